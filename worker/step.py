@@ -1,0 +1,86 @@
+"""The message scheduler -> rank: one forward pass of a batch, and its results on the way back.
+
+A Step has two halves, so that a rank (or the last stage of a pipeline) can run `forward` while the host still prepares
+what `sample` needs (grammar masks); every stage receives the same Step. Request state lives on the device, by slot:
+a token pool [slots, context], a block table [slots, max_blocks], sampling parameters. A step carries only changes, so a
+decode step names rows and sends no ids: the token sampled at the step before lies in the pool already.
+"""
+
+from dataclasses import dataclass, field
+
+from octavo.worker.request import Sampling
+
+EAGER = ""  # no graph: launched kernel by kernel
+LOCAL = "local"  # collective path of a group with one rank
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """A request takes `slot`. tokens: all ids known now (prompt, and what was generated before)."""
+
+    slot: int
+    tokens: tuple[int, ...]
+    sampling: Sampling
+    generated_before: int  # of `tokens`, how many were sampled: the counter of the next sample
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Append `blocks` (pool indices) to the block table of `slot`, from entry `first`."""
+
+    slot: int
+    first: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Compute positions start .. start+count-1 of `slot`."""
+
+    slot: int
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Device changes, applied in order before the pass; then the rows. Rows that decode (count 1) come first."""
+
+    admits: tuple[Admit, ...]
+    blocks: tuple[Blocks, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(row.count for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Indices into Forward.rows whose last position is sampled; the id is written to the pool at start+count.
+
+    counters: for each of them, how many tokens the request had sampled before (the random counter).
+    """
+
+    rows: tuple[int, ...]
+    counters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """number rises by one from 1. graph and path name what every rank must have; empty rows make a heartbeat."""
+
+    number: int
+    forward: Forward
+    sample: Sample
+    graph: str = EAGER
+    path: str = LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """ids: one for each entry of Sample.rows, in that order. failed: entries whose logits were not finite."""
+
+    number: int
+    ids: tuple[int, ...] = ()
+    failed: tuple[int, ...] = field(default=())
