@@ -1,0 +1,132 @@
+"""What passes between the HTTP side of a router and its fleet side: a job in, tokens or one error out.
+
+    Dispatcher.submit(job, sink) -> Handle
+        sink.tokens(ids, finish, cached) *      finish != 0 on the last call
+        | sink.failed(error)                    instead of a finish, at any point
+
+After the call that ends it, or after Handle.cancel(), a sink hears nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+# The values of proto Finish.
+NOT_FINISHED = 0
+STOP = 1
+LENGTH = 2
+FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off. The seed is always given: the router draws one."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One engine request, validated and tokenised.
+
+    id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
+    priority: higher goes first. tenant: whose share of the queue it takes. deadline: monotonic seconds by which its
+    first token must have been asked for; None: only the queue's own bound holds.
+    """
+
+    id: str
+    prompt: bytes
+    sampling: Sampling
+    max_tokens: int
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    priority: int = 0
+    tenant: str = ""
+    deadline: float | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt) // 4
+
+
+class RequestError(Exception):
+    """A refusal or failure of one request, ready to be told to a client.
+
+    type, code: machine-readable, as OpenAI's error objects have them (`type` the class, `code` the reason).
+    retry_after_s: seconds for a Retry-After header. field: the request field at fault.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        type: str,
+        code: str,
+        message: str,
+        retry_after_s: float | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.field = field
+
+    def __repr__(self) -> str:
+        return f"RequestError({self.status}, {self.code!r}, {self.message!r})"
+
+
+class Sink(Protocol):
+    """Where a job's tokens go. Every call is synchronous, from the handler of the step output: be quick, never raise."""
+
+    def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
+        """Some more ids (perhaps none); finish: 0 while it goes on; cached: prompt tokens from the prefix cache, once."""
+
+    def failed(self, error: RequestError) -> None:
+        """It ended with an error; tokens already given stand."""
+
+
+class Handle(Protocol):
+    """A job under way."""
+
+    def cancel(self) -> None:
+        """Stop it, wherever it is; its sink hears nothing more. Harmless when it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name."""
+
+    name: str
+    fingerprint: str
+    context_length: int
+    block_size: int
+    files: Mapping[str, bytes]
+
+
+class Dispatcher(Protocol):
+    """The fleet as the HTTP side sees it; octavo.router.dispatch.FleetDispatcher is the real one."""
+
+    @property
+    def ready(self) -> bool:
+        """A group serves now."""
+
+    @property
+    def synced(self) -> bool:
+        """The list of groups is known (it may be empty)."""
+
+    def submit(self, job: Job, sink: Sink) -> Handle:
+        """Queue a job. Raises RequestError 429 `queue_full`, 503 `draining`."""
+
+    def files(self) -> Model | None:
+        """The model, once a group has delivered it."""
+
+    async def model(self, deadline: float) -> Model:
+        """Wait for it until `deadline` (monotonic seconds). Raises RequestError 503 `no_capacity`."""
+
+    async def drain(self) -> None:
+        """Refuse new jobs and return when none is left."""
