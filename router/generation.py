@@ -7,6 +7,7 @@
 After the call that ends it, or after Handle.cancel(), a sink hears nothing more.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,8 +34,9 @@ class Job:
     """One engine request, validated and tokenised.
 
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
-    priority: higher goes first. tenant: whose share of the queue it takes. deadline: monotonic seconds by which its
-    first token must have been asked for; None: only the queue's own bound holds.
+    priority: higher goes first. tenant: whose share of the queue it takes. deadline: monotonic seconds by which it
+    must have been sent to a group; the queue's own bound holds besides. fingerprint: of the Model that made the ids;
+    empty: any.
     """
 
     id: str
@@ -45,7 +47,8 @@ class Job:
     ignore_eos: bool = False
     priority: int = 0
     tenant: str = ""
-    deadline: float | None = None
+    deadline: float = math.inf
+    fingerprint: str = ""
 
     @property
     def prompt_tokens(self) -> int:
@@ -56,7 +59,7 @@ class RequestError(Exception):
     """A refusal or failure of one request, ready to be told to a client.
 
     type, code: machine-readable, as OpenAI's error objects have them (`type` the class, `code` the reason).
-    retry_after_s: seconds for a Retry-After header. field: the request field at fault.
+    retry_after: seconds, for a header of that name. field: the request field at fault.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class RequestError(Exception):
         type: str,
         code: str,
         message: str,
-        retry_after_s: float | None = None,
+        retry_after: float | None = None,
         field: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -73,7 +76,7 @@ class RequestError(Exception):
         self.type = type
         self.code = code
         self.message = message
-        self.retry_after_s = retry_after_s
+        self.retry_after = retry_after
         self.field = field
 
     def __repr__(self) -> str:
@@ -81,10 +84,13 @@ class RequestError(Exception):
 
 
 class Sink(Protocol):
-    """Where a job's tokens go. Every call is synchronous, from the handler of the step output: be quick, never raise."""
+    """Where a job's tokens go. Calls are synchronous, from the handler of the step output: be quick, never raise."""
 
     def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
-        """Some more ids (perhaps none); finish: 0 while it goes on; cached: prompt tokens from the prefix cache, once."""
+        """Some more ids, perhaps none. finish: 0 while it goes on, else STOP or LENGTH: the last call.
+
+        cached: prompt tokens that came from the prefix cache, on the first call; else 0.
+        """
 
     def failed(self, error: RequestError) -> None:
         """It ended with an error; tokens already given stand."""
@@ -109,7 +115,7 @@ class Model:
 
 
 class Dispatcher(Protocol):
-    """The fleet as the HTTP side sees it; octavo.router.dispatch.FleetDispatcher is the real one."""
+    """The fleet as the HTTP side sees it; octavo.router.dispatch has the real one."""
 
     @property
     def ready(self) -> bool:
