@@ -1,5 +1,59 @@
-"""The command line."""
+"""The front door: `octavo COMMAND ...`. A component is imported only when it is asked for.
+
+    octavo run [MODEL]        serve a model on this machine
+    octavo plan -f FILE       print the objects that the operator would make, and why
+    octavo crd                print the custom resource definition
+    octavo operator | router | worker    what the images start
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+
+from octavo import __version__
+
+# command: (module with main(argv) -> exit code, extra that brings its dependencies)
+COMMANDS = {
+    "run": ("octavo.local", "router,worker"),
+    "plan": ("octavo.operator.plan_cli", ""),
+    "crd": ("octavo.operator.api.crd", ""),
+    "operator": ("octavo.operator.main", "operator"),
+    "router": ("octavo.router.main", "router"),
+    "worker": ("octavo.worker.main", "worker"),
+}
 
 
-def main() -> None:
-    """Entry point."""
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; 2 for wrong usage."""
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(__doc__.strip())
+        return 0 if args else 2
+    if args[0] in ("-V", "--version", "version"):
+        print(f"octavo {__version__}")
+        return 0
+    if args[0] not in COMMANDS:
+        print(f"octavo: unknown command {args[0]!r}; one of {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return _load(args[0])(args[1:])
+
+
+def _load(command: str) -> Callable[[list[str]], int]:
+    module, extra = COMMANDS[command]
+    try:
+        run: Callable[[list[str]], int] = import_module(module).main
+    except ModuleNotFoundError as missing:
+        name = (missing.name or "").split(".")[0]
+        if name == "octavo" or (name and find_spec(name) is not None):
+            raise
+        print(
+            f"octavo {command}: the Python package {name!r} is missing; install octavo[{extra}]",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from missing
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+# Two commands do everything on a fresh machine:
+#   make run     set up, serve the bundled model, answer a prompt
+#   make test    set up, run every test that this machine can run
+# VENV is the environment that they make and use.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PROTOS := $(wildcard proto/v1/*.proto)
+PROTOC := $(BIN)/python -m grpc_tools.protoc -Isrc
+PROMPT ?= What is the capital of France?
+
+.PHONY: run test check setup lint types imports stale format proto crd unit pins cluster cluster-down bed clean
+
+run: setup
+	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
+
+test: setup check bed
+	$(BIN)/python -m pytest $(PYTEST)
+
+unit: setup
+	$(BIN)/python -m pytest -q tests/unit tests/kernels tests/contract $(PYTEST)
+
+check: lint types imports stale
+
+setup: $(READY)
+
+$(READY): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ;]*\).*/\1/p' constraints.txt)"
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r constraints.txt
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e ./
+	@touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+# Generated files must be what their sources give.
+stale: setup
+	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && mkdir -p "$$work/octavo/proto/v1" \
+	  && $(PROTOC) --python_out="$$work" --grpc_python_out="$$work" --mypy_out=quiet:"$$work" --mypy_grpc_out=quiet:"$$work" \
+	       $(PROTOS:%=src/octavo/%) \
+	  && for f in proto/v1/*_pb2*; do cmp "$$f" "$$work/octavo/$$f" || { echo "$$f is stale: make proto" >&2; exit 1; }; done
+	@$(BIN)/octavo crd | cmp - charts/octavo/files/crds/inferenceservices.yaml || { echo "the CRD is stale: make crd" >&2; exit 1; }
+
+proto: setup
+	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS:%=src/octavo/%)
+
+crd: setup
+	$(BIN)/octavo crd > charts/octavo/files/crds/inferenceservices.yaml
+
+# After a change of dependencies in pyproject.toml.
+pins: setup
+	$(BIN)/uv pip compile -q --universal --generate-hashes --all-extras --group bundled-model --python-version 3.11 \
+	  --no-emit-index-url --no-annotate --no-header pyproject.toml -o constraints.txt
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
