@@ -1,0 +1,14 @@
+#!/bin/bash
+# Stops what up.sh started, by recorded process ids, and takes down its mounts, namespaces, cgroups and bridge.
+# Keeps programs and images. Does nothing where nothing runs.
+set -uo pipefail
+. "$(dirname "$0")/env.sh"
+[ -d "$STATE" ] || exit 0
+"$HERE/control.sh" down
+if [ "$MODE" = cluster ]; then
+  for folder in "$STATE"/node*/; do [ ! -d "$folder" ] || "$HERE/node.sh" remove "$(basename "$folder")"; done
+  ip link del $BRIDGE 2>/dev/null
+  find /sys/fs/cgroup/*/octavo-bed -depth -type d -exec rmdir {} + 2>/dev/null
+fi
+rm -rf "$STATE"
+exit 0

@@ -1,0 +1,266 @@
+"""The test bed as seen from Python: a real kube-apiserver, or a real cluster of two nodes, on this machine.
+
+`api_server()` runs etcd, kube-apiserver and kube-controller-manager; `cluster()` adds nodes that hold our images.
+Each is a context manager: it takes over a bed that is already running (and leaves it running), else starts one and
+stops it. One session uses a bed at a time. The scripts are in tests/cluster/bed.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+T = TypeVar("T")
+SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
+
+
+class BedError(Exception):
+    """A command of the bed failed; the message holds the command and what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """A running API server, and what reaches it."""
+
+    mode: str  # api | cluster
+    state: Path
+    binaries: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "admin.conf"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON event a line: every request to the API server, with its user, verb and object; no bodies."""
+        return self.state / "log" / "audit.log"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For a process that talks to this API server."""
+        return os.environ | {
+            "KUBECONFIG": str(self.kubeconfig),
+            "PATH": f"{self.binaries}:{os.environ['PATH']}",
+            "BED_MODE": self.mode,
+        }
+
+    def script(self, name: str, *args: str, timeout: float = 120) -> str:
+        return _run([str(SCRIPTS / name), *args], env=self.environment, timeout=timeout)
+
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60) -> str:
+        """Its standard output. Raises BedError with what it said on standard error."""
+        return _run([str(self.binaries / "kubectl"), *args], env=self.environment, stdin=stdin, timeout=timeout)
+
+    def apply(self, *manifests: dict[str, Any] | str | Path, namespace: str | None = None) -> None:
+        """Server-side apply of objects, YAML texts or files."""
+        text = "\n---\n".join(_as_yaml(manifest) for manifest in manifests)
+        where = ["-n", namespace] if namespace else []
+        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", *where, stdin=text)
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
+        """The object, or None where there is none."""
+        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(text) if text.strip() else None
+
+    def objects(self, kind: str, namespace: str = "default", selector: str = "") -> list[dict[str, Any]]:
+        text = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        return json.loads(text)["items"]
+
+    @contextmanager
+    def namespace(self, name: str, **labels: str) -> Iterator[str]:
+        """A new namespace under a name that no other test has; it is deleted afterwards, not waited for."""
+        name = f"{name}-{time.time_ns() // 1_000_000 % 10**8:08d}"
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        wait_until(lambda: self.get("serviceaccount", "default", name), 30, f"service account of namespace {name}")
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+    def stop(self, process: str) -> None:
+        """Kills etcd, apiserver, controller-manager or (in a cluster) scheduler; its state stays."""
+        self.script("control.sh", "stop", process)
+
+    def start(self, process: str) -> None:
+        self.script("control.sh", "start", process)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster(Bed):
+    """A running cluster. Nodes are node1, node2; node N has the address 172.30.0.(10+N)."""
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted(folder.name for folder in self.state.glob("node*") if folder.is_dir())
+
+    def kubelet(self, node: str, action: str) -> None:
+        """action: stop | start. Containers go on without it."""
+        self.script("node.sh", "kubelet", node, action)
+
+    def net(self, node: str, action: str) -> None:
+        """action: down | up. Down: the node and its pods can be reached by nobody."""
+        self.script("node.sh", "net", node, action)
+
+    def crash(self, node: str) -> None:
+        """Kills the kubelet, containerd and every container of the node at once."""
+        self.script("node.sh", "crash", node)
+
+    def replace(self, node: str) -> None:
+        """Makes the node anew, empty but for the images; the way back from a crash."""
+        self.script("node.sh", "remove", node)
+        self.script("node.sh", "add", node)
+        self.ready(node)
+
+    def ready(self, node: str, is_ready: bool = True, timeout_s: float = 60) -> None:
+        """Waits until the node is Ready, or no longer is."""
+        condition = "Ready=true" if is_ready else "Ready=unknown"
+        self.kubectl(
+            "wait", f"node/{node}", f"--for=condition={condition}", f"--timeout={timeout_s}s", timeout=timeout_s + 10
+        )
+
+    def push(self, image: str) -> None:
+        """Sends an image that buildah holds to all nodes: only the layers that they lack."""
+        self.script("push.sh", image, timeout=300)
+
+
+def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
+    """The first true value of probe(); an AssertionError that names `what` and the last value if it takes longer."""
+    end = time.monotonic() + timeout_s
+    while not (value := probe()):
+        assert time.monotonic() < end, f"{what}: not within {timeout_s} s, last seen: {value!r}"
+        time.sleep(0.2)
+    return value
+
+
+@contextmanager
+def api_server() -> Iterator[Bed]:
+    bed = Bed("api", *_places("api"))
+    with _session(bed):
+        yield bed
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Our images are built from the tree as it is, and are on every node."""
+    bed = Cluster("cluster", *_places("cluster"))
+    with _session(bed, prepare=lambda: bed.script("images.sh", timeout=1500)):
+        yield bed
+
+
+def missing(mode: str) -> str | None:
+    """Why this machine has no bed, or None."""
+    _, binaries = _places(mode)
+    if not (binaries / ".complete").exists():
+        return f"its programs are not built: run {SCRIPTS}/deps.sh and {SCRIPTS}/build.sh"
+    if shutil.which("openssl") is None:
+        return f"openssl is not installed: run {SCRIPTS}/deps.sh"
+    if mode == "api":
+        return None
+    if os.geteuid() != 0:
+        return "a cluster needs root"
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode != 0:
+        return "a cluster needs network namespaces, and this machine does not let us make one"
+    tools = [
+        tool for tool in ("containerd", "runc", "buildah", "debootstrap", "iptables") if shutil.which(tool) is None
+    ]
+    return f"{', '.join(tools)} not installed: run {SCRIPTS}/deps.sh" if tools else None
+
+
+def require(mode: str) -> None:
+    """Skips the test where there can be no bed; fails it where OCTAVO_REQUIRE_BED=1 says that there must be one."""
+    if (reason := missing(mode)) is None:
+        return
+    if os.environ.get("OCTAVO_REQUIRE_BED") == "1":
+        pytest.fail(f"no test bed, but OCTAVO_REQUIRE_BED=1: {reason}", pytrace=False)
+    pytest.skip(f"no test bed: {reason}")
+
+
+@pytest.fixture(scope="session", name="api_server")
+def api_server_fixture() -> Iterator[Bed]:
+    require("api")
+    with api_server() as bed:
+        yield bed
+
+
+@pytest.fixture(scope="session", name="cluster")
+def cluster_fixture() -> Iterator[Cluster]:
+    require("cluster")
+    with cluster() as bed:
+        yield bed
+
+
+@contextmanager
+def _session(bed: Bed, prepare: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Holds the bed's lock: a second session waits for the first one's end."""
+    bed.state.parent.mkdir(parents=True, exist_ok=True)
+    with open(bed.state.with_suffix(".lock"), "w") as lock:
+        _lock(lock.fileno(), bed.mode)
+        prepare()
+        mine = not _answers(bed)
+        if mine:
+            bed.script("down.sh")
+            bed.script("up.sh", timeout=300)
+        try:
+            yield
+        finally:
+            if mine:
+                bed.script("down.sh")
+
+
+def _lock(fd: int, mode: str, timeout_s: float = 900) -> None:
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise BedError(
+                    f"another session has used the {mode} bed for {timeout_s} s: end it, then try again"
+                ) from None
+            time.sleep(0.5)
+
+
+def _answers(bed: Bed) -> bool:
+    if not bed.kubeconfig.exists():
+        return False
+    try:
+        bed.kubectl("get", "--raw", "/readyz", timeout=5)
+    except BedError:
+        return False
+    return True
+
+
+def _places(mode: str) -> tuple[Path, Path]:
+    """The state folder of a mode, and the folder of the programs."""
+    line = '. "$0"/env.sh && printf "%s\\n" "$STATE" "$BIN"'
+    text = _run(["bash", "-c", line, str(SCRIPTS)], env=os.environ | {"BED_MODE": mode}, timeout=10)
+    state, binaries = text.splitlines()
+    return Path(state), Path(binaries)
+
+
+def _as_yaml(manifest: dict[str, Any] | str | Path) -> str:
+    if isinstance(manifest, Path):
+        return manifest.read_text()
+    return manifest if isinstance(manifest, str) else yaml.safe_dump(manifest)
+
+
+def _run(command: list[str], env: dict[str, str], timeout: float, stdin: str | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, env=env, input=stdin, timeout=timeout, capture_output=True, text=True, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BedError(f"{' '.join(command)}: not done after {timeout} s") from error
+    if done.returncode != 0:
+        raise BedError(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-4000:] or done.stdout[-4000:]}")
+    return done.stdout
