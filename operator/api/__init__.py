@@ -1,0 +1,1 @@
+"""The InferenceService resource: its fields, its schema, its rules."""

@@ -1,0 +1,157 @@
+"""InferenceService octavo.dev/v1alpha1 as frozen dataclasses.
+
+`parse` takes the resource's JSON, from the API server or from a file, fills the defaults of the schema, checks its bounds and
+rules, and raises SpecError with the path of the field. Descriptions, bounds and defaults are written once, in schema.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.operator.api.schema import API_VERSION, KIND, RULES, service_schema
+from octavo.operator.api.validate import SpecError, complete
+
+__all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "parse"]
+
+Json = Mapping[str, Any]  # Any: Kubernetes JSON, passed on as it came
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    uri: str
+    served_name: str
+    dtype: str
+    context_length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    resource: str
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    max_batch_tokens: int | None
+    max_requests: int | None
+    kv_cache_memory: str | None  # a Kubernetes quantity
+    prefix_caching: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    max_requests: int
+    max_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouterService:
+    type: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    replicas: int
+    processes: int
+    queue: Queue
+    service: RouterService
+    resources: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    max_surge: int
+    max_unavailable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    model: Model
+    replicas: int
+    accelerator: Accelerator
+    engine: Engine
+    router: Router
+    resources: Json
+    rollout: Rollout
+    paused: bool
+    restart_at: str | None
+    image: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceService:
+    """One resource. `raw` is its spec with all defaults filled in, as JSON."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    spec: Spec
+    raw: Json
+    status: Json  # as last written
+
+
+def parse(resource: Json) -> InferenceService:
+    """Read one InferenceService. Raises SpecError, whose text starts with the path of the field."""
+    if resource.get("apiVersion") != API_VERSION or resource.get("kind") != KIND:
+        found = f"{resource.get('apiVersion')}/{resource.get('kind')}"
+        raise SpecError("kind", f"expected {API_VERSION} {KIND}, found {found}")
+    whole = complete(service_schema(), resource, "")
+    for rule in RULES:
+        if not rule.holds(whole):
+            raise SpecError(rule.field, rule.message)
+    metadata = resource["metadata"]
+    return InferenceService(
+        namespace=metadata.get("namespace", "default"),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        generation=metadata.get("generation", 0),
+        spec=_spec(whole["spec"], metadata["name"]),
+        raw=whole["spec"],
+        status=resource.get("status") or {},
+    )
+
+
+def _spec(spec: Json, name: str) -> Spec:
+    model, accelerator, engine = spec["model"], spec["accelerator"], spec["engine"]
+    memory = engine.get("kvCacheMemory")
+    return Spec(
+        model=Model(model["uri"], model.get("servedName") or name, model["dtype"], model.get("contextLength")),
+        replicas=spec["replicas"],
+        accelerator=Accelerator(
+            accelerator["resource"], accelerator["nodeSelector"], tuple(accelerator["tolerations"])
+        ),
+        engine=Engine(
+            engine.get("maxBatchTokens"),
+            engine.get("maxRequests"),
+            None if memory is None else str(memory),
+            engine["prefixCaching"],
+        ),
+        router=_router(spec["router"]),
+        resources=spec["resources"],
+        rollout=Rollout(spec["rollout"]["maxSurge"], spec["rollout"]["maxUnavailable"]),
+        paused=spec["paused"],
+        restart_at=spec.get("restartAt"),
+        image=spec.get("image"),
+    )
+
+
+def _router(router: Json) -> Router:
+    queue, service = router["queue"], router["service"]
+    return Router(
+        replicas=router["replicas"],
+        processes=router["processes"],
+        queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
+        service=RouterService(service["type"], service["port"]),
+        resources=router["resources"],
+    )
+
+
+def seconds(duration: str) -> float:
+    """Seconds of a duration such as 500ms, 60s or 2m."""
+    for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
+        if duration.endswith(unit):
+            return int(duration.removesuffix(unit)) * factor
+    raise ValueError(f"not a duration: {duration}")
