@@ -1,0 +1,90 @@
+"""One shared page on which the processes of a worker pod show how they are; the supervisor only reads it.
+
+Every value is one aligned 64-bit word with one writer, so a reader never sees half of one. Times are
+CLOCK_MONOTONIC nanoseconds, the same clock in every process of the machine.
+
+    word 0..15     slot of serve         words of a slot: see Slot
+    word 16..31    slot of core
+    word 32..      slots of the ranks
+    word 384..     counters and gauges of the core: see Gauge
+"""
+
+import enum
+import mmap
+import os
+import time
+
+_PAGE = 4096
+_SLOT_WORDS = 16
+_GAUGES = 384
+SERVE, CORE, RANK = 0, 1, 2  # slot numbers; rank r of the pod has RANK + r
+
+
+class Slot(enum.IntEnum):
+    """Words of a process's slot."""
+
+    HEARTBEAT = 0  # when it last went round its loop; 0: not yet
+    PHASE = 1  # a value of proto Phase
+    PROGRESS = 2  # percent of that phase
+    ISSUED = 3  # core: last step issued; ranks: last step begun
+    FINISHED = 4  # last step finished
+    DEADLINE = 5  # core: when the oldest step outstanding is overdue; 0: none outstanding
+
+
+class Gauge(enum.IntEnum):
+    """What the core counts. Those named *_TOTAL only grow in one life."""
+
+    RUNNING = 0
+    WAITING = 1
+    BLOCKS_FREE = 2
+    BLOCKS_TOTAL_SIZE = 3
+    PROMPT_TOKENS_TOTAL = 4
+    GENERATED_TOKENS_TOTAL = 5
+    PREEMPTIONS_TOTAL = 6
+    PREFIX_HIT_TOKENS_TOTAL = 7
+    STEPS_TOTAL = 8
+    STEP_NANOSECONDS_TOTAL = 9
+    REQUESTS_TOTAL = 10
+    CANCELLED_TOTAL = 11
+    BLOCKS_CACHED = 12
+
+
+def create() -> int:
+    """A new board's memfd, all zero."""
+    fd = os.memfd_create("octavo-board", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _PAGE)
+    return fd
+
+
+class Board:
+    """A view of the page."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, _PAGE)
+        self._words = memoryview(self._map).cast("Q")
+
+    def read(self, slot: int, word: Slot) -> int:
+        return self._words[slot * _SLOT_WORDS + word]
+
+    def write(self, slot: int, word: Slot, value: int) -> None:
+        self._words[slot * _SLOT_WORDS + word] = value
+
+    def beat(self, slot: int) -> None:
+        """Show that the process of this slot is alive."""
+        self._words[slot * _SLOT_WORDS + Slot.HEARTBEAT] = time.monotonic_ns()
+
+    def gauge(self, gauge: Gauge) -> int:
+        return self._words[_GAUGES + gauge]
+
+    def set(self, gauge: Gauge, value: int) -> None:
+        self._words[_GAUGES + gauge] = value
+
+    def add(self, gauge: Gauge, value: int) -> None:
+        self._words[_GAUGES + gauge] += value
+
+    def gauges(self) -> dict[Gauge, int]:
+        return {gauge: self._words[_GAUGES + gauge] for gauge in Gauge}
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
