@@ -48,7 +48,7 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class WarningEvent:
     """The newest Warning event of one reason on one object of ours (reasons that matter: FailedCreate, FailedMount)."""
 
     kind: str  # StatefulSet, ReplicaSet, Pod
@@ -66,6 +66,6 @@ class Snapshot:
     pods: tuple[Object, ...] = ()  # labelled with the service, workers and routers, owned through a child or orphaned
     router: Object | None = None  # the Deployment
     reports: Mapping[int, GroupReport] = field(default_factory=dict)  # by group index
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[WarningEvent, ...] = ()
     foreign: frozenset[tuple[str, str]] = frozenset()  # (kind, name) of objects with our names that the service does not own
     lost_nodes: frozenset[str] = frozenset()  # nodes known to be not Ready, where nodes may be read

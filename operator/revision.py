@@ -1,0 +1,76 @@
+"""Revisions: the hash of the user's fields that shape pods, and the template that is kept while the hash stays.
+
+Only what differs from the schema's default goes into the hash, quantities as numbers: a new field with a default, or another
+spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they are written into
+the template once, the template is kept as an annotation, and it is rendered anew only for a new hash.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from octavo.operator import names
+from octavo.operator.api.schema import service_schema
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.quantity import quantity
+from octavo.operator.snapshot import Object
+
+Json = Any  # Any: JSON of any shape
+
+WORKER_FIELDS = ("model", "accelerator", "engine", "resources", "image", "restartAt")
+ROUTER_FIELDS = ("processes", "queue", "resources")
+
+
+def worker_revision(service: InferenceService) -> str:
+    """Hash of what shapes worker pods."""
+    chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
+    return _hash(_spare(chosen, service_schema()["properties"]["spec"]))
+
+
+def router_revision(service: InferenceService) -> str:
+    """Hash of what shapes router pods."""
+    chosen = {
+        "router": {key: service.raw["router"][key] for key in ROUTER_FIELDS},
+        "model": {"servedName": service.spec.model.served_name},
+        "restartAt": service.spec.restart_at,
+    }
+    return _hash(_spare(chosen, service_schema()["properties"]["spec"]))
+
+
+def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:
+    """The pod template that `live` (a StatefulSet or Deployment) was made with, None if it is of another revision or damaged."""
+    if names.label(live, names.REVISION) != revision:
+        return None
+    try:
+        template = json.loads(names.annotation(live, names.TEMPLATE))
+    except ValueError:
+        return None
+    return template if isinstance(template, dict) and "spec" in template else None
+
+
+def encode_template(template: Mapping[str, Json]) -> str:
+    """The annotation's text, the same for the same template."""
+    return json.dumps(template, sort_keys=True, separators=(",", ":"))
+
+
+def _spare(value: Json, schema: Mapping[str, Json]) -> Json:
+    """`value` without nulls and without what equals its default, quantities as exact fractions."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return str(quantity(value))
+    if not isinstance(value, Mapping):
+        return value
+    result = {}
+    for key, item in value.items():
+        field = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
+        spare = _spare(item, field)
+        default = field.get("default")
+        if item is None or spare == _spare(default, field) or (spare == {} and default == {}):
+            continue
+        result[key] = spare
+    return result
+
+
+def _hash(value: Json) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
