@@ -1,0 +1,121 @@
+"""Writes to the API server: behind the fence of the Lease, only where something changes, only to objects that are ours.
+
+    WriteError
+    ├── NotLeading   this replica may not write now
+    └── NameTaken    an object of our name belongs to somebody else; it is left alone
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from octavo.operator import semantic
+from octavo.operator.caches import Caches
+from octavo.operator.kube import BY_KIND, EVENT, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.lease import WRITE_TIMEOUT_S
+from octavo.operator.metrics import Metrics
+from octavo.operator.plan import Delete
+
+log = logging.getLogger(__name__)
+
+
+class WriteError(Exception):
+    """A write that was not sent."""
+
+
+class NotLeading(WriteError):
+    """The Lease is not held, or was not renewed in time."""
+
+
+class NameTaken(WriteError):
+    """The name that an object of ours must have is in use."""
+
+    def __init__(self, kind: str, namespace: str, name: str) -> None:
+        super().__init__(f"{kind} {namespace}/{name} exists and does not belong to this service: rename or delete it")
+        self.kind, self.name = kind, name
+
+
+class Writer:
+    """All writes but those of the Lease."""
+
+    def __init__(self, kube: Kube, caches: Caches, held: Callable[[], bool], meter: Metrics) -> None:
+        self._kube, self._caches, self._held, self._meter = kube, caches, held, meter
+        # {uid: (status wished, status as the server kept it)}: where they differ, an old CRD dropped a field.
+        self._status: dict[str, tuple[Any, Any]] = {}
+
+    async def apply(self, wished: Object, owner_uid: str) -> bool:
+        """Make an object as wished; False when it is already. Raises NameTaken, NotLeading, KubeError."""
+        kind, meta = BY_KIND[wished["kind"]], wished["metadata"]
+        live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
+        if live is None:
+            live = await self._kube.get(kind, meta["namespace"], meta["name"])
+        if live is not None:
+            if not owned_by(live, owner_uid):
+                raise NameTaken(kind.kind, meta["namespace"], meta["name"])
+            if live["metadata"].get("deletionTimestamp") or semantic.holds(live, wished):
+                return False
+            # The uid makes a namesake that took its place meanwhile a conflict.
+            wished = {**wished, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
+        self._begin("apply", kind)
+        self._caches.learn(await self._kube.apply(kind, wished, WRITE_TIMEOUT_S))
+        return True
+
+    async def delete(self, namespace: str, gone: Delete) -> None:
+        """Delete the object of this uid; one that is gone already is fine."""
+        kind = BY_KIND[gone.kind]
+        body: Object = {"preconditions": {"uid": gone.uid}, "propagationPolicy": "Background"}
+        if gone.grace_s is not None:
+            body["gracePeriodSeconds"] = gone.grace_s
+        self._begin("delete", kind)
+        try:
+            path = kind.path(namespace, gone.name)
+            answer = await self._kube.call("DELETE", path, body=body, timeout_s=WRITE_TIMEOUT_S)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+            return
+        if answer.get("kind") == kind.kind:  # it ends later; until then it carries a deletionTimestamp
+            self._caches.learn(answer)
+
+    async def status(self, resource: Object, status: Object) -> bool:
+        """Write the whole status of a service; False when it is already so."""
+        meta = resource["metadata"]
+        wished, kept = without_nones(status), resource.get("status") or {}
+        if wished == kept or self._status.get(meta["uid"]) == (wished, kept):
+            return False
+        body = {
+            "apiVersion": SERVICE_CR.api_version,
+            "kind": SERVICE_CR.kind,
+            "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+            "status": wished,
+        }
+        self._begin("status", SERVICE_CR)
+        answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
+        self._caches.learn(answer)
+        self._status[meta["uid"]] = (wished, answer.get("status") or {})
+        return True
+
+    async def event(self, event: Object) -> None:
+        self._begin("create", EVENT)
+        path = EVENT.path(event["metadata"]["namespace"])
+        await self._kube.call("POST", path, body=event, timeout_s=WRITE_TIMEOUT_S)
+
+    def forget(self, service_uid: str) -> None:
+        self._status.pop(service_uid, None)
+
+    def _begin(self, verb: str, kind: Kind) -> None:
+        if not self._held():
+            raise NotLeading("the lease is not held")
+        self._meter.writes.labels(verb, kind.kind).inc()
+
+
+def owned_by(item: Object, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in item["metadata"].get("ownerReferences") or ())
+
+
+def without_nones(value: Any) -> Any:  # Any: JSON
+    if isinstance(value, dict):
+        return {key: without_nones(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [without_nones(item) for item in value]
+    return value

@@ -1,0 +1,173 @@
+"""What the API server holds of our objects, kept by list and watch with a server-side label selector.
+
+    list ──> replace the cache ──> watch from the list's version ──┬─ ended in time ──> watch from the last version
+      ^                                                            └─ version gone ───> list
+      └── a broken connection resumes the watch after a back-off; only an answer of 410 needs a new list
+
+A new list replaces the cache, so that objects which vanished while a watch was broken vanish here too.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+
+from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+
+SERVICE_LABEL = "octavo.dev/service"
+WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 15.0
+
+log = logging.getLogger(__name__)
+OnChange = Callable[[Object], None]
+
+
+class Cache:
+    """The objects of one kind in one namespace, or in all."""
+
+    def __init__(self, kube: Kube, kind: Kind, namespace: str | None, selector: str, on_change: OnChange) -> None:
+        self._kube, self.kind, self.namespace, self._selector = kube, kind, namespace, selector
+        self._on_change = on_change
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._by_service: dict[str, dict[str, Object]] = {}
+        self._version = ""
+        self.synced = asyncio.Event()
+        self.heard = time.monotonic()  # when the API server last said anything, a bookmark included
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        return self._objects.get((namespace, name))
+
+    def of_service(self, key: str) -> list[Object]:
+        """The objects that carry the service's label, by name."""
+        return [item for _, item in sorted(self._by_service.get(key, {}).items())]
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(list(self._objects.values()))
+
+    async def run(self) -> None:
+        """List and watch for ever."""
+        backoff = FIRST_BACKOFF_S
+        while True:
+            started = time.monotonic()
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except KubeError as error:
+                if self.heard > started:
+                    backoff = FIRST_BACKOFF_S
+                if error.status == 410:
+                    self._version = ""
+                log.warning("watch of %s in %s broke, again in %.1f s: %s", *self._where(), backoff, error)
+                await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
+                backoff = min(backoff * 2, MAX_BACKOFF_S)
+
+    def _where(self) -> tuple[str, str]:
+        return self.kind.plural, self.namespace or "all namespaces"
+
+    async def _list(self) -> None:
+        query = {"labelSelector": self._selector} if self._selector else {}
+        items, version = await self._kube.list(self.kind, self.namespace, **query)
+        fresh = {_key(item): item for item in items}
+        for key, old in list(self._objects.items()):
+            if key not in fresh and _version(old) <= int(version):
+                self._forget(old)
+        for item in fresh.values():
+            self.learn(item)
+        self._version, self.heard = version, time.monotonic()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        life = random.randint(*WATCH_S)
+        async for type_, item in self._kube.watch(self.kind, self.namespace, self._version, self._selector, life):
+            self.heard = time.monotonic()
+            if type_ == "ERROR":
+                raise KubeError(int(item.get("code") or 0), str(item.get("reason", "")), str(item.get("message", "")))
+            self._version = item["metadata"]["resourceVersion"]
+            if type_ == "DELETED":
+                self._forget(item)
+            elif type_ != "BOOKMARK":
+                self.learn(item)
+
+    def learn(self, item: Object) -> None:
+        """Keep an object as the API server gave it, be it a watch's news or the answer to our own write."""
+        old = self._objects.get(_key(item))
+        if old is not None and _version(old) >= _version(item):
+            return
+        if old is not None and service_key(old) != service_key(item):
+            self._forget(old)
+        self._objects[_key(item)] = item
+        self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
+        self._on_change(item)
+
+    def _forget(self, item: Object) -> None:
+        known = self._objects.get(_key(item))
+        if known is not None and _version(known) > _version(item):
+            return  # news of a namesake that is gone already
+        self._objects.pop(_key(item), None)
+        key = service_key(item)
+        self._by_service.get(key, {}).pop(item["metadata"]["name"], None)
+        if not self._by_service.get(key):
+            self._by_service.pop(key, None)
+        self._on_change(item)
+
+
+class Caches:
+    """Every kind that reconciling reads, for the namespaces that the operator serves."""
+
+    def __init__(self, kube: Kube, namespaces: tuple[str, ...], on_service: OnChange, on_child: OnChange) -> None:
+        scopes: tuple[str | None, ...] = namespaces or (None,)
+        self._caches: dict[str, list[Cache]] = {}
+        for kind in (SERVICE_CR, *CHILD_KINDS, POD):
+            selector, on_change = ("", on_service) if kind is SERVICE_CR else (SERVICE_LABEL, on_child)
+            self._caches[kind.kind] = [Cache(kube, kind, scope, selector, on_change) for scope in scopes]
+
+    def __iter__(self) -> Iterator[Cache]:
+        return (cache for caches in self._caches.values() for cache in caches)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for cache in self:
+                group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
+
+    async def wait_synced(self) -> None:
+        for cache in self:
+            await cache.synced.wait()
+
+    def get(self, kind: str, namespace: str, name: str) -> Object | None:
+        found = (cache.get(namespace, name) for cache in self._caches[kind])
+        return next((item for item in found if item is not None), None)
+
+    def of_service(self, kind: str, key: str) -> list[Object]:
+        return [item for cache in self._caches[kind] for item in cache.of_service(key)]
+
+    def learn(self, item: Object) -> None:
+        """The answer to a write of ours: what we did is known at once, not when the watch tells."""
+        namespace = item["metadata"]["namespace"]
+        for cache in self._caches.get(item.get("kind", ""), ()):
+            if cache.namespace in (None, namespace):
+                cache.learn(item)
+
+    def services(self) -> list[Object]:
+        return [item for cache in self._caches[SERVICE_CR.kind] for item in cache]
+
+    def silent_s(self) -> float:
+        """Seconds since the quietest watch heard anything."""
+        return time.monotonic() - min(cache.heard for cache in self)
+
+
+def service_key(item: Object) -> str:
+    """`namespace/name` of the service that an object belongs to."""
+    meta = item["metadata"]
+    own = item.get("kind") == SERVICE_CR.kind
+    return f"{meta['namespace']}/{meta['name'] if own else meta.get('labels', {}).get(SERVICE_LABEL, '')}"
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return item["metadata"]["namespace"], item["metadata"]["name"]
+
+
+def _version(item: Object) -> int:
+    """Versions of one kind are comparable numbers since Kubernetes 1.35, and were so before in all but the promise."""
+    return int(item["metadata"]["resourceVersion"])

@@ -1,0 +1,136 @@
+"""The certificates of each service as Secrets: `<name>-ca` (mounted nowhere), `<name>-worker-tls`, `<name>-router-tls`.
+
+Secrets are read by name, never listed. A service whose certificates were good is read again only every RECHECK_S or
+when something asks for it (the service is not ready), so that an idle operator reads nothing.
+"""
+
+import base64
+import datetime
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.operator import pki
+from octavo.operator.kube import SECRET, Kube, Object
+from octavo.operator.pki import Authority, Pair
+from octavo.operator.plan import Certificates, Leaf
+
+RECHECK_S = 600.0
+RECHECK_SOON_S = 5.0  # while the service is not ready: somebody may have deleted a Secret
+OPERATOR_LEAF_LIFE_S = 12 * 3600.0
+
+log = logging.getLogger(__name__)
+Write = Callable[[Object], Awaitable[None]]  # applies one Secret, behind the fence and the check of its name
+
+
+@dataclass(slots=True)
+class Known:
+    """What is held in memory for one service."""
+
+    authority: Authority
+    check_at: float
+    checked_at: float
+    operator: Pair | None = None
+    operator_until: float = 0.0
+
+
+class CertificateKeeper:
+    """Ensures the Secrets and mints the operator's own client certificates."""
+
+    def __init__(self, kube: Kube, write: Write) -> None:
+        self._kube, self._write = kube, write
+        self._known: dict[str, Known] = {}
+
+    def forget(self, service_uid: str) -> None:
+        self._known.pop(service_uid, None)
+
+    def due(self, service_uid: str, ready: bool) -> bool:
+        known, now = self._known.get(service_uid), time.monotonic()
+        return known is None or now >= known.check_at or (not ready and now >= known.checked_at + RECHECK_SOON_S)
+
+    async def ensure(self, namespace: str, wish: Certificates) -> None:
+        """Read the service's Secrets and write those that are missing, damaged or due."""
+        now = datetime.datetime.now(datetime.UTC)
+        found = read_authority(await self._kube.get(SECRET, namespace, wish.ca_secret))
+        ca = pki.authority(found, wish.service_uid, now)
+        if ca != found:
+            log.info("secret %s/%s: writing the CA (%s)", namespace, wish.ca_secret, "renewal" if found else "new")
+            await self._write(secret_object(namespace, wish.ca_secret, authority_data(ca), wish.metadata))
+        for leaf in wish.leaves:
+            await self._ensure_leaf(namespace, leaf, ca, wish, now)
+        self._remember(wish.service_uid, ca)
+
+    async def _ensure_leaf(
+        self, namespace: str, leaf: Leaf, ca: Authority, wish: Certificates, now: datetime.datetime
+    ) -> None:
+        held = await self._kube.get(SECRET, namespace, leaf.secret)
+        pair = read_pair(held)
+        if pair is None or not pki.leaf_is_good(pair, ca, leaf.dns_name, now):
+            pair = pki.new_leaf(ca, leaf.dns_name, now)
+        data = _encode({"ca.crt": ca.bundle, "tls.crt": pair.certificate, "tls.key": pair.key})
+        if held is None or held.get("data") != data:
+            log.info("secret %s/%s: writing the certificate of %s", namespace, leaf.secret, leaf.dns_name)
+            await self._write(secret_object(namespace, leaf.secret, data, wish.metadata))
+
+    def _remember(self, service_uid: str, ca: Authority) -> None:
+        now, old = time.monotonic(), self._known.get(service_uid)
+        known = Known(ca, now + RECHECK_S * random.uniform(0.8, 1.2), now)
+        if old is not None and old.authority == ca:
+            known.operator, known.operator_until = old.operator, old.operator_until
+        self._known[service_uid] = known
+
+    def operator_pair(self, service_uid: str) -> tuple[Pair, bytes] | None:
+        """(client certificate, trust bundle) for the service's Status endpoints; None before `ensure` has run."""
+        known = self._known.get(service_uid)
+        if known is None:
+            return None
+        if known.operator is None or time.monotonic() > known.operator_until:
+            known.operator = pki.new_leaf(
+                known.authority, pki.san("operator", service_uid), datetime.datetime.now(datetime.UTC)
+            )
+            known.operator_until = time.monotonic() + OPERATOR_LEAF_LIFE_S
+        return known.operator, known.authority.bundle
+
+
+def secret_object(namespace: str, name: str, data: dict[str, str], metadata: Mapping[str, Any]) -> Object:
+    """The Secret with the labels and the owner that the plan gives it."""  # Any: Kubernetes JSON
+    whole = {**metadata, "name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": whole, "data": data}
+
+
+def read_pair(secret: Object | None, certificate: str = "tls.crt", key: str = "tls.key") -> Pair | None:
+    data = _decode(secret)
+    if not data.get(certificate) or not data.get(key):
+        return None
+    return Pair(data[certificate], data[key])
+
+
+def read_authority(secret: Object | None) -> Authority | None:
+    """None: there is none, or it is damaged."""
+    current, successor = read_pair(secret), read_pair(secret, "next.crt", "next.key")
+    if current is None:
+        return None
+    try:
+        current.sign_key(), current.ends, successor and successor.begins
+    except (ValueError, TypeError) as error:
+        log.warning("secret %s holds no usable CA, a new one is made: %s", (secret or {})["metadata"]["name"], error)
+        return None
+    return Authority(current, successor, _decode(secret).get("previous.crt", b""))
+
+
+def authority_data(ca: Authority) -> dict[str, str]:
+    successor = {"next.crt": ca.next.certificate, "next.key": ca.next.key} if ca.next else {}
+    previous = {"previous.crt": ca.previous} if ca.previous else {}
+    own = {"ca.crt": ca.bundle, "tls.crt": ca.current.certificate, "tls.key": ca.current.key}
+    return _encode({**own, **successor, **previous})
+
+
+def _decode(secret: Object | None) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in ((secret or {}).get("data") or {}).items()}
+
+
+def _encode(data: dict[str, bytes]) -> dict[str, str]:
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}

@@ -1,0 +1,72 @@
+"""Does the API server know every field that this operator sets or reads? Helm never upgrades a CRD that an older chart
+left behind, and the API server drops unknown fields without a word; so the operator refuses to start on such a CRD.
+
+The OpenAPI document is read, which every account may, and not the CRD, which is not a namespaced object.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from octavo.operator.api.schema import service_schema
+from octavo.operator.kube import SERVICE_CR, Kube, KubeError
+
+DOCUMENT = f"/openapi/v3/apis/{SERVICE_CR.api_version}"
+UPGRADE_S = 20.0  # after a CRD changes the document lags a little
+RETRY_S = 2.0
+Schema = Mapping[str, Any]  # Any: OpenAPI JSON
+
+log = logging.getLogger(__name__)
+
+
+class OldCRD(Exception):
+    """The cluster's CRD lacks fields of this operator."""
+
+
+async def wait_for_crd(kube: Kube) -> None:
+    """Returns once the CRD is there and complete. Raises OldCRD when it stays incomplete."""
+    give_up, told = time.monotonic() + UPGRADE_S, False
+    while True:
+        missing = await _missing(kube)
+        if not missing:
+            return
+        if missing != ["spec"] and time.monotonic() > give_up:
+            raise OldCRD(
+                f"the CRD inferenceservices.octavo.dev is older than this operator and lacks {', '.join(missing)}: "
+                "upgrade it with `octavo crd | kubectl apply --server-side -f -`"
+            )
+        if missing == ["spec"] and not told:
+            log.error("the CRD inferenceservices.octavo.dev is not installed: `octavo crd | kubectl apply -f -`")
+            told = True
+        await asyncio.sleep(RETRY_S)
+
+
+async def _missing(kube: Kube) -> list[str]:
+    try:
+        document = await kube.call("GET", DOCUMENT)
+    except KubeError as error:
+        if error.status != 404:
+            log.warning("cannot read the API's description: %s", error)
+        return ["spec"]
+    for schema in document.get("components", {}).get("schemas", {}).values():
+        kinds = schema.get("x-kubernetes-group-version-kind") or []
+        if any(kind.get("kind") == SERVICE_CR.kind for kind in kinds):
+            return list(missing_fields(service_schema(), schema))
+    return ["spec"]
+
+
+def missing_fields(wished: Schema, served: Schema, path: str = "") -> Iterator[str]:
+    """Paths of the properties that `served` lacks; a missing object is named once, not with all it holds."""
+    for name, schema in (wished.get("properties") or {}).items():
+        if not path and name in ("apiVersion", "kind", "metadata"):
+            continue
+        where = f"{path}.{name}" if path else name
+        found = (served.get("properties") or {}).get(name)
+        if found is None:
+            yield where
+        else:
+            yield from missing_fields(schema, found, where)
+    if "items" in wished:
+        yield from missing_fields(wished["items"], served.get("items") or {}, f"{path}[]")

@@ -1,0 +1,125 @@
+"""Who works: the holder of a Lease. The other replica keeps its caches warm and takes over.
+
+    crash       the Lease was not renewed for LIFE_S on the other's own clock: it takes it
+    clean stop  the holder empties the Lease: the other takes it within POLL_S
+    fence       a holder stops writing FENCE_S after the start of its last good renewal; the last write then ends
+                WRITE_TIMEOUT_S later, before anybody can have taken the Lease: FENCE_S + WRITE_TIMEOUT_S < LIFE_S
+"""
+
+import asyncio
+import datetime
+import logging
+import time
+from dataclasses import dataclass
+
+from octavo.operator.kube import LEASE, Kube, KubeError, Object
+
+LEASE_NAME = "octavo-operator"
+LIFE_S = 13
+FENCE_S = 8.0
+WRITE_TIMEOUT_S = 4.0
+RENEW_S = 2.5
+POLL_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A Lease as it was seen to change last, by our own clock: the holder's clock may be wrong."""
+
+    holder: str
+    version: str
+    changed_at: float
+
+    def seen(self, lease: Object, now: float) -> "Sight":
+        version = lease["metadata"]["resourceVersion"]
+        changed_at = self.changed_at if version == self.version else now
+        return Sight(lease.get("spec", {}).get("holderIdentity") or "", version, changed_at)
+
+    def free(self, now: float) -> bool:
+        return not self.holder or now - self.changed_at > LIFE_S
+
+
+class Lease:
+    """Takes and renews the Lease; `held()` is the fence that every write asks."""
+
+    def __init__(self, kube: Kube, namespace: str, identity: str) -> None:
+        self._kube, self._namespace, self.identity = kube, namespace, identity
+        self._renewed = float("-inf")
+        self._sight = Sight("", "", float("-inf"))
+        self.gained = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.lost.set()
+
+    def held(self) -> bool:
+        return time.monotonic() - self._renewed < FENCE_S
+
+    async def run(self) -> None:
+        while True:
+            await self._step()
+            self._announce()
+            await asyncio.sleep(RENEW_S if self.held() else POLL_S)
+
+    async def _step(self) -> None:
+        started = time.monotonic()
+        try:
+            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME)
+            if lease is None:
+                await self._create()
+            else:
+                self._sight = self._sight.seen(lease, started)
+                if self._sight.holder != self.identity and not self._sight.free(started):
+                    self._renewed = float("-inf")
+                    return
+                await self._write(lease, self.identity)
+            self._renewed = started
+        except KubeError as error:
+            if error.status != 409:  # 409: somebody else was faster
+                log.warning("lease %s/%s: %s", self._namespace, LEASE_NAME, error)
+
+    def _announce(self) -> None:
+        if self.held() and not self.gained.is_set():
+            log.info("gained the lease %s/%s as %s", self._namespace, LEASE_NAME, self.identity)
+            self.lost.clear()
+            self.gained.set()
+        elif not self.held() and self.gained.is_set():
+            log.warning("lost the lease %s/%s", self._namespace, LEASE_NAME)
+            self.gained.clear()
+            self.lost.set()
+
+    async def release(self) -> None:
+        """At a clean stop, once no write is under way."""
+        if not self.held():
+            return
+        self._renewed = float("-inf")
+        try:
+            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME)
+            if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
+                await self._write(lease, "")
+        except KubeError as error:
+            log.warning("the lease could not be released, it runs out in %d s: %s", LIFE_S, error)
+
+    async def _create(self) -> None:
+        body = {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"name": LEASE_NAME, "namespace": self._namespace},
+            "spec": self._spec({}, self.identity),
+        }
+        await self._kube.call("POST", LEASE.path(self._namespace), body=body, timeout_s=WRITE_TIMEOUT_S)
+
+    async def _write(self, lease: Object, holder: str) -> None:
+        """Replace it at the version that was read: of two writers one gets a conflict."""
+        body = {**lease, "spec": self._spec(lease.get("spec", {}), holder)}
+        path = LEASE.path(self._namespace, LEASE_NAME)
+        await self._kube.call("PUT", path, body=body, timeout_s=WRITE_TIMEOUT_S)
+
+    @staticmethod
+    def _spec(old: Object, holder: str) -> Object:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        moved = holder != (old.get("holderIdentity") or "")
+        transitions = int(old.get("leaseTransitions") or 0) + (1 if moved and holder else 0)
+        acquired = now if moved else old.get("acquireTime", now)
+        spec = {"leaseDurationSeconds": LIFE_S, "renewTime": now, "leaseTransitions": transitions}
+        return spec | {"holderIdentity": holder, "acquireTime": acquired}

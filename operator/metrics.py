@@ -1,0 +1,41 @@
+"""What the operator counts, in a registry of its own."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """One instance for each process, made in main and passed on."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            "octavo_operator_reconcile_seconds",
+            "Time to reconcile one service once.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.failures = Counter(
+            "octavo_operator_reconcile_failures_total",
+            "Reconciles that ended in an error and are tried again.",
+            ["reason"],
+            registry=registry,
+        )
+        self.writes = Counter(
+            "octavo_operator_writes_total",
+            "Writes to the Kubernetes API.",
+            ["verb", "kind"],
+            registry=registry,
+        )
+        self.waiting = Gauge("octavo_operator_queue_waiting", "Services that are due and wait.", registry=registry)
+        self.leader = Gauge("octavo_operator_leader", "1 while this replica holds the Lease.", registry=registry)
+        self.services = Gauge("octavo_operator_services", "Services by readiness.", ["ready"], registry=registry)
+        self.silence = Gauge(
+            "octavo_operator_watch_silence_seconds",
+            "How long the quietest watch has heard nothing, bookmarks included.",
+            registry=registry,
+        )
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,52 @@
+"""Asks a group's leader pod how it is: gRPC `octavo.v1.Status` with the service's own TLS, as the role `operator`."""
+
+import asyncio
+import logging
+
+import grpc
+
+from octavo.operator import pki
+from octavo.operator.pki import Pair
+from octavo.proto.v1 import group_pb2, group_pb2_grpc
+
+STATUS_PORT = 8502
+TIMEOUT_S = 1.5
+MESSAGE_BYTES = 64 * 1024 * 1024
+
+log = logging.getLogger(__name__)
+
+
+def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
+    """The same limits and keepalive as on the other end; the fixed name is what is checked, not the address."""
+    return [
+        ("grpc.ssl_target_name_override", pki.san("worker", service_uid)),
+        ("grpc.max_send_message_length", MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
+        ("grpc.keepalive_time_ms", 5000),
+        ("grpc.keepalive_timeout_ms", 5000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 2000),
+    ]
+
+
+async def ask(address: str, service_uid: str, own: Pair, bundle: bytes) -> group_pb2.GroupStatus | None:
+    """None: no answer, which is ordinary while a pod starts. A fresh channel each time: addresses change hands."""
+    credentials = grpc.ssl_channel_credentials(bundle, own.key, own.certificate)
+    target = f"[{address}]:{STATUS_PORT}" if ":" in address else f"{address}:{STATUS_PORT}"
+    async with grpc.aio.secure_channel(target, credentials, channel_options(service_uid)) as channel:
+        try:
+            stub = group_pb2_grpc.StatusStub(channel)
+            status = await stub.Get(group_pb2.StatusRequest(), timeout=TIMEOUT_S)
+        except (grpc.aio.AioRpcError, TimeoutError) as error:
+            code = error.code().name if isinstance(error, grpc.aio.AioRpcError) else "timeout"
+            log.debug("no status from %s: %s", target, code)
+            return None
+    return status if status.service_uid == service_uid else None
+
+
+async def ask_all(
+    addresses: dict[str, str], service_uid: str, own: Pair, bundle: bytes
+) -> dict[str, group_pb2.GroupStatus]:
+    """Ask every pod of {pod: address} at once; those that did not answer are absent."""
+    answers = await asyncio.gather(*(ask(address, service_uid, own, bundle) for address in addresses.values()))
+    return {pod: answer for pod, answer in zip(addresses, answers, strict=True) if answer is not None}

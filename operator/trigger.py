@@ -1,0 +1,61 @@
+"""kopf watches the InferenceServices and, for each event, names the service to the work queue. It does nothing else:
+no finalizer, no annotation, no status, no peering; and the event's body is not used, the caches hold the truth.
+
+kopf runs in a thread with an event loop of its own, because at its end it cancels every task of its loop.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from octavo.operator import kube
+
+WATCH_S = 300.0
+log = logging.getLogger(__name__)
+
+
+def run(namespaces: tuple[str, ...], enqueue: Callable[[str], None], stop: threading.Event) -> None:
+    """Blocks until `stop` is set. `enqueue` is called in this thread with `namespace/name`."""
+    everywhere = not namespaces
+    asyncio.run(
+        kopf.operator(
+            registry=_registry(enqueue),
+            settings=_settings(),
+            standalone=True,
+            clusterwide=everywhere,
+            namespaces=namespaces,
+            stop_flag=stop,
+        )
+    )
+
+
+def _registry(enqueue: Callable[[str], None]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+    group, version = kube.SERVICE_CR.api_version.split("/")
+
+    @kopf.on.login(registry=registry)  # type: ignore[arg-type]  # kopf's protocol wants every keyword spelled out
+    def login(**_: Any) -> kopf.ConnectionInfo:  # Any: kopf's keywords
+        return kube.login(log)
+
+    @kopf.on.event(group, version, kube.SERVICE_CR.plural, registry=registry)
+    def changed(namespace: str | None, name: str | None, **_: Any) -> None:  # Any: kopf's keywords
+        enqueue(f"{namespace}/{name}")
+
+    return registry
+
+
+def _settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # namespaces and CRDs are not ours to watch
+    settings.watching.server_timeout = WATCH_S
+    settings.watching.client_timeout = WATCH_S + 15  # a stream that the server forgot to end
+    settings.watching.connect_timeout = kube.CONNECT_TIMEOUT_S
+    settings.watching.inactivity_timeout = kube.WATCH_SILENCE_S
+    settings.networking.connect_timeout = kube.CONNECT_TIMEOUT_S
+    settings.networking.request_timeout = 60.0
+    return settings

@@ -1,0 +1,116 @@
+"""The work queue: one reconcile at a time per key, requests for it coalesced, back-off per key, keys in parallel.
+
+    add ---> due ---> taken ---> done            (forgotten, or due again if it was added meanwhile)
+                        `------> failed ---> due after the key's back-off
+
+`Schedule` is the logic, with the time as an argument; `WorkQueue` waits for it.
+"""
+
+import asyncio
+import heapq
+import time
+from dataclasses import dataclass, field
+
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 60.0
+
+
+@dataclass(slots=True)
+class Schedule:
+    """What is due when. A key has at most one due time: the earliest that anybody asked for."""
+
+    _due: dict[str, float] = field(default_factory=dict)
+    _heap: list[tuple[float, str]] = field(default_factory=list)
+    _taken: set[str] = field(default_factory=set)
+    _failures: dict[str, int] = field(default_factory=dict)
+    _not_before: dict[str, float] = field(default_factory=dict)
+
+    def add(self, key: str, at: float, urgent: bool = False) -> None:
+        """A key that fails does not spin because its objects change; what its user changes is urgent and acts at once."""
+        if urgent:
+            self._not_before.pop(key, None)
+        at = max(at, self._not_before.get(key, at))
+        if at < self._due.get(key, float("inf")):
+            self._due[key] = at
+            heapq.heappush(self._heap, (at, key))
+
+    def take(self, now: float) -> str | None:
+        """The key that has been due longest and is not being worked on."""
+        passed: list[tuple[float, str]] = []
+        found = None
+        while self._heap and self._heap[0][0] <= now:
+            at, key = heapq.heappop(self._heap)
+            if self._due.get(key) != at:
+                continue  # superseded
+            if key in self._taken:
+                passed.append((at, key))
+                continue
+            found = key
+            break
+        for entry in passed:
+            heapq.heappush(self._heap, entry)
+        if found is not None:
+            del self._due[found]
+            self._taken.add(found)
+        return found
+
+    def done(self, key: str) -> None:
+        self._taken.discard(key)
+        self._failures.pop(key, None)
+        self._not_before.pop(key, None)
+
+    def failed(self, key: str, now: float) -> float:
+        """Give the key back; returns the seconds until it is tried again."""
+        self._taken.discard(key)
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(FIRST_BACKOFF_S * 2.0 ** min(failures, 16), MAX_BACKOFF_S)
+        self._not_before[key] = now + delay
+        self._due.pop(key, None)
+        self.add(key, now + delay)
+        return delay
+
+    def next_at(self) -> float | None:
+        """The earliest due time of a key that nobody works on."""
+        times = [at for key, at in self._due.items() if key not in self._taken]
+        return min(times, default=None)
+
+    def waiting(self, now: float) -> int:
+        return sum(1 for at in self._due.values() if at <= now)
+
+
+class WorkQueue:
+    """The schedule with a clock and a way to wait."""
+
+    def __init__(self) -> None:
+        self._schedule = Schedule()
+        self._changed = asyncio.Event()
+
+    def add(self, key: str, delay_s: float = 0.0, urgent: bool = False) -> None:
+        self._schedule.add(key, time.monotonic() + delay_s, urgent)
+        self._changed.set()
+
+    async def take(self) -> str:
+        while True:
+            self._changed.clear()
+            now = time.monotonic()
+            key = self._schedule.take(now)
+            if key is not None:
+                return key
+            at = self._schedule.next_at()
+            try:
+                await asyncio.wait_for(self._changed.wait(), None if at is None else max(at - now, 0.001))
+            except TimeoutError:
+                continue
+
+    def done(self, key: str) -> None:
+        self._schedule.done(key)
+        self._changed.set()
+
+    def failed(self, key: str) -> float:
+        delay = self._schedule.failed(key, time.monotonic())
+        self._changed.set()
+        return delay
+
+    def waiting(self) -> int:
+        return self._schedule.waiting(time.monotonic())
