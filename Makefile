@@ -65,7 +65,7 @@ crd: setup
 # After a change of dependencies in pyproject.toml.
 pins: setup
 	$(BIN)/uv pip compile -q --universal --generate-hashes --all-extras --group bundled-model --python-version 3.11 \
-	  --no-emit-index-url --no-annotate --no-header pyproject.toml -o constraints.txt
+	  --no-annotate --no-header pyproject.toml -o constraints.txt
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,72 @@
+"""The processes of a local service: what the kubelet does in a cluster, on one machine.
+
+A process that ends is started again after a back-off, until `stop` drains them in order.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_LAST_S = 10.0
+GOOD_AFTER_S = 60.0  # a life this long clears the back-off
+
+
+class Child:
+    """One process and its restarts. argv: what follows `python -m octavo`."""
+
+    def __init__(self, name: str, argv: Sequence[str], report: Callable[[str], None]) -> None:
+        self.name = name
+        self._argv = list(argv)
+        self._report = report
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Starts the process and keeps it going."""
+        await self._spawn()
+        self._watch = asyncio.create_task(self._keep())
+
+    async def stop(self, timeout_s: float) -> int:
+        """Asks it to drain, waits, kills what is left after timeout_s; returns its exit code."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return 0
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            code = await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            self._report(f"{self.name} did not drain within {timeout_s:.0f} s and was killed")
+            process.kill()
+            code = await process.wait()
+        if self._watch is not None:
+            await self._watch
+        return code
+
+    async def _spawn(self) -> None:
+        # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "octavo", *self._argv, start_new_session=True
+        )
+
+    async def _keep(self) -> None:
+        backoff = BACKOFF_FIRST_S
+        while self._process is not None:
+            began = time.monotonic()
+            code = await self._process.wait()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - began > GOOD_AFTER_S:
+                backoff = BACKOFF_FIRST_S
+            self._report(f"{self.name} ended with exit code {code}; starting it again in {backoff:.1f} s")
+            try:
+                await asyncio.wait_for(self._stopping.wait(), backoff)
+                return
+            except TimeoutError:
+                backoff = min(2 * backoff, BACKOFF_LAST_S)
+            await self._spawn()

@@ -1,0 +1,128 @@
+"""The command line of `octavo run`: a resource's spec, from a file, from flags, or both (flags win).
+
+Each field of the spec that means something on one machine has a flag of the same name in kebab case; the resource is
+then checked by the same code that the operator uses, so that an error names the same field.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
+
+BUNDLED = "bundled://smollm2-135m-instruct"
+Json = dict[str, Any]  # Any: a resource as JSON
+
+
+class UsageError(Exception):
+    """The arguments cannot be served; the message names the flag or the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to run: the service, and what only one machine has."""
+
+    service: InferenceService
+    host: str
+    port: int
+    device: str
+    prompt: str | None
+    drain_timeout_s: float
+
+
+# flag -> (path in the spec, parser of its text, what it is)
+FIELDS: dict[str, tuple[str, type, str]] = {
+    "served-name": ("model.servedName", str, "model name that clients send (default: the service's name)"),
+    "dtype": ("model.dtype", str, "auto or float32"),
+    "context-length": ("model.contextLength", int, "longest prompt plus answer, in tokens (default: the model's)"),
+    "replicas": ("replicas", int, "groups: copies of the model"),
+    "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
+    "max-requests": ("engine.maxRequests", int, "requests that run at once in a group"),
+    "kv-cache-memory": ("engine.kvCacheMemory", str, "memory for the KV cache, e.g. 512Mi"),
+    "router-replicas": ("router.replicas", int, "routers"),
+    "router-processes": ("router.processes", int, "processes of each router"),
+    "queue-max-requests": ("router.queue.maxRequests", int, "requests that may wait in a router"),
+    "queue-max-wait": ("router.queue.maxWait", str, "longest wait in the queue, e.g. 60s"),
+}
+
+
+def parse_args(argv: list[str]) -> Settings:
+    """Raises UsageError; exits with 2 on flags that do not exist."""
+    parser = _parser()
+    args = vars(parser.parse_args(argv))
+    resource = _read(args["file"]) if args["file"] else _empty()
+    spec: Json = resource.setdefault("spec", {})
+    if args["model"] is not None or not args["file"]:
+        _put(spec, "model.uri", _uri(args["model"] or BUNDLED))
+    for flag, (path, _, _) in FIELDS.items():
+        if args[flag] is not None:
+            _put(spec, path, args[flag])
+    if args["no_prefix_caching"]:
+        _put(spec, "engine.prefixCaching", False)
+    try:
+        service = parse(resource)
+    except SpecError as error:
+        raise UsageError(str(error)) from error
+    if service.spec.paused or service.spec.replicas == 0:
+        raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
+    return Settings(service, args["host"], args["port"], args["device"], args["prompt"], args["drain_timeout"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="octavo run", description="Serve a model on this machine: the same router and workers as in a cluster."
+    )
+    parser.add_argument("model", nargs="?", help=f"folder or uri of the model (default: {BUNDLED})")
+    parser.add_argument("-f", "--file", type=Path, help="an InferenceService in YAML")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=8000, help="port of the HTTP API (default: %(default)s)")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help="default: %(default)s")
+    parser.add_argument("--prompt", help="ask this once when the model serves, and print the answer")
+    parser.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="seconds to finish on Ctrl-C")
+    fields = parser.add_argument_group("fields of the spec")
+    for flag, (path, kind, text) in FIELDS.items():
+        fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")
+    fields.add_argument("--no-prefix-caching", action="store_true", help="[engine.prefixCaching: false]")
+    return parser
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isdigit() else -1
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535; 0 takes a free one)")
+    return port
+
+
+def _empty() -> Json:
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "local"}, "spec": {}}
+
+
+def _read(path: Path) -> Json:
+    try:
+        documents = [d for d in yaml.safe_load_all(path.read_text()) if d is not None]
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"--file {path}: {error}") from error
+    services = [d for d in documents if isinstance(d, Mapping) and d.get("kind") == KIND]
+    if len(services) != 1:
+        raise UsageError(f"--file {path}: expected one {KIND}, found {len(services)}")
+    return dict(services[0])
+
+
+def _uri(model: str) -> str:
+    if "://" in model:
+        return model
+    folder = Path(model).expanduser().resolve()
+    if not folder.is_dir():
+        raise UsageError(f"model: {folder} is not a folder, and {model!r} is not a uri such as {BUNDLED}")
+    return f"file://{folder}"
+
+
+def _put(spec: Json, path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        spec = spec.setdefault(parent, {})
+    spec[last] = value

@@ -1,0 +1,75 @@
+"""What a group is doing, from its supervisor's Status: a bar on a terminal, lines in a log elsewhere."""
+
+import asyncio
+import sys
+
+import grpc
+
+from octavo.proto.v1 import group_pb2, group_pb2_grpc
+
+POLL_S = 0.2
+PHASES = {
+    group_pb2.STARTING: "starting",
+    group_pb2.FETCHING: "fetching",
+    group_pb2.LOADING: "loading",
+    group_pb2.WARMING: "warming",
+    group_pb2.SERVING: "serving",
+    group_pb2.DRAINING: "draining",
+    group_pb2.PHASE_FAILED: "failed",
+}
+WIDTH = 30
+
+
+class StartFailed(Exception):
+    """A group cannot serve and will not by waiting; the message names the file and the cause."""
+
+
+class Progress:
+    """Prints phases; `fatal` reasons end the wait."""
+
+    fatal = frozenset({"ModelNotFound", "ModelInvalid", "OutOfMemory"})
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._shown = ""
+
+    async def until_serving(self, address: str, name: str) -> None:
+        """Follows one group until it serves. Raises StartFailed."""
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub = group_pb2_grpc.StatusStub(channel)
+            while True:
+                status = await self._poll(stub)
+                if status is not None:
+                    self._show(name, status)
+                    if status.phase == group_pb2.SERVING:
+                        self._end()
+                        return
+                    failure = status.last_failure
+                    if status.phase == group_pb2.PHASE_FAILED and failure.reason in self.fatal:
+                        self._end()
+                        raise StartFailed(f"{failure.reason}: {failure.message}")
+                await asyncio.sleep(POLL_S)
+
+    async def _poll(self, stub: group_pb2_grpc.StatusStub) -> group_pb2.GroupStatus | None:
+        try:
+            answer: group_pb2.GroupStatus = await stub.Get(group_pb2.StatusRequest(), timeout=2.0)
+        except grpc.aio.AioRpcError:
+            return None  # its supervisor is not up yet
+        return answer
+
+    def _show(self, name: str, status: group_pb2.GroupStatus) -> None:
+        phase, percent = PHASES.get(status.phase, "starting"), status.progress_percent
+        if self._terminal:
+            filled = WIDTH * percent // 100
+            text = f"\r{name}: {phase:<9} [{'#' * filled}{'.' * (WIDTH - filled)}] {percent:3d} %"
+        else:
+            text = f"{name}: {phase}\n"  # one line a phase: percentages would flood a log
+        if text != self._shown:
+            self._shown = text
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def _end(self) -> None:
+        if self._terminal:
+            sys.stderr.write("\n")
+        self._shown = ""

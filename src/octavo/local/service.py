@@ -1,0 +1,120 @@
+"""One service on one machine: routers and groups as processes, joined by Unix sockets.
+
+    start groups -> start routers -> wait until /readyz -> serve -> on Ctrl-C or SIGTERM: drain routers, then groups
+"""
+
+import asyncio
+import http.client
+import signal
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from octavo.local import ask
+from octavo.local.children import Child
+from octavo.local.commands import Sockets, router_argv, worker_argv
+from octavo.local.flags import Settings
+from octavo.local.progress import Progress, StartFailed
+
+READY_POLL_S = 0.1
+
+
+class Service:
+    """Runs until it is told to stop; `run` returns the exit code."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._settings = settings
+        self._groups = [Sockets(folder, index) for index in range(settings.service.spec.replicas)]
+        self._metrics = folder / "router-metrics.sock"
+        self._port = settings.port or _free_port(settings.host)
+        self._workers: list[Child] = []
+        self._router: Child | None = None
+
+    async def run(self) -> int:
+        """0 after a drain, 1 when the service could not start."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        serving = asyncio.create_task(self._start())
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if serving.done():
+                serving.result()
+                await stopped
+        except StartFailed as error:
+            print(f"octavo run: {error}", file=sys.stderr)
+            return 1
+        finally:
+            serving.cancel()
+            stopped.cancel()
+            await self._stop()
+        return 0
+
+    async def _start(self) -> None:
+        spec = self._settings.service.spec
+        for index, sockets in enumerate(self._groups):
+            child = Child(f"group {index}", worker_argv(self._settings, sockets), _report)
+            self._workers.append(child)
+            await child.start()
+        argv = router_argv(self._settings, self._port, self._groups, self._metrics)
+        self._router = Child("router", argv, _report)
+        await self._router.start()
+        progress = Progress()
+        for index, sockets in enumerate(self._groups):
+            await progress.until_serving(sockets.status, f"group {index}")
+        await self._until_ready()
+        self._greet(spec.model.served_name)
+        if self._settings.prompt is not None:
+            await asyncio.to_thread(
+                ask.show, self._host, self._port, spec.model.served_name, self._settings.prompt
+            )
+
+    async def _until_ready(self) -> None:
+        while not await asyncio.to_thread(self._ready):
+            await asyncio.sleep(READY_POLL_S)
+
+    def _ready(self) -> bool:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=2.0)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False  # not listening yet
+        finally:
+            connection.close()
+
+    @property
+    def _host(self) -> str:
+        return "127.0.0.1" if self._settings.host in ("0.0.0.0", "") else self._settings.host
+
+    def _greet(self, model: str) -> None:
+        url = f"http://{self._host}:{self._port}/v1"
+        print(f"\nServing {model} at {url}   (Ctrl-C ends it)\n")
+        print(f"curl {url}/chat/completions -H 'Content-Type: application/json' -d '{{")
+        print(f'  "model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'', flush=True)
+
+    async def _stop(self) -> None:
+        timeout = self._settings.drain_timeout_s
+        print("octavo run: draining", file=sys.stderr, flush=True)
+        if self._router is not None:
+            await self._router.stop(timeout)
+        await asyncio.gather(*(worker.stop(timeout) for worker in self._workers))
+
+
+def run(settings: Settings) -> int:
+    """Serve until interrupted."""
+    with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
+        return asyncio.run(Service(settings, Path(folder)).run())
+
+
+def _report(text: str) -> None:
+    print(f"octavo run: {text}", file=sys.stderr, flush=True)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
