@@ -1,12 +1,16 @@
-"""One request as the scheduler sees it: three counters on one line of tokens.
+"""One request as the scheduler sees it: counters on one line of tokens.
 
     tokens   |--- prompt ---|--- sampled ---|
               ^ computed       ^ issued        ^ known
     computed <= issued <= known + (samples still on the device)
 
-`known` tokens have arrived on the host; `issued` counts tokens given to steps, those under way included; `computed`
-counts tokens whose steps have returned. A token that the device has sampled but the host has not yet seen is
+`known` tokens have arrived on the host; `issued` counts tokens given to steps, those under way included; what was
+issued up to the newest returned step is computed. A token that the device has sampled but the host has not yet seen is
 issued by position alone: the device holds its id.
+
+    WAITING -> PREFILLING -> DECODING -> ISSUED -> OVER      ISSUED: nothing left to issue, results to come
+       ^            |            |
+       +-- PREEMPTED <-----------+                           PREEMPTED: blocks gone, results to come
 """
 
 import enum
@@ -51,25 +55,49 @@ class NewRequest:
     hashes: tuple[bytes, ...] = ()
 
 
+class Invalid(ValueError):
+    """A request that can never run. field: which of its fields is at fault."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class Phase(enum.Enum):
+    WAITING = enum.auto()
+    PREFILLING = enum.auto()
+    DECODING = enum.auto()
+    PREEMPTED = enum.auto()
+    ISSUED = enum.auto()
+    OVER = enum.auto()
+
+
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request's state in the scheduler. Only scheduler.py changes it."""
+    """A request's state in the scheduler. Only scheduler.py and lane.py change it."""
 
     new: NewRequest
     arrival: int
+    total: int  # tokens it may ever have: prompt + max_tokens, at most the context
     tokens: list[int]  # known ids: prompt, generated, then sampled ones
-    issued: int = 0
-    computed: int = 0
-    in_flight: int = 0  # steps under way that name this request
-    samples_in_flight: int = 0  # of those, the ones that sample
+    phase: Phase = Phase.WAITING
+    issued: int = 0  # kept by the lane while it decodes
+    admitted: int = 0  # number of its admission; the last admitted is preempted first
+    last_step: int = 0  # the newest step that names its slot
     slot: int = -1  # row of the device's request state; -1 while waiting
     blocks: list[int] = field(default_factory=list)
-    hashes: list[bytes] = field(default_factory=list)  # of the full blocks of `tokens`, as far as known
-    cached: int = 0  # prompt tokens taken from the prefix cache at the first admission
-    finish: Finish = Finish.NOT_FINISHED
-    cancelled: bool = False
+    hashes: list[bytes] = field(default_factory=list)  # of the full blocks of `tokens`, as far as computed
+    indexed: int = 0  # leading blocks that have been offered to the prefix cache
+    expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
+    cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once told
     preemptions: int = 0
 
     @property
     def known(self) -> int:
         return len(self.tokens)
+
+    @property
+    def uncached(self) -> int:
+        """Tokens that prefill still has to issue, as far as one can tell."""
+        return self.known - max(self.issued, self.expected_hits)

@@ -35,7 +35,8 @@ class Blocks(NamedTuple):
     blocks: tuple[int, ...]
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """Compute positions start .. start+count-1 of `slot`."""
 
     slot: int

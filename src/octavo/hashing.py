@@ -14,19 +14,19 @@ import hashlib
 BLOCK_SIZE = 16
 _DIGEST_BYTES = 16
 _PERSON = b"octavo-prefix"
-_ROOT = bytes(_DIGEST_BYTES)
+ROOT = bytes(_DIGEST_BYTES)
 
 
-def block_hashes(ids: bytes, salt: bytes = b"", block_size: int = BLOCK_SIZE) -> list[bytes]:
+def block_hashes(ids: bytes, salt: bytes = b"", block_size: int = BLOCK_SIZE, parent: bytes = ROOT) -> list[bytes]:
     """Chained hashes of the full blocks of `ids` (packed little-endian uint32); the tail that fills no block has none.
 
+    parent: the hash of the block before `ids`, to continue a chain.
     Raises ValueError when `ids` is not a whole number of uint32, or the salt is over 64 bytes.
     """
     if len(ids) % 4:
         raise ValueError(f"ids: {len(ids)} bytes are not a whole number of uint32")
     width = 4 * block_size
     hashes: list[bytes] = []
-    parent = _ROOT
     for start in range(0, len(ids) - width + 1, width):
         parent = hashlib.blake2b(
             parent + ids[start : start + width], digest_size=_DIGEST_BYTES, key=salt, person=_PERSON

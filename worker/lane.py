@@ -1,0 +1,115 @@
+"""The requests that decode: every step computes exactly one position of each, so nothing is done per request and step.
+
+    position of a request in the next step = base + tick        tick: steps that the lane has taken
+
+What a request will need is known when it joins, as a tick: `needs` (its next block) and `ends` (its last position).
+Membership changes rarely, so what depends on it alone is kept as tuples until it does.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from octavo.worker.request import Phase, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Parallel tuples, one entry a request, in the order of the step's rows."""
+
+    requests: tuple[Request, ...]
+    keys: tuple[int, ...]
+    slots: tuple[int, ...]
+    rows: tuple[int, ...]
+    counts: tuple[int, ...]
+    appends: tuple[Callable[[int], None], ...]  # of each request's tokens
+
+
+class Lane:
+    def __init__(self, block_size: int) -> None:
+        self.requests: list[Request] = []
+        self.context = 0  # sum of the positions of the next step
+        self._block_size = block_size
+        self._tick = 0
+        self._number = 0  # newest step that the lane took part in
+        self._keys: list[int] = []
+        self._slots: list[int] = []
+        self._appends: list[Callable[[int], None]] = []
+        self._bases: list[int] = []
+        self._counters: list[int] = []
+        self._needs: dict[int, list[Request]] = {}
+        self._ends: dict[int, list[Request]] = {}
+        self._members: Members | None = None
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def join(self, request: Request) -> None:
+        request.phase = Phase.DECODING
+        base = request.issued - self._tick
+        self.requests.append(request)
+        self._keys.append(request.new.key)
+        self._slots.append(request.slot)
+        self._appends.append(request.tokens.append)
+        self._bases.append(base)
+        self._counters.append(base + 1 - len(request.new.prompt))
+        self._needs.setdefault(self._need(request, base), []).append(request)
+        self._ends.setdefault(request.total - 2 - base, []).append(request)
+        self.context += request.issued
+        self._members = None
+
+    def leave(self, request: Request) -> None:
+        """Settles `issued` and `last_step`. The caller decides what the request does next."""
+        index = self.requests.index(request)
+        base = self._bases[index]
+        for column in (self.requests, self._keys, self._slots, self._appends, self._bases, self._counters):
+            del column[index]
+        _drop(self._needs, self._need(request, base), request)
+        _drop(self._ends, request.total - 2 - base, request)
+        request.issued = base + self._tick
+        request.last_step = max(request.last_step, self._number)
+        self.context -= request.issued
+        self._members = None
+
+    def short(self) -> list[Request]:
+        """Requests whose next position lies beyond their blocks."""
+        return list(self._needs.get(self._tick, ()))
+
+    def grown(self, request: Request) -> None:
+        """`request`, one of short(), has got its block."""
+        _drop(self._needs, self._tick, request)
+        self._needs.setdefault(self._tick + self._block_size, []).append(request)
+
+    def last(self) -> list[Request]:
+        """Requests whose next position is the last that they will ever compute."""
+        return list(self._ends.get(self._tick, ()))
+
+    def members(self) -> Members:
+        if self._members is None:
+            count = len(self.requests)
+            self._members = Members(
+                requests=tuple(self.requests),
+                keys=tuple(self._keys),
+                slots=tuple(self._slots),
+                rows=tuple(range(count)),
+                counts=(1,) * count,
+                appends=tuple(self._appends),
+            )
+        return self._members
+
+    def advance(self, number: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Take part in step `number`: the positions computed, and the random counters of their samples."""
+        tick = self._tick
+        self._tick += 1
+        self._number = number
+        self.context += len(self.requests)
+        return tuple([base + tick for base in self._bases]), tuple([base + tick for base in self._counters])
+
+    def _need(self, request: Request, base: int) -> int:
+        return len(request.blocks) * self._block_size - base
+
+
+def _drop(calendar: dict[int, list[Request]], tick: int, request: Request) -> None:
+    due = calendar[tick]
+    due.remove(request)
+    if not due:
+        del calendar[tick]

@@ -1,0 +1,55 @@
+"""What the scheduler tells the outside: tokens for requests, and how loaded the group is."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from octavo.worker.request import Finish
+
+
+class Output(NamedTuple):
+    """Tokens of one request from one step. A named tuple, since a step makes hundreds.
+
+    ids: no entry when the request ends by a stop id (never shown) or fails. cached: tokens that came from the prefix
+    cache, on a request's first output; else 0.
+    """
+
+    key: int
+    ids: tuple[int, ...]
+    finish: Finish = Finish.NOT_FINISHED
+    cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much the scheduler holds now; the last four count since it began.
+
+    prompt_tokens: accepted, not found in the prefix cache, and not yet computed. running: requests that hold a slot of
+    the device. free_blocks: those with reclaimable cached contents included.
+    """
+
+    prompt_tokens: int
+    running: int
+    waiting: int
+    free_blocks: int
+    total_blocks: int
+    cached_blocks: int = 0
+    received: int = 0  # submits taken in, refused ones included
+    preemptions: int = 0
+    cache_queries: int = 0  # tokens looked up in the prefix cache at admission
+    cache_hits: int = 0  # tokens of those that were found
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """serve -> core: nobody waits for this request any more."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """core -> serve: a submitted request can never run; field and message say why."""
+
+    key: int
+    field: str
+    message: str

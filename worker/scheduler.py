@@ -1,0 +1,425 @@
+"""One rule: tokens computed catch up with tokens known.
+
+There is no prefill phase and no decode phase. `schedule` gives each request some of the tokens that it has and that no
+step was given yet; `update` takes a step's results. Up to `depth` steps are under way, so that the device never waits:
+a request may be issued the position of a token that the device has sampled and the host has not seen.
+
+Steps run in order and results return in order, hence:
+- Blocks are reusable as soon as nobody will issue a step that reads them: later writes come after earlier reads.
+- A slot is reusable once the last step that names it has returned.
+- A length stop is foreseen when its last position is issued. A stop id is found when a result returns: the request's
+  entries in the steps under way are skipped then, so that nothing after the stop is shown.
+- A preempted request comes back, recomputed from its known tokens, once no result is outstanding, in its old place.
+- Full blocks of prompts enter the prefix cache when the step that fills them is issued; those of generated tokens
+  when the request gives its blocks back.
+"""
+
+from array import array
+from bisect import insort
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+
+from octavo.hashing import ROOT, block_hashes
+from octavo.worker.cache.blocks import Blocks
+from octavo.worker.cache.prefix import Prefix
+from octavo.worker.lane import Lane, Members
+from octavo.worker.limits import Limits
+from octavo.worker.output import Load, Output
+from octavo.worker.pace import Pace, Work
+from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
+from octavo.worker.step import Admit, Forward, Sample, Step, StepResult
+from octavo.worker.step import Blocks as Append
+from octavo.worker.underway import UnderWay
+
+__all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
+
+_NOBODY = Members((), (), (), (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Positions of one request's known tokens that go into a step."""
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == self.request.known
+
+
+class Scheduler:
+    def __init__(self, limits: Limits, pace: Pace | None = None) -> None:
+        self._limits = limits
+        self._pace = pace or Pace(least=limits.block_size)
+        self._prefix = Prefix()
+        self._blocks = Blocks(limits.blocks, self._prefix)
+        # A decoding request has a row in every step, so there are never more requests than a step has tokens.
+        self._slots = list(range(min(limits.max_requests, limits.max_batch_tokens) - 1, -1, -1))
+        self._live: dict[int, Request] = {}  # by key
+        self._waiting: list[Request] = []  # the next one stands last
+        self._prefilling: list[Request] = []  # in order of admission
+        self._lane = Lane(limits.block_size)
+        self._leaving: list[Request] = []  # hold a slot that steps under way still name
+        self._under_way: deque[UnderWay] = deque()
+        self._durations: dict[int, Work] = {}  # of steps whose seconds have not been told
+        self._stop_sets: Counter[frozenset[int]] = Counter()
+        self._stops: frozenset[int] = frozenset()  # all of them together
+        self._number = 0  # newest step issued
+        self._returned = 0  # newest step whose result has come
+        self._received = 0
+        self._admissions = 0
+        self._preemptions = 0
+        self._cache_queries = 0
+        self._cache_hits = 0
+
+    # What arrives
+
+    def submit(self, new: NewRequest) -> None:
+        """Queue a request. Raises Invalid when it can never run; max_tokens beyond the context is cut to it."""
+        self._received += 1
+        if new.key in self._live:
+            raise Invalid("key", f"{new.key} is in use; keys are never used twice")
+        self._limits.check(new)
+        request = Request(new, self._received, self._limits.total(new), [*new.prompt, *new.generated])
+        if self._limits.prefix_caching:
+            request.hashes = list(new.hashes[: request.known // self._limits.block_size])
+            request.expected_hits = len(self._hits(request)) * self._limits.block_size
+        self._live[new.key] = request
+        self._stop_sets[new.stop_ids] += 1
+        self._stops |= new.stop_ids
+        self._wait(request)
+
+    def cancel(self, key: int) -> None:
+        """Forget a request: no output of it follows. Unknown keys are ignored."""
+        request = self._live.get(key)
+        if request is not None:
+            self._end(request)
+
+    def observe(self, number: int, seconds: float) -> None:
+        """Step `number` occupied the device for so long; called once its result is here."""
+        work = self._durations.pop(number, None)
+        if work is not None:
+            self._pace.observe(work, seconds)
+
+    def predict(self, step: Step) -> float:
+        """Seconds that an issued step should take."""
+        return self._pace.seconds(self._durations.get(step.number, Work()))
+
+    # Steps out
+
+    def schedule(self) -> Step | None:
+        """The next step; None when `depth` steps are under way or there is nothing to do."""
+        if len(self._under_way) >= self._limits.depth:
+            return None
+        admissions, preemptions = self._admissions, self._preemptions
+        appends = self._grow()
+        chunks, work = self._prefill(admit=self._preemptions == preemptions)
+        if not self._lane and not chunks:
+            return None
+        self._number += 1
+        admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
+        appends += [Append(request.slot, 0, tuple(request.blocks)) for request in admitted]
+        return self._issue(tuple(map(_admit, admitted)), tuple(appends), chunks, work)
+
+    def heartbeat(self) -> Step | None:
+        """A step without rows, to see that the ranks live; None when `depth` steps are under way."""
+        if len(self._under_way) >= self._limits.depth:
+            return None
+        self._number += 1
+        self._remember(UnderWay(self._number, Work(), _NOBODY))
+        return Step(self._number, Forward(), Sample())
+
+    def _grow(self) -> list[Append]:
+        """A block for each decoding request that needs one, if need be taken from the least deserving."""
+        grown: dict[Request, Append] = {}
+        for request in self._lane.short():
+            while not self._blocks.free and request.phase is Phase.DECODING:
+                victim = self._victim()
+                grown.pop(victim, None)
+                self._preempt(victim)
+            if request.phase is Phase.DECODING:
+                block = self._blocks.take()
+                grown[request] = Append(request.slot, len(request.blocks), (block,))
+                request.blocks.append(block)
+                self._lane.grown(request)
+        return list(grown.values())
+
+    def _victim(self) -> Request:
+        """The last admitted of the lowest priority."""
+        running = [*self._lane.requests, *self._prefilling]
+        return min(running, key=lambda request: (request.new.priority, -request.admitted))
+
+    def _preempt(self, request: Request) -> None:
+        self._preemptions += 1
+        self._stop_running(request)
+        self._give_back(request)
+        request.issued = request.indexed = request.expected_hits = 0
+        request.phase = Phase.PREEMPTED
+        self._leave_slot(request)
+
+    def _prefill(self, admit: bool) -> tuple[list[Chunk], Work]:
+        """Chunks of those admitted before, then of the waiting, within the token budget and the time left to prefill.
+
+        A chunk of one token goes first, beside the decoding rows.
+        """
+        budget = self._limits.max_batch_tokens - len(self._lane)
+        decode = work = Work(len(self._lane), self._lane.context)
+        candidates = self._candidates(admit)
+        chunks: list[Chunk] = []
+        while budget > 0 and self._room(decode, work, 0) > 0:
+            request = next(candidates, None)
+            if request is None:
+                break
+            start = request.issued
+            room = max(1, self._room(decode, work, start))
+            chunk = Chunk(request, start, min(request.known - start, budget, room))
+            chunks.append(chunk)
+            work = work.with_chunk(start, chunk.count)
+            budget -= chunk.count
+        return sorted(chunks, key=lambda chunk: chunk.count > 1), work
+
+    def _room(self, decode: Work, work: Work, start: int) -> int:
+        return self._pace.room(decode, work, start) if self._lane else self._limits.max_batch_tokens
+
+    def _candidates(self, admit: bool) -> Iterator[Request]:
+        yield from list(self._prefilling)
+        while admit and self._waiting and self._slots:
+            request = self._waiting[-1]
+            hits = self._hits(request)
+            if not self._fits(request, hits):
+                return
+            self._waiting.pop()
+            self._take_in(request, hits)
+            yield request
+
+    def _fits(self, request: Request, hits: list[int]) -> bool:
+        fresh = self._limits.blocks_for(request.known) - len(hits)
+        left = self._blocks.free - self._blocks.idle(hits) - fresh
+        return left >= (self._limits.watermark_blocks if self._lane or self._prefilling else 0)
+
+    def _take_in(self, request: Request, hits: list[int]) -> None:
+        self._blocks.share(hits)
+        fresh = self._limits.blocks_for(request.known) - len(hits)
+        request.blocks = [*hits, *(self._blocks.take() for _ in range(fresh))]
+        request.slot = self._slots.pop()
+        request.issued = len(hits) * self._limits.block_size
+        request.indexed = len(hits)
+        self._admissions += 1
+        if not request.admitted:
+            request.cached = request.issued
+        request.admitted = self._admissions
+        request.phase = Phase.PREFILLING
+        self._prefilling.append(request)
+        self._cache_queries += request.known
+        self._cache_hits += request.issued
+
+    def _issue(self, admits: tuple[Admit, ...], appends: tuple[Append, ...], chunks: list[Chunk], work: Work) -> Step:
+        """Turn the decision into a step, and move everybody on as if it had run."""
+        members = self._lane.members()
+        decoding = len(members.keys)
+        last = {members.requests.index(request) for request in self._lane.last()}
+        starts, counters = self._lane.advance(self._number)
+        others = [(decoding + row, chunk.request) for row, chunk in enumerate(chunks) if chunk.samples]
+        for request in [members.requests[entry] for entry in last]:
+            self._all_issued(request)
+        for chunk in chunks:
+            self._move_on(chunk)
+        last.update(decoding + entry for entry, (_, request) in enumerate(others) if request.phase is Phase.ISSUED)
+        self._remember(
+            UnderWay(
+                self._number,
+                work,
+                members,
+                tuple(request for _, request in others),
+                last,
+                prefill_tokens=sum(chunk.count for chunk in chunks),
+            )
+        )
+        forward = Forward(
+            admits,
+            appends,
+            members.slots + tuple(chunk.request.slot for chunk in chunks),
+            starts + tuple(chunk.start for chunk in chunks),
+            members.counts + tuple(chunk.count for chunk in chunks),
+        )
+        sampled = tuple(request.known - len(request.new.prompt) for _, request in others)
+        sample = Sample(members.rows + tuple(row for row, _ in others), counters + sampled)
+        return Step(self._number, forward, sample)
+
+    def _move_on(self, chunk: Chunk) -> None:
+        request = chunk.request
+        request.issued += chunk.count
+        request.last_step = self._number
+        self._index(request)
+        if not chunk.samples:
+            return
+        if request.known == request.total - 1:
+            self._all_issued(request)
+        else:
+            self._prefilling.remove(request)
+            self._lane.join(request)
+
+    def _all_issued(self, request: Request) -> None:
+        self._stop_running(request)
+        self._give_back(request)
+        request.phase = Phase.ISSUED
+        self._leave_slot(request)
+
+    def _remember(self, under_way: UnderWay) -> None:
+        self._under_way.append(under_way)
+        self._durations[under_way.number] = under_way.work
+        self._durations.pop(under_way.number - 64, None)  # nobody told
+
+    # Results in
+
+    def update(self, result: StepResult) -> list[Output]:
+        """Take the result of the oldest step under way. Raises ValueError when it is another's, or of another size."""
+        step = self._under_way[0] if self._under_way else None
+        if step is None or step.number != result.number:
+            raise ValueError(f"result of step {result.number}, awaited is {step.number if step else 'none'}")
+        if len(result.ids) != step.entries:
+            raise ValueError(f"step {step.number}: {len(result.ids)} ids for {step.entries} sampled rows")
+        self._under_way.popleft()
+        self._returned = step.number
+        members, ids = step.members, result.ids
+        for append, token in zip(members.appends, ids, strict=False):
+            append(token)
+        for request, token in zip(step.others, ids[len(members.keys) :], strict=True):
+            request.tokens.append(token)
+        keys = members.keys + tuple(request.new.key for request in step.others)
+        outputs = list(map(Output._make, zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0))))
+        dropped = self._settle(step, result, outputs)
+        self._free_slots()
+        return [output for entry, output in enumerate(outputs) if entry not in dropped] if dropped else outputs
+
+    def _settle(self, step: UnderWay, result: StepResult, outputs: list[Output]) -> set[int]:
+        """Correct the outputs of entries that are not just one more token; returns those not to be shown."""
+        special = step.last.union(range(len(step.members.keys), step.entries), result.failed)
+        if not self._stops.isdisjoint(result.ids):
+            special.update(entry for entry, token in enumerate(result.ids) if token in self._stops)
+        special -= step.skipped
+        for entry in special:
+            request = step.request(entry)
+            token = result.ids[entry]
+            finish = Finish.NOT_FINISHED
+            if entry in result.failed:
+                finish = Finish.FAILED
+            elif token in request.new.stop_ids:
+                finish = Finish.STOP
+            elif entry in step.last:
+                finish = Finish.LENGTH
+            shown = (token,) if finish in (Finish.NOT_FINISHED, Finish.LENGTH) else ()
+            outputs[entry] = Output(request.new.key, shown, finish, request.cached)
+            request.cached = 0
+            if finish is not Finish.NOT_FINISHED:
+                self._end(request, spoilt=finish is Finish.FAILED)
+        return step.skipped
+
+    def _free_slots(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for request in leaving:
+            self._leave_slot(request)
+
+    def load(self) -> Load:
+        under_way = sum(step.prefill_tokens for step in self._under_way)
+        queued = sum(request.uncached for request in (*self._waiting, *self._prefilling))
+        return Load(
+            prompt_tokens=queued + under_way,
+            running=len(self._lane) + len(self._prefilling),
+            waiting=len(self._waiting),
+            free_blocks=self._blocks.free,
+            total_blocks=self._blocks.total,
+            cached_blocks=self._blocks.cached,
+            received=self._received,
+            preemptions=self._preemptions,
+            cache_queries=self._cache_queries,
+            cache_hits=self._cache_hits,
+        )
+
+    # Changes of one request
+
+    def _wait(self, request: Request) -> None:
+        request.phase = Phase.WAITING
+        insort(self._waiting, request, key=lambda waiting: (waiting.new.priority, -waiting.arrival))
+
+    def _stop_running(self, request: Request) -> None:
+        if request.phase is Phase.DECODING:
+            self._lane.leave(request)
+        else:
+            self._prefilling.remove(request)
+
+    def _end(self, request: Request, spoilt: bool = False) -> None:
+        """Nothing more of this request will be shown. spoilt: its KV must not be found by others."""
+        if spoilt:
+            request.tokens.pop()
+            self._blocks.spoil(request.hashes)
+        if request.phase is Phase.WAITING:
+            self._waiting.remove(request)
+        elif request.phase in (Phase.PREFILLING, Phase.DECODING):
+            self._stop_running(request)
+            self._give_back(request, index=not spoilt)
+            self._leave_slot(request)
+        request.phase = Phase.OVER
+        for step in self._under_way:
+            step.skip(request)
+        del self._live[request.new.key]
+        self._forget_stops(request.new.stop_ids)
+
+    def _forget_stops(self, stop_ids: frozenset[int]) -> None:
+        self._stop_sets[stop_ids] -= 1
+        if not self._stop_sets[stop_ids]:
+            del self._stop_sets[stop_ids]
+            self._stops = frozenset().union(*self._stop_sets)
+
+    def _leave_slot(self, request: Request) -> None:
+        """Free the slot if no step under way names it, else at a later result."""
+        if request.last_step > self._returned:
+            self._leaving.append(request)
+            return
+        self._slots.append(request.slot)
+        request.slot = -1
+        if request.phase is Phase.PREEMPTED:
+            self._wait(request)
+
+    def _give_back(self, request: Request, index: bool = True) -> None:
+        """Release the blocks, tail first, so that the cache loses ends of prefixes before their beginnings."""
+        if index:
+            self._index(request)
+        self._blocks.release(reversed(request.blocks))
+        request.blocks = []
+
+    def _index(self, request: Request) -> None:
+        """Offer full blocks of issued, known tokens to the prefix cache."""
+        full = min(request.issued, request.known) // self._limits.block_size
+        if full <= request.indexed or not self._limits.prefix_caching:
+            return
+        self._hash(request, full)
+        for entry in range(request.indexed, full):
+            self._prefix.add(request.hashes[entry], request.blocks[entry])
+        request.indexed = full
+
+    def _hits(self, request: Request) -> list[int]:
+        """Cached blocks it could start from; the last known token is always computed, since its logits are wanted."""
+        if not self._limits.prefix_caching:
+            return []
+        usable = (request.known - 1) // self._limits.block_size
+        self._hash(request, usable)
+        return self._prefix.match(request.hashes[:usable])
+
+    def _hash(self, request: Request, blocks: int) -> None:
+        """Know the hashes of the first `blocks` blocks; those of generated tokens come with time."""
+        have = len(request.hashes)
+        if have < blocks:
+            size = self._limits.block_size
+            ids = array("I", request.tokens[have * size : blocks * size]).tobytes()
+            parent = request.hashes[-1] if have else ROOT
+            request.hashes += block_hashes(ids, block_size=size, parent=parent)
+
+
+def _admit(request: Request) -> Admit:
+    generated = request.known - len(request.new.prompt)
+    return Admit(request.slot, tuple(request.tokens), request.new.sampling, generated)
