@@ -2,6 +2,7 @@
 
     Dispatcher.submit(job, sink) -> Handle
         sink.tokens(ids, finish, cached) *      finish != 0 on the last call
+        | sink.restart() -> True                its group was lost: the tokens begin again
         | sink.failed(error)                    instead of a finish, at any point
 
 After the call that ends it, or after Handle.cancel(), a sink hears nothing more.
@@ -94,6 +95,12 @@ class Sink(Protocol):
 
     def failed(self, error: RequestError) -> None:
         """It ended with an error; tokens already given stand."""
+
+    def restart(self) -> bool:
+        """Its group was lost after some tokens. True: none has reached the client, all are forgotten, it begins anew.
+
+        False: something is out, so nothing may be repeated; `failed` follows.
+        """
 
 
 class Handle(Protocol):

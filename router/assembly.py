@@ -1,0 +1,47 @@
+"""Wires the fleet side together: settings in, a running dispatcher out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from octavo.router import wire
+from octavo.router.admission import Bounds
+from octavo.router.discovery import Endpoints, in_cluster
+from octavo.router.dispatch import FleetDispatcher
+from octavo.router.tls import dialler
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """Where the groups are and how to reach them.
+
+    groups: fixed addresses of leaders, `unix:/path` or `host:port`. endpoints: (namespace, Service) to watch instead.
+    service_uid: of the resource, empty on one machine. router: this process's name in leaders' logs.
+    """
+
+    groups: tuple[str, ...] = ()
+    endpoints: tuple[str, str] | None = None
+    tls_dir: Path | None = None
+    service_uid: str = ""
+    router: str = ""
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@asynccontextmanager
+async def running(settings: FleetSettings) -> AsyncIterator[FleetDispatcher]:
+    """A dispatcher that follows its groups until the block ends. Raises ValueError for settings that cannot work."""
+    dial = dialler(settings.tls_dir, settings.service_uid)
+    dispatcher = FleetDispatcher(settings.bounds, dial, wire.hello(settings.service_uid, settings.router))
+    watch: asyncio.Task[None] | None = None
+    if settings.endpoints is None:
+        dispatcher.retarget(settings.groups)
+    else:
+        watch = asyncio.ensure_future(Endpoints(in_cluster(), *settings.endpoints, dispatcher.retarget).run())
+    try:
+        yield dispatcher
+    finally:
+        if watch is not None:
+            watch.cancel()
+        await dispatcher.close()

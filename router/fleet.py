@@ -1,0 +1,107 @@
+"""The groups as this router sees them now: one Upstream per address, and the model they agree on.
+
+Groups of one revision have one model. While a service changes its model, groups of both exist: the old one stays
+current as long as one of its groups takes requests, so that jobs tokenised for it can still go; then the new one is
+adopted. A group of another model than the current one carries nothing.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from octavo.proto.v1 import engine_pb2
+from octavo.router.generation import Model
+from octavo.router.tls import Dial
+from octavo.router.upstream import Listener, Stream, Upstream
+
+log = logging.getLogger(__name__)
+
+
+class Fleet:
+    """Addresses in, usable streams out."""
+
+    def __init__(self, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener) -> None:
+        self.synced = False
+        self.current: Model | None = None
+        self._dial = dial
+        self._hello = hello
+        self._listener = listener
+        self._upstreams: dict[str, Upstream] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wanted: frozenset[str] = frozenset()
+        self._models: dict[str, Model] = {}
+        self._usable: list[Stream] = []
+
+    @property
+    def usable(self) -> list[Stream]:
+        """Streams that take new requests for the current model."""
+        return self._usable
+
+    @property
+    def upstreams(self) -> Iterable[Upstream]:
+        return self._upstreams.values()
+
+    def retarget(self, addresses: Iterable[str]) -> None:
+        """The list of groups is now this. One that left carries what it has to the end and gets nothing new."""
+        self.synced = True
+        self._wanted = frozenset(addresses)
+        for address in self._wanted - self._upstreams.keys():
+            upstream = Upstream(address, self._dial, self._hello, self._listener)
+            self._upstreams[address] = upstream
+            self._tasks[address] = asyncio.ensure_future(upstream.run(self._models.get))
+        for address, upstream in list(self._upstreams.items()):
+            if upstream.stream is not None:
+                upstream.stream.retired = address not in self._wanted
+        self.review()
+
+    def opened(self, stream: Stream, model: Model) -> None:
+        stream.retired = stream.address not in self._wanted
+        self._models[model.fingerprint] = model
+        self.review()
+
+    def review(self) -> None:
+        """Drop what has left and is empty, elect the model, and list who takes requests."""
+        for address in [a for a in self._upstreams if a not in self._wanted]:
+            stream = self._upstreams[address].stream
+            if stream is None or not stream.flights:
+                self._close(address)
+        streams = [u.stream for u in self._upstreams.values() if u.stream is not None]
+        takers = [stream for stream in streams if stream.takes_new]
+        self._elect(takers)
+        current = self.current.fingerprint if self.current else None
+        self._usable = [stream for stream in takers if stream.fingerprint == current]
+        kept = {current, *(stream.fingerprint for stream in streams)}
+        for fingerprint in self._models.keys() - kept:
+            del self._models[fingerprint]
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._wanted = frozenset()
+        for address in list(self._upstreams):
+            self._close(address)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _elect(self, takers: list[Stream]) -> None:
+        votes = Counter(stream.fingerprint for stream in takers)
+        current = self.current.fingerprint if self.current else None
+        if not votes or current in votes:
+            self._warn_of_strangers(takers, current)
+            return
+        winner = votes.most_common(1)[0][0]
+        log.info("model %s is now current (was %s)", winner, current)
+        self.current = self._models[winner]
+        self._warn_of_strangers(takers, winner)
+
+    def _warn_of_strangers(self, takers: list[Stream], current: str | None) -> None:
+        revisions = {stream.revision for stream in takers if stream.fingerprint == current}
+        for stream in takers:
+            if stream.fingerprint != current and stream.revision in revisions:
+                log.error(
+                    "group %s: its model %s differs from %s of the same revision %s; it gets no requests",
+                    stream.address, stream.fingerprint, current, stream.revision,
+                )  # fmt: skip
+
+    def _close(self, address: str) -> None:
+        del self._upstreams[address]
+        self._tasks.pop(address).cancel()

@@ -1,0 +1,67 @@
+"""Every way in which the fleet side refuses or ends a request, as the client is told it."""
+
+from octavo.router.generation import RequestError
+
+SERVER = "server_error"
+INVALID = "invalid_request_error"
+OVERLOADED = "overloaded_error"
+
+
+def queue_full(message: str, retry_after: float) -> RequestError:
+    return RequestError(429, "rate_limit_error", "queue_full", message, retry_after)
+
+
+def no_capacity(waited_s: float, groups: int, retry_after: float) -> RequestError:
+    what = f"{groups} groups of the model serve, and none had room" if groups else "no group of the model is ready"
+    message = f"waited {waited_s:.1f} s: {what}; try again later"
+    return RequestError(503, OVERLOADED, "no_capacity", message, retry_after)
+
+
+def deadline(retry_after: float) -> RequestError:
+    message = "the request's deadline passed before a group had room for it; allow more time, or try again later"
+    return RequestError(503, OVERLOADED, "deadline_exceeded", message, retry_after)
+
+
+def draining() -> RequestError:
+    return RequestError(503, OVERLOADED, "draining", "this router is shutting down; send the request again", 1.0)
+
+
+def model_changed() -> RequestError:
+    message = "the service changed to another model while the request waited; send the request again"
+    return RequestError(503, OVERLOADED, "model_changed", message, 1.0)
+
+
+def too_large(prompt_bytes: int, limit: int) -> RequestError:
+    message = f"the prompt takes {prompt_bytes} bytes as token ids, and {limit} can be sent; shorten it"
+    return RequestError(400, INVALID, "prompt_too_large", message, field="prompt")
+
+
+def rejected(field: str, message: str) -> RequestError:
+    return RequestError(400, INVALID, "invalid_value", message, field=field or None)
+
+
+def cut(produced: int) -> RequestError:
+    message = f"the group was lost after {produced} tokens; the answer is incomplete, send the request again"
+    return RequestError(502, SERVER, "stream_cut", message)
+
+
+def poison(incarnations: int) -> RequestError:
+    message = (
+        f"{incarnations} groups were lost while this request ran on them; it may be the cause and is not tried again"
+    )
+    return RequestError(500, SERVER, "engine_lost_twice", message)
+
+
+def worn_out(attempts: int) -> RequestError:
+    message = f"{attempts} attempts on the model's groups failed; try again later"
+    return RequestError(503, OVERLOADED, "retries_exhausted", message, 1.0)
+
+
+def engine_failed() -> RequestError:
+    return RequestError(
+        500, SERVER, "engine_failed", "the engine could not go on with this request; see the worker's log"
+    )
+
+
+def broken_reader() -> RequestError:
+    return RequestError(500, SERVER, "internal_error", "the router could not pass the answer on; see the router's log")

@@ -1,0 +1,275 @@
+"""One leader's address: a Serve stream kept open to it for as long as the address is wanted.
+
+    connecting --Welcome--> open --Draining--> open, takes nothing new
+        ^  back-off <= 2 s   |
+        +----- broken <------+   ended, failed, or 10 s of silence
+
+Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it. Rows go to their sinks in
+the handler of the message that brought them.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import grpc
+
+from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.router import wire
+from octavo.router.choose import PrefixMemory
+from octavo.router.flight import BrokenSink, Flight
+from octavo.router.generation import Model
+from octavo.router.ledger import Ledger
+from octavo.router.tls import Dial
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S = 5.0
+TICK_S = 1.0
+SILENT_TICKS = 10  # the leader repeats its credit every second; so much silence is a dead peer or a cut wire
+HEARTBEAT_TICKS = 3
+FIRST_BACK_OFF_S = 0.1
+MAX_BACK_OFF_S = 2.0
+
+ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngine]
+
+
+class Broken(Exception):
+    """The stream cannot go on; the message says why."""
+
+
+class Listener(Protocol):
+    """Who hears what happens on streams; every call is synchronous."""
+
+    def opened(self, stream: "Stream", model: Model) -> None:
+        """It may carry requests."""
+
+    def credited(self, stream: "Stream") -> None:
+        """Its credit or load is new."""
+
+    def landed(self, flight: Flight) -> None:
+        """A flight's last row has been delivered."""
+
+    def rejected(self, stream: "Stream", flight: Flight, rejected: engine_pb2.Rejected) -> None:
+        """The leader refused it."""
+
+    def draining(self, stream: "Stream") -> None:
+        """It takes nothing new."""
+
+    def lost(self, stream: "Stream") -> None:
+        """It is broken; what it carries is for the listener to rescue."""
+
+
+class Stream:
+    """A welcomed Serve stream: its ledger, and the flights it carries by number."""
+
+    def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: Listener) -> None:
+        self.address = address
+        self.incarnation = welcome.incarnation
+        self.fingerprint = welcome.fingerprint
+        self.revision = welcome.revision
+        self.ledger = Ledger()
+        self.load = engine_pb2.Load()
+        self.prefixes = PrefixMemory(0)
+        self.flights: dict[int, Flight] = {}
+        self.is_draining = False
+        self.retired = False  # its address has left the list: nothing new, what is under way goes on
+        self.last_cold = 0
+        self.heard = True
+        self.outbox: deque[engine_pb2.FromRouter] = deque()
+        self.wake = asyncio.Event()
+        self._blocks = 0
+        self._block_size = welcome.block_size
+        self._listener = listener
+
+    @property
+    def takes_new(self) -> bool:
+        return not self.is_draining and not self.retired
+
+    def submit(self, flight: Flight, uncached_tokens: int) -> None:
+        """Send a request; the caller has seen that the balance is positive."""
+        number = self.ledger.send(uncached_tokens)
+        flight.number, flight.carrier = number, self
+        flight.attempts += 1
+        self.flights[number] = flight
+        self.prefixes.remember(flight.hashes)
+        self._post(wire.submit(number, flight.job))
+
+    def cancel(self, number: int) -> None:
+        if self.flights.pop(number, None) is not None:
+            self._post(wire.cancel(number))
+
+    def beat(self) -> None:
+        self._post(wire.HEARTBEAT)
+
+    def handle(self, message: engine_pb2.FromEngine) -> None:
+        """Act on one message. Raises Broken when it makes no sense."""
+        self.heard = True
+        kind = message.WhichOneof("kind")
+        if message.HasField("credit"):
+            self._take_credit(message.credit)
+        if kind == "output":
+            self._take_rows(message.output)
+        elif kind == "rejected":
+            flight = self.flights.pop(message.rejected.number, None)
+            if flight is not None:
+                self._listener.rejected(self, flight, message.rejected)
+        elif kind == "draining" and not self.is_draining:
+            self.is_draining = True
+            self._listener.draining(self)
+        self._listener.credited(self)
+
+    def _post(self, message: engine_pb2.FromRouter) -> None:
+        self.outbox.append(message)
+        self.wake.set()
+
+    def _take_credit(self, credit: engine_pb2.Credit) -> None:
+        self.ledger.credit(credit.seen, credit.tokens)
+        if not credit.HasField("load"):
+            return
+        self.load = credit.load
+        if self.load.total_blocks != self._blocks:
+            self._blocks = self.load.total_blocks
+            self.prefixes = PrefixMemory(self._blocks * self._block_size)
+
+    def _take_rows(self, output: engine_pb2.StepOutput) -> None:
+        try:
+            rows = wire.rows(output)
+        except (ValueError, TypeError) as error:
+            raise Broken(f"a StepOutput whose arrays disagree: {error}") from error
+        flights = self.flights
+        for number, token, finish, cached in rows:
+            flight = flights.get(number)
+            if flight is None:
+                continue
+            if finish:
+                del flights[number]
+            try:
+                flight.deliver((token,) if token != wire.NO_TOKEN else (), finish, cached)
+            except BrokenSink:
+                self.cancel(number)
+                finish = 1
+            if finish:
+                self._listener.landed(flight)
+
+
+class Upstream:
+    """Keeps a stream to one address; `run` until cancelled."""
+
+    def __init__(self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener) -> None:
+        self.address = address
+        self.stream: Stream | None = None
+        self.last_error = ""
+        self._dial = dial
+        self._hello = hello
+        self._listener = listener
+
+    async def run(self, known: Callable[[str], Model | None]) -> None:
+        """known: a model already fetched, by fingerprint."""
+        back_off = FIRST_BACK_OFF_S
+        while True:
+            try:
+                await self._attempt(known)
+            except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
+                self._note(error)
+            finally:
+                stream, self.stream = self.stream, None
+                if stream is not None:
+                    self._listener.lost(stream)
+            back_off = FIRST_BACK_OFF_S if stream is not None else min(back_off * 2, MAX_BACK_OFF_S)
+            await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
+
+    async def _attempt(self, known: Callable[[str], Model | None]) -> None:
+        channel = self._dial(self.address)
+        stub = engine_pb2_grpc.EngineStub(channel)
+        call: ServeCall = stub.Serve()
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                await call.write(self._hello)
+                first = await _read(call)
+                if first is None or first.WhichOneof("kind") != "welcome":
+                    raise Broken("the leader did not begin with a Welcome")
+                model = known(first.welcome.fingerprint) or await fetch_model(stub, first.welcome)
+            self.stream = stream = Stream(self.address, first.welcome, self._listener)
+            self.last_error = ""
+            log.info("group %s: open, incarnation %s, revision %s", self.address, stream.incarnation, stream.revision)
+            self._listener.opened(stream, model)
+            stream.handle(first)
+            await self._carry(call, stream)
+        finally:
+            call.cancel()
+            await channel.close()
+
+    async def _carry(self, call: ServeCall, stream: Stream) -> None:
+        helpers = [asyncio.ensure_future(_write(call, stream)), asyncio.ensure_future(_watch(call, stream))]
+        try:
+            while (message := await _read(call)) is not None:
+                stream.handle(message)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+        self.last_error = "the leader ended the stream"
+
+    def _note(self, error: Exception) -> None:
+        text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        text = text or type(error).__name__
+        if text != self.last_error:
+            log.warning("group %s: %s", self.address, text)
+        self.last_error = text
+
+
+async def _read(call: ServeCall) -> engine_pb2.FromEngine | None:
+    """The next message; None: the leader ended the stream."""
+    try:
+        message = await call.read()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Not this task but the call was cancelled, which only the watch does.
+        raise Broken(f"nothing heard for {SILENT_TICKS * TICK_S:.0f} s") from None
+    return message if isinstance(message, engine_pb2.FromEngine) else None
+
+
+async def _write(call: ServeCall, stream: Stream) -> None:
+    """Send what the outbox holds, in order. A failure is the reader's to report."""
+    try:
+        while True:
+            while stream.outbox:
+                await call.write(stream.outbox.popleft())
+            stream.wake.clear()
+            await stream.wake.wait()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return
+
+
+async def _watch(call: ServeCall, stream: Stream) -> None:
+    """Cancel the call after too many silent ticks. Ticks, so that a router that was itself stopped blames nobody."""
+    silent = ticks = 0
+    while silent < SILENT_TICKS:
+        await asyncio.sleep(TICK_S)
+        ticks += 1
+        silent = 0 if stream.heard else silent + 1
+        stream.heard = False
+        if ticks % HEARTBEAT_TICKS == 0:
+            stream.beat()
+    call.cancel()
+
+
+async def fetch_model(stub: "engine_pb2_grpc.EngineAsyncStub", welcome: engine_pb2.Welcome) -> Model:
+    """The small files of a leader's model. Raises Broken when they are of another model."""
+    files: dict[str, bytearray] = {}
+    async for chunk in stub.Files(engine_pb2.FilesRequest()):
+        if chunk.fingerprint != welcome.fingerprint:
+            raise Broken(f"Files are of model {chunk.fingerprint}, the Welcome is of {welcome.fingerprint}")
+        files.setdefault(chunk.name, bytearray()).extend(chunk.data)
+    return Model(
+        name=welcome.served_name,
+        fingerprint=welcome.fingerprint,
+        context_length=welcome.context_length,
+        block_size=welcome.block_size,
+        files={name: bytes(data) for name, data in files.items()},
+    )

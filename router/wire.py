@@ -1,0 +1,62 @@
+"""The wire to a leader: channel settings, and messages as protobuf wants them."""
+
+from octavo.proto.v1 import engine_pb2
+from octavo.router.generation import Job
+
+MAX_MESSAGE_BYTES = 64 << 20
+# A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
+MAX_PROMPT_BYTES = MAX_MESSAGE_BYTES - (1 << 20)
+NO_TOKEN = 0xFFFFFFFF
+
+# The worker sets the same values: both ends must agree, or a server takes pings for an attack.
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    # Each channel has connections of its own: a new one resolves and dials anew, instead of sharing a dead address.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+HEARTBEAT = engine_pb2.FromRouter()  # says only that this end lives
+
+
+def submit(number: int, job: Job) -> engine_pb2.FromRouter:
+    sampling = job.sampling
+    return engine_pb2.FromRouter(
+        submit=engine_pb2.Submit(
+            number=number,
+            prompt=job.prompt,
+            sampling=engine_pb2.Sampling(
+                temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=sampling.seed
+            ),
+            limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
+            priority=job.priority,
+        )
+    )
+
+
+def cancel(number: int) -> engine_pb2.FromRouter:
+    return engine_pb2.FromRouter(cancel=engine_pb2.Cancel(number=number))
+
+
+def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
+    return engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=service_uid, router=router))
+
+
+Row = tuple[int, int, int, int]
+
+
+def rows(output: engine_pb2.StepOutput) -> list[Row]:
+    """(number, id, finish, cached) of each row, in order. Raises ValueError when the arrays do not agree."""
+    numbers = memoryview(output.numbers).cast("I")
+    ids = memoryview(output.ids).cast("I")
+    finishes = output.finishes
+    if not output.cached:
+        return list(zip(numbers, ids, finishes, bytes(len(finishes)), strict=True))
+    return list(zip(numbers, ids, finishes, memoryview(output.cached).cast("I"), strict=True))
