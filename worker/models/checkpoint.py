@@ -1,0 +1,155 @@
+"""What a model folder holds, without torch: shape, tensors, limits. A bad model fails here, in seconds.
+
+config.json              required
+model.safetensors        or model.safetensors.index.json and the shards that it names, and no other file
+generation_config.json   EOS ids
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json
+from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
+from octavo.worker.models.safetensors_header import Tensor, read_header
+
+__all__ = ["Checkpoint", "ModelError", "inspect"]
+
+# Files that decide what text a model gives; the fingerprint covers them.
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+_FLOATS = ("F32", "BF16", "F16", "F64")
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """size_bytes: of the weights. fingerprint: of config, text files and tensor layout. notes: for the log."""
+
+    folder: Path
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+    eos_ids: tuple[int, ...]
+    size_bytes: int
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def context_length(self) -> int:
+        return self.config.context_length
+
+
+def inspect(model_dir: Path) -> Checkpoint:
+    """Read and check everything but the weights themselves. Raises ModelError."""
+    if not model_dir.is_dir():
+        raise ModelError(NOT_FOUND, model_dir, "no such folder; a model is a Hugging Face folder with config.json")
+    config, raw = read_config(model_dir)
+    eos_ids = read_eos_ids(model_dir, raw)
+    tensors = _tensors(model_dir)
+    expected = expected_shapes(config)
+    _check_shapes(model_dir, expected, tensors)
+    return Checkpoint(
+        folder=model_dir,
+        config=config,
+        tensors={name: tensors[name] for name in expected},
+        eos_ids=eos_ids,
+        size_bytes=sum(tensors[name].end - tensors[name].begin for name in expected),
+        fingerprint=_fingerprint(model_dir, tensors.values()),
+        notes=_notes(config, tensors, expected),
+    )
+
+
+def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The tensors that a Llama checkpoint must have, with their shapes."""
+    hidden, wide = config.hidden, config.intermediate
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    layer = {
+        "input_layernorm": (hidden,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "post_attention_layernorm": (hidden,),
+        "mlp.gate_proj": (wide, hidden),
+        "mlp.up_proj": (wide, hidden),
+        "mlp.down_proj": (hidden, wide),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocabulary, hidden)}
+    for index in range(config.layers):
+        shapes |= {f"model.layers.{index}.{part}.weight": shape for part, shape in layer.items()}
+    shapes["model.norm.weight"] = (hidden,)
+    if not config.tied:
+        shapes["lm_head.weight"] = (config.vocabulary, hidden)
+    return shapes
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    index = folder / _INDEX
+    if index.exists():
+        return _indexed(folder, index)
+    single = folder / "model.safetensors"
+    if not single.exists():
+        raise ModelError(NOT_FOUND, single, f"no such file, and no {_INDEX}; weights must be safetensors")
+    return read_header(single)
+
+
+def _indexed(folder: Path, index: Path) -> dict[str, Tensor]:
+    """Only what the index assigns counts: stray files and stale copies in other shards are not read."""
+    assigned = read_json(index, required=True).get("weight_map")
+    if not isinstance(assigned, dict) or not all(isinstance(file, str) for file in assigned.values()):
+        raise ModelError(INVALID, index, "weight_map: it must map tensor names to file names")
+    shards: dict[str, dict[str, Tensor]] = {}
+    for file in sorted(set(assigned.values())):
+        if Path(file).name != file:
+            raise ModelError(INVALID, index, f"weight_map: {file!r} is not a file of this folder")
+        if not (folder / file).exists():
+            raise ModelError(
+                NOT_FOUND, folder / file, f"no such file, but {_INDEX} names it; the download is incomplete"
+            )
+        shards[file] = read_header(folder / file)
+    for name, file in assigned.items():
+        if name not in shards[file]:
+            raise ModelError(INVALID, folder / file, f"lacks the tensor {name!r} that {_INDEX} assigns to it")
+    return {name: shards[file][name] for name, file in assigned.items()}
+
+
+def _check_shapes(folder: Path, expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+    missing = [name for name in expected if name not in tensors]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ModelError(INVALID, folder, f"the weights lack {', '.join(missing[:3])}{more}")
+    for name, shape in expected.items():
+        tensor = tensors[name]
+        if tensor.shape != shape:
+            text = f"tensor {name!r} has shape {list(tensor.shape)} and config.json says {list(shape)}"
+            raise ModelError(INVALID, tensor.file, text)
+        if tensor.dtype not in _FLOATS:
+            raise ModelError(
+                INVALID, tensor.file, f"tensor {name!r} is {tensor.dtype}, not one of {', '.join(_FLOATS)}"
+            )
+
+
+def _notes(config: ModelConfig, tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> tuple[str, ...]:
+    notes = []
+    if config.tied and "lm_head.weight" in tensors:
+        notes.append("lm_head.weight is ignored: config.json ties it to the embeddings (tie_word_embeddings)")
+    # Old Llama checkpoints store what follows from config.json anyway.
+    unused = [
+        n for n in tensors if n not in expected and n != "lm_head.weight" and not n.endswith("rotary_emb.inv_freq")
+    ]
+    if unused:
+        notes.append(f"{len(unused)} tensors are not used by this architecture, among them {sorted(unused)[0]}")
+    return tuple(notes)
+
+
+def _fingerprint(folder: Path, tensors: Iterable[Tensor]) -> str:
+    """Not of the weights: reading gigabytes at each start would cost more than it finds."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("config.json", *TEXT_FILES):
+        path = folder / name
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(len(content).to_bytes(8, "little") + content)
+    for tensor in sorted(tensors, key=lambda one: one.name):
+        place = (tensor.name, tensor.file.name, tensor.dtype, tensor.shape, tensor.begin, tensor.end)
+        digest.update(repr(place).encode())
+    return digest.hexdigest()
