@@ -1,0 +1,117 @@
+"""Every message survives the trip through bytes, and bytes that are no message are refused."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.worker.codec import CodecError, Message, Outputs, decode, encode
+from octavo.worker.output import Cancel, Load, Output, Refused
+from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+ids = st.lists(u32, max_size=40).map(tuple)
+words = st.text(max_size=20)
+sampling = st.builds(Sampling, st.floats(0, 2), u32, st.floats(0, 1), u64)
+hashes = st.lists(st.binary(min_size=16, max_size=16), max_size=5).map(tuple)
+
+
+def many(part: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(part, max_size=8).map(tuple)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    rows = draw(st.integers(0, 12))
+    samples = draw(st.integers(0, rows))
+    columns = [draw(st.lists(u32, min_size=size, max_size=size).map(tuple)) for size in (rows, rows, rows)]
+    chosen = [draw(st.lists(u32, min_size=samples, max_size=samples).map(tuple)) for _ in range(2)]
+    admits = draw(many(st.builds(Admit, u32, ids, sampling, u32)))
+    blocks = draw(many(st.builds(Blocks, u32, u32, ids)))
+    return Step(draw(u64), Forward(admits, blocks, *columns), Sample(*chosen), draw(words), draw(words))
+
+
+new_requests = st.builds(
+    NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes
+)
+outputs = st.builds(Outputs, many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32)))
+messages: st.SearchStrategy[Message] = st.one_of(
+    steps(),
+    st.builds(StepResult, u64, ids, ids),
+    new_requests,
+    st.builds(Cancel, u64),
+    outputs,
+    st.builds(Load, *[u64] * 10),
+    st.builds(Refused, u64, words, words),
+)
+
+
+@given(messages)
+def test_a_message_comes_back_as_it_was(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+@given(messages, st.data())
+def test_a_message_cut_anywhere_is_refused(message: Message, data: st.DataObject) -> None:
+    whole = encode(message)
+    with pytest.raises(CodecError, match="cut short"):
+        decode(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@given(messages, st.binary(min_size=1, max_size=9))
+def test_a_message_with_something_after_it_is_refused(message: Message, more: bytes) -> None:
+    with pytest.raises(CodecError, match="too many"):
+        decode(encode(message) + more)
+
+
+@given(st.binary(max_size=300), st.integers(0, 9))
+def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -> None:
+    for data in (garbage, bytes((kind, 1)) + garbage):
+        try:
+            message = decode(data)
+        except CodecError:
+            continue
+        assert decode(encode(message)) == message or message != message  # NaN is a float too
+
+
+def test_another_version_is_refused_by_name() -> None:
+    data = bytearray(encode(Cancel(3)))
+    data[1] = 9
+    with pytest.raises(CodecError, match="version 9, this process speaks 1"):
+        decode(bytes(data))
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    with pytest.raises(CodecError, match="unknown kind 200"):
+        decode(bytes((200, 1)))
+
+
+def test_an_unknown_finish_is_refused() -> None:
+    data = bytearray(encode(Outputs((Output(1, (2,)),))))
+    data[-1] = 77
+    with pytest.raises(CodecError, match="unknown finish 77"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        StepResult(1, (-1,)),
+        StepResult(1, (2**32,)),
+        Cancel(-1),
+        NewRequest(1, (1,), Sampling(), 1, hashes=(b"short",)),
+    ],
+)
+def test_a_value_that_fits_no_field_is_refused(message: Message) -> None:
+    with pytest.raises(CodecError):
+        encode(message)
+
+
+def test_a_memoryview_of_a_ring_can_be_decoded() -> None:
+    page = memoryview(bytearray(64))
+    data = encode(Cancel(5))
+    page[8 : 8 + len(data)] = data
+    assert decode(page[8 : 8 + len(data)]) == Cancel(5)

@@ -1,0 +1,239 @@
+"""Messages between the processes of a worker, as bytes: what the rings and the stream between pods carry.
+
+    kind u8 | version u8 | a head of fixed layout, with the lengths of what follows | packed arrays
+
+Ids, slots and positions are uint32, keys uint64, all little-endian. Arrays are packed whole: a step of 256 rows costs
+tens of microseconds. `decode` takes nothing on trust: what is short, long, unknown or of another version is refused.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+
+from octavo.worker.output import Cancel, Load, Output, Refused
+from octavo.worker.packing import CodecError, Reader, pack
+from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+
+__all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
+
+VERSION = 1
+
+_START = struct.Struct("<BB")
+_STEP = struct.Struct("<QHHIIII")  # number; bytes of graph, path; admits, appends, rows, samples
+_ADMIT = struct.Struct("<III")  # slot, generated before, tokens
+_APPEND = struct.Struct("<III")  # slot, first, blocks
+_SAMPLING = struct.Struct("<dIdQ")  # temperature, top_k, top_p, seed
+_RESULT = struct.Struct("<QII")  # number; ids, failed
+_NEW = struct.Struct("<QiIIIII")  # key, priority, max_tokens; prompt, generated, stop ids, hashes
+_KEY = struct.Struct("<Q")
+_OUTPUTS = struct.Struct("<II")  # outputs, ids
+_LOAD = struct.Struct("<10Q")
+_REFUSED = struct.Struct("<QHI")  # key; bytes of field, message
+_HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What one update gave."""
+
+    rows: tuple[Output, ...]
+
+
+Message = Step | StepResult | NewRequest | Cancel | Outputs | Load | Refused
+
+
+def encode(message: Message) -> bytes:
+    """Raises CodecError when a value does not fit its field."""
+    try:
+        kind, body = _encode(message)
+    except (struct.error, OverflowError) as error:
+        raise CodecError(f"{type(message).__name__} cannot be packed: {error}") from error
+    return _START.pack(kind, VERSION) + body
+
+
+def decode(data: bytes | memoryview) -> Message:
+    """Raises CodecError when `data` is not exactly one message."""
+    reader = Reader(bytes(data))
+    kind, version = reader.head(_START)
+    if version != VERSION:
+        raise CodecError(f"message of version {version}, this process speaks {VERSION}; run one version everywhere")
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise CodecError(f"message of unknown kind {kind}")
+    message = decoder(reader)
+    reader.end()
+    return message
+
+
+def _encode(message: Message) -> tuple[int, bytes]:
+    match message:
+        case Step():
+            return 1, _encode_step(message)
+        case StepResult(number, ids, failed):
+            return 2, _RESULT.pack(number, len(ids), len(failed)) + pack(ids) + pack(failed)
+        case NewRequest():
+            return 3, _encode_new(message)
+        case Cancel(key):
+            return 4, _KEY.pack(key)
+        case Outputs(rows):
+            return 5, _encode_outputs(rows)
+        case Load():
+            return 6, _encode_load(message)
+        case Refused(key, field, text):
+            name, reason = field.encode(), text.encode()
+            return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
+
+
+def _encode_step(step: Step) -> bytes:
+    forward, sample = step.forward, step.sample
+    graph, path = step.graph.encode(), step.path.encode()
+    parts = [
+        _STEP.pack(
+            step.number,
+            len(graph),
+            len(path),
+            len(forward.admits),
+            len(forward.blocks),
+            len(forward.slots),
+            len(sample.rows),
+        ),
+        graph,
+        path,
+        pack(forward.slots + forward.starts + forward.counts + sample.rows + sample.counters),
+    ]
+    for append in forward.blocks:
+        parts += (_APPEND.pack(append.slot, append.first, len(append.blocks)), pack(append.blocks))
+    for admit in forward.admits:
+        parts += (
+            _ADMIT.pack(admit.slot, admit.generated_before, len(admit.tokens)),
+            _encode_sampling(admit.sampling),
+            pack(admit.tokens),
+        )
+    return b"".join(parts)
+
+
+def _decode_step(reader: Reader) -> Step:
+    number, graph_bytes, path_bytes, admits, appends, rows, samples = reader.head(_STEP)
+    graph, path = reader.text(graph_bytes), reader.text(path_bytes)
+    slots, starts, counts = reader.numbers(rows), reader.numbers(rows), reader.numbers(rows)
+    sample = Sample(reader.numbers(samples), reader.numbers(samples))
+    changes = tuple(_decode_append(reader) for _ in range(appends))
+    admitted = tuple(_decode_admit(reader) for _ in range(admits))
+    return Step(number, Forward(admitted, changes, slots, starts, counts), sample, graph, path)
+
+
+def _decode_append(reader: Reader) -> Blocks:
+    slot, first, blocks = reader.head(_APPEND)
+    return Blocks(slot, first, reader.numbers(blocks))
+
+
+def _decode_admit(reader: Reader) -> Admit:
+    slot, generated_before, tokens = reader.head(_ADMIT)
+    sampling = _decode_sampling(reader)
+    return Admit(slot, reader.numbers(tokens), sampling, generated_before)
+
+
+def _encode_sampling(sampling: Sampling) -> bytes:
+    return _SAMPLING.pack(sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
+
+
+def _decode_sampling(reader: Reader) -> Sampling:
+    return Sampling(*reader.head(_SAMPLING))
+
+
+def _decode_result(reader: Reader) -> StepResult:
+    number, ids, failed = reader.head(_RESULT)
+    return StepResult(number, reader.numbers(ids), reader.numbers(failed))
+
+
+def _encode_new(new: NewRequest) -> bytes:
+    if any(len(digest) != _HASH_BYTES for digest in new.hashes):
+        raise CodecError(f"NewRequest {new.key}: every hash must have {_HASH_BYTES} bytes")
+    stops = sorted(new.stop_ids)
+    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes))
+    head = _NEW.pack(new.key, new.priority, new.max_tokens, *lengths)
+    arrays = pack(chain(new.prompt, new.generated, stops))
+    return b"".join((head, _encode_sampling(new.sampling), arrays, *new.hashes))
+
+
+def _decode_new(reader: Reader) -> NewRequest:
+    key, priority, max_tokens, prompt, generated, stops, hashes = reader.head(_NEW)
+    return NewRequest(
+        key=key,
+        priority=priority,
+        max_tokens=max_tokens,
+        sampling=_decode_sampling(reader),
+        prompt=reader.numbers(prompt),
+        generated=reader.numbers(generated),
+        stop_ids=frozenset(reader.numbers(stops)),
+        hashes=tuple(reader.take(_HASH_BYTES) for _ in range(hashes)),
+    )
+
+
+def _decode_cancel(reader: Reader) -> Cancel:
+    return Cancel(*reader.head(_KEY))
+
+
+def _encode_outputs(rows: tuple[Output, ...]) -> bytes:
+    if not rows:
+        return _OUTPUTS.pack(0, 0)
+    keys, ids, finishes, cached = zip(*rows, strict=True)
+    flat = tuple(chain.from_iterable(ids))
+    head = _OUTPUTS.pack(len(rows), len(flat))
+    numbers = pack(chain(map(len, ids), cached, flat))
+    return b"".join((head, pack(keys, "Q"), numbers, pack(finishes, "B")))
+
+
+def _decode_outputs(reader: Reader) -> Outputs:
+    count, total = reader.head(_OUTPUTS)
+    keys = reader.numbers(count, "Q")
+    lengths, cached, flat = reader.numbers(count), reader.numbers(count), reader.numbers(total)
+    if sum(lengths) != total:
+        raise CodecError(f"outputs: {count} rows name {sum(lengths)} ids, the message has {total}")
+    try:
+        finishes = tuple(map(_FINISHES.__getitem__, reader.numbers(count, "B")))
+    except KeyError as error:
+        raise CodecError(f"outputs: unknown finish {error}") from error
+    ids, at = [], 0
+    for length in lengths:
+        ids.append(flat[at : at + length])
+        at += length
+    return Outputs(tuple(map(Output._make, zip(keys, ids, finishes, cached, strict=True))))
+
+
+def _encode_load(load: Load) -> bytes:
+    return _LOAD.pack(
+        load.prompt_tokens,
+        load.running,
+        load.waiting,
+        load.free_blocks,
+        load.total_blocks,
+        load.cached_blocks,
+        load.received,
+        load.preemptions,
+        load.cache_queries,
+        load.cache_hits,
+    )
+
+
+def _decode_load(reader: Reader) -> Load:
+    return Load(*reader.head(_LOAD))
+
+
+def _decode_refused(reader: Reader) -> Refused:
+    key, field_bytes, message_bytes = reader.head(_REFUSED)
+    return Refused(key, reader.text(field_bytes), reader.text(message_bytes))
+
+
+_FINISHES = {int(finish): finish for finish in Finish}
+_DECODERS: dict[int, Callable[[Reader], Message]] = {
+    1: _decode_step,
+    2: _decode_result,
+    3: _decode_new,
+    4: _decode_cancel,
+    5: _decode_outputs,
+    6: _decode_load,
+    7: _decode_refused,
+}
