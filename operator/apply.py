@@ -1,17 +1,17 @@
 """Writes to the API server: behind the fence of the Lease, only where something changes, only to objects that are ours.
 
-    WriteError
-    ├── NotLeading   this replica may not write now
-    └── NameTaken    an object of our name belongs to somebody else; it is left alone
+WriteError
+├── NotLeading   this replica may not write now
+└── NameTaken    an object of our name belongs to somebody else; it is left alone
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from octavo.operator import semantic
 from octavo.operator.caches import Caches
-from octavo.operator.kube import BY_KIND, EVENT, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
 from octavo.operator.lease import WRITE_TIMEOUT_S
 from octavo.operator.metrics import Metrics
 from octavo.operator.plan import Delete
@@ -43,7 +43,7 @@ class Writer:
         # {uid: (status wished, status as the server kept it)}: where they differ, an old CRD dropped a field.
         self._status: dict[str, tuple[Any, Any]] = {}
 
-    async def apply(self, wished: Object, owner_uid: str) -> bool:
+    async def apply(self, wished: Mapping[str, Any], owner_uid: str) -> bool:
         """Make an object as wished; False when it is already. Raises NameTaken, NotLeading, KubeError."""
         kind, meta = BY_KIND[wished["kind"]], wished["metadata"]
         live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
@@ -52,13 +52,18 @@ class Writer:
         if live is not None:
             if not owned_by(live, owner_uid):
                 raise NameTaken(kind.kind, meta["namespace"], meta["name"])
-            if live["metadata"].get("deletionTimestamp") or semantic.holds(live, wished):
+            if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, wished, FIELD_MANAGER):
                 return False
             # The uid makes a namesake that took its place meanwhile a conflict.
-            wished = {**wished, "metadata": {**meta, "uid": live["metadata"]["uid"]}}
+            meta = {**meta, "uid": live["metadata"]["uid"]}
         self._begin("apply", kind)
-        self._caches.learn(await self._kube.apply(kind, wished, WRITE_TIMEOUT_S))
+        self._caches.learn(await self._kube.apply(kind, {**wished, "metadata": meta}, WRITE_TIMEOUT_S))
         return True
+
+    async def is_taken(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
+        """Asks the API server whether somebody else's object has this name."""
+        live = await self._kube.get(BY_KIND[kind], namespace, name)
+        return live is not None and not owned_by(live, owner_uid)
 
     async def delete(self, namespace: str, gone: Delete) -> None:
         """Delete the object of this uid; one that is gone already is fine."""
@@ -77,10 +82,10 @@ class Writer:
         if answer.get("kind") == kind.kind:  # it ends later; until then it carries a deletionTimestamp
             self._caches.learn(answer)
 
-    async def status(self, resource: Object, status: Object) -> bool:
+    async def status(self, resource: Object, status: Mapping[str, Any]) -> bool:
         """Write the whole status of a service; False when it is already so."""
         meta = resource["metadata"]
-        wished, kept = without_nones(status), resource.get("status") or {}
+        wished, kept = without_nones(dict(status)), resource.get("status") or {}
         if wished == kept or self._status.get(meta["uid"]) == (wished, kept):
             return False
         body = {
@@ -114,7 +119,7 @@ def owned_by(item: Object, uid: str) -> bool:
 
 
 def without_nones(value: Any) -> Any:  # Any: JSON
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: without_nones(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [without_nones(item) for item in value]

@@ -136,7 +136,8 @@ class Caches:
             await cache.synced.wait()
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        found = (cache.get(namespace, name) for cache in self._caches[kind])
+        """None also for the kinds that are not cached: Secrets."""
+        found = (cache.get(namespace, name) for cache in self._caches.get(kind, ()))
         return next((item for item in found if item is not None), None)
 
     def of_service(self, kind: str, key: str) -> list[Object]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator import pki
+from octavo.operator.apply import NameTaken, owned_by
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
 from octavo.operator.plan import Certificates, Leaf
@@ -23,7 +24,7 @@ RECHECK_SOON_S = 5.0  # while the service is not ready: somebody may have delete
 OPERATOR_LEAF_LIFE_S = 12 * 3600.0
 
 log = logging.getLogger(__name__)
-Write = Callable[[Object], Awaitable[None]]  # applies one Secret, behind the fence and the check of its name
+Write = Callable[[Object, str], Awaitable[bool]]  # applies one Secret for the service of a uid
 
 
 @dataclass(slots=True)
@@ -54,26 +55,35 @@ class CertificateKeeper:
     async def ensure(self, namespace: str, wish: Certificates) -> None:
         """Read the service's Secrets and write those that are missing, damaged or due."""
         now = datetime.datetime.now(datetime.UTC)
-        found = read_authority(await self._kube.get(SECRET, namespace, wish.ca_secret))
+        found = read_authority(await self._held(namespace, wish.ca_secret, wish.service_uid))
         ca = pki.authority(found, wish.service_uid, now)
         if ca != found:
             log.info("secret %s/%s: writing the CA (%s)", namespace, wish.ca_secret, "renewal" if found else "new")
-            await self._write(secret_object(namespace, wish.ca_secret, authority_data(ca), wish.metadata))
+            await self._write(
+                secret_object(namespace, wish.ca_secret, authority_data(ca), wish.metadata), wish.service_uid
+            )
         for leaf in wish.leaves:
             await self._ensure_leaf(namespace, leaf, ca, wish, now)
         self._remember(wish.service_uid, ca)
 
+    async def _held(self, namespace: str, secret: str, service_uid: str) -> Object | None:
+        """A Secret of ours. Raises NameTaken: what somebody else put there must not become our CA."""
+        held = await self._kube.get(SECRET, namespace, secret)
+        if held is not None and not owned_by(held, service_uid):
+            raise NameTaken(SECRET.kind, namespace, secret)
+        return held
+
     async def _ensure_leaf(
         self, namespace: str, leaf: Leaf, ca: Authority, wish: Certificates, now: datetime.datetime
     ) -> None:
-        held = await self._kube.get(SECRET, namespace, leaf.secret)
+        held = await self._held(namespace, leaf.secret, wish.service_uid)
         pair = read_pair(held)
         if pair is None or not pki.leaf_is_good(pair, ca, leaf.dns_name, now):
             pair = pki.new_leaf(ca, leaf.dns_name, now)
         data = _encode({"ca.crt": ca.bundle, "tls.crt": pair.certificate, "tls.key": pair.key})
         if held is None or held.get("data") != data:
             log.info("secret %s/%s: writing the certificate of %s", namespace, leaf.secret, leaf.dns_name)
-            await self._write(secret_object(namespace, leaf.secret, data, wish.metadata))
+            await self._write(secret_object(namespace, leaf.secret, data, wish.metadata), wish.service_uid)
 
     def _remember(self, service_uid: str, ca: Authority) -> None:
         now, old = time.monotonic(), self._known.get(service_uid)

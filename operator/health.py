@@ -1,11 +1,11 @@
 """`/livez` and `/readyz` for the kubelet, `/metrics` for Prometheus.
 
-Live: the event loop answers and every watch has heard an event or a bookmark within three minutes. Ready: the caches are filled.
+Live: the event loop answers and every watch has heard an event or a bookmark within three minutes.
+Ready: the caches are filled.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import AsyncIterator
 
 from aiohttp import web
 

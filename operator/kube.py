@@ -1,7 +1,7 @@
 """A small asynchronous client of the Kubernetes API: exactly the calls the operator makes, each with a deadline.
 
-    KubeError            the API server refused; `status`, `reason` and its own words
-    └── KubeUnreachable  no answer at all: the connection failed or the deadline passed
+KubeError            the API server refused; `status`, `reason` and its own words
+└── KubeUnreachable  no answer at all: the connection failed or the deadline passed
 """
 
 import json
@@ -90,7 +90,9 @@ BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD, SECRET, EVENT, LEASE,
 
 def login(logger: logging.Logger) -> kopf.ConnectionInfo:
     """The pod's service account, else the kubeconfig."""
-    found = kopf.login_with_service_account(logger=logger) or kopf.login_with_kubeconfig(logger=logger)
+    settings = kopf.OperatorSettings()
+    found = kopf.login_with_service_account(logger=logger, settings=settings)
+    found = found or kopf.login_with_kubeconfig(logger=logger, settings=settings)
     if found is None:
         raise KubeUnreachable("no credentials: neither a service account token nor a kubeconfig (KUBECONFIG) was found")
     return found
@@ -204,5 +206,3 @@ def _json(text: str) -> Object:
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
-
-

@@ -1,9 +1,9 @@
 """Who works: the holder of a Lease. The other replica keeps its caches warm and takes over.
 
-    crash       the Lease was not renewed for LIFE_S on the other's own clock: it takes it
-    clean stop  the holder empties the Lease: the other takes it within POLL_S
-    fence       a holder stops writing FENCE_S after the start of its last good renewal; the last write then ends
-                WRITE_TIMEOUT_S later, before anybody can have taken the Lease: FENCE_S + WRITE_TIMEOUT_S < LIFE_S
+crash       the Lease was not renewed for LIFE_S on the other's own clock: it takes it
+clean stop  the holder empties the Lease: the other takes it within POLL_S
+fence       a holder stops writing FENCE_S after the start of its last good renewal; the last write then ends
+            WRITE_TIMEOUT_S later, before anybody can have taken the Lease: FENCE_S + WRITE_TIMEOUT_S < LIFE_S
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Keys and certificates of one service: which there must be at a moment. No I/O; the clock is an argument.
 
-    CA life   0 ............... NEXT_AT ─ next CA made, trusted ─ SPREAD later: it signs ─ one leaf's life later: old CA dropped
+    a CA is near its end ── the next is made and trusted ── SPREAD later: it signs ── a leaf's life later: the old goes
 
 A new CA is in every bundle for SPREAD before it signs, and the old one stays for one leaf's life after, so that two
 peers never distrust each other however late a kubelet shows them the new files.
@@ -96,7 +96,9 @@ def leaf_is_good(leaf: Pair, ca: Authority, dns_name: str, now: datetime.datetim
 
 def new_ca(service_uid: str, now: datetime.datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"octavo CA {service_uid[:36]} {now:%Y%m%d%H%M%S}")  # unlike its successor's: issuers are found by name
+    name = _name(
+        f"octavo CA {service_uid[:36]} {now:%Y%m%d%H%M%S}"
+    )  # unlike its successor's: issuers are found by name
     builder = _builder(name, name, key, now, CA_LIFE)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), True).add_extension(usage, True)

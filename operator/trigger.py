@@ -37,7 +37,7 @@ def _registry(enqueue: Callable[[str], None]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     group, version = kube.SERVICE_CR.api_version.split("/")
 
-    @kopf.on.login(registry=registry)  # type: ignore[arg-type]  # kopf's protocol wants every keyword spelled out
+    @kopf.on.login(registry=registry)
     def login(**_: Any) -> kopf.ConnectionInfo:  # Any: kopf's keywords
         return kube.login(log)
 

@@ -26,7 +26,7 @@ class Schedule:
     _not_before: dict[str, float] = field(default_factory=dict)
 
     def add(self, key: str, at: float, urgent: bool = False) -> None:
-        """A key that fails does not spin because its objects change; what its user changes is urgent and acts at once."""
+        """A key that fails does not spin because its objects change; a user's change is urgent and acts at once."""
         if urgent:
             self._not_before.pop(key, None)
         at = max(at, self._not_before.get(key, at))
@@ -85,6 +85,11 @@ class WorkQueue:
     def __init__(self) -> None:
         self._schedule = Schedule()
         self._changed = asyncio.Event()
+        self._paused = False
+
+    def pause(self) -> None:
+        """Hand out nothing more: the process is about to end."""
+        self._paused = True
 
     def add(self, key: str, delay_s: float = 0.0, urgent: bool = False) -> None:
         self._schedule.add(key, time.monotonic() + delay_s, urgent)
@@ -94,10 +99,10 @@ class WorkQueue:
         while True:
             self._changed.clear()
             now = time.monotonic()
-            key = self._schedule.take(now)
+            key = None if self._paused else self._schedule.take(now)
             if key is not None:
                 return key
-            at = self._schedule.next_at()
+            at = None if self._paused else self._schedule.next_at()
             try:
                 await asyncio.wait_for(self._changed.wait(), None if at is None else max(at - now, 0.001))
             except TimeoutError:

@@ -1,0 +1,103 @@
+"""Works the queue while the Lease is held: several services at once, each by one worker at a time."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from octavo.operator.apply import WriteError
+from octavo.operator.caches import Caches, service_key
+from octavo.operator.kube import KubeError
+from octavo.operator.lease import Lease
+from octavo.operator.metrics import Metrics
+from octavo.operator.observe import is_ready
+from octavo.operator.reconcile import PlanFailed
+from octavo.operator.workqueue import WorkQueue
+
+WORKERS = 16
+RECONCILE_TIMEOUT_S = 60.0
+RESYNC_S = (50.0, 70.0)
+DRAIN_S = 5.0
+
+log = logging.getLogger(__name__)
+Reconcile = Callable[[str], Awaitable[float | None]]
+
+
+class Controller:
+    def __init__(self, queue: WorkQueue, lease: Lease, caches: Caches, reconcile: Reconcile, meter: Metrics) -> None:
+        self._queue, self._lease, self._caches = queue, lease, caches
+        self._reconcile, self._meter = reconcile, meter
+        self._busy = 0
+
+    async def run(self) -> None:
+        """Wait for the Lease, work while it is held, for ever."""
+        await self._caches.wait_synced()
+        while True:
+            await self._lease.gained.wait()
+            self._meter.leader.set(1)
+            for resource in self._caches.services():
+                self._queue.add(service_key(resource), urgent=True)
+            await self._work()
+            self._meter.leader.set(0)
+
+    async def drain(self) -> None:
+        """Let what is under way end; take nothing new."""
+        self._queue.pause()
+        end = time.monotonic() + DRAIN_S
+        while self._busy and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+
+    async def _work(self) -> None:
+        workers = [asyncio.create_task(self._worker(), name=f"worker {i}") for i in range(WORKERS)]
+        watchers = [asyncio.create_task(self._lease.lost.wait()), asyncio.create_task(self._gauge())]
+        try:
+            await asyncio.wait([*workers, watchers[0]], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*workers, *watchers):
+                task.cancel()
+            await asyncio.gather(*workers, *watchers, return_exceptions=True)
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._queue.take()
+            self._busy += 1
+            try:
+                await self._once(key)
+            except asyncio.CancelledError:
+                self._queue.done(key)
+                raise
+            finally:
+                self._busy -= 1
+
+    async def _once(self, key: str) -> None:
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(RECONCILE_TIMEOUT_S):
+                again = await self._reconcile(key)
+        except Exception as error:  # whatever is wrong with one service, the others go on; it is logged and tried again
+            self._failed(key, error)
+        else:
+            self._queue.done(key)
+            if self._exists(key):
+                self._queue.add(key, min(random.uniform(*RESYNC_S), RESYNC_S[1] if again is None else again))
+        finally:
+            self._meter.reconcile_seconds.observe(time.monotonic() - started)
+
+    def _failed(self, key: str, error: Exception) -> None:
+        delay = self._queue.failed(key)
+        self._meter.failures.labels(type(error).__name__).inc()
+        expected = isinstance(error, KubeError | WriteError | PlanFailed | TimeoutError)
+        log.warning("service %s: again in %.1f s: %r", key, delay, error, exc_info=None if expected else error)
+
+    def _exists(self, key: str) -> bool:
+        namespace, name = key.split("/", 1)
+        return self._caches.get("InferenceService", namespace, name) is not None
+
+    async def _gauge(self) -> None:
+        while True:
+            ready = sum(is_ready(resource) for resource in self._caches.services())
+            self._meter.services.labels("true").set(ready)
+            self._meter.services.labels("false").set(len(self._caches.services()) - ready)
+            self._meter.waiting.set(self._queue.waiting())
+            await asyncio.sleep(5)

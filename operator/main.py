@@ -1,0 +1,183 @@
+"""`octavo operator`: the flags, and the wiring of the parts.
+
+kopf --name--> queue --> controller: observe -> plan -> apply        caches <--watch-- API server
+                 ^-------- changes of children --------------------------'
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from octavo.operator import kube, trigger
+from octavo.operator.apply import Writer
+from octavo.operator.caches import Caches, service_key
+from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.controller import Controller, Reconcile
+from octavo.operator.crd_check import OldCRD, wait_for_crd
+from octavo.operator.events import Recorder
+from octavo.operator.health import Address, serving
+from octavo.operator.kube import Kube, KubeError, Object
+from octavo.operator.lease import Lease
+from octavo.operator.metrics import Metrics
+from octavo.operator.observe import Observer
+from octavo.operator.options import Options
+from octavo.operator.reconcile import Reconciler
+from octavo.operator.workqueue import WorkQueue
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+STOP_TRIGGER_S = 3.0
+log = logging.getLogger("octavo.operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the flags say."""
+
+    namespaces: tuple[str, ...]  # none: all
+    options: Options
+    metrics: Address
+    health: Address
+    lease_namespace: str
+    identity: str
+
+
+def main(argv: list[str]) -> int:
+    config = parse_arguments(argv)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    try:
+        return asyncio.run(serve(config))
+    except OldCRD as error:
+        log.error("%s", error)
+    except KubeError as error:
+        log.error("cannot reach the Kubernetes API: %s", error)
+    return 1
+
+
+def parse_arguments(argv: list[str]) -> Config:
+    defaults = Options()
+    parser = argparse.ArgumentParser(prog="octavo operator", description="Serves InferenceServices.")
+    add = parser.add_argument
+    add("--namespace", action="append", default=[], help="serve this namespace only (repeatable; default: all)")
+    add("--worker-image", default=defaults.worker_image, help="image of new groups (default: %(default)s)")
+    add("--router-image", default=defaults.router_image, help="image of the routers (default: %(default)s)")
+    add("--image-pull-policy", default=defaults.image_pull_policy, choices=["Always", "IfNotPresent", "Never"])
+    add("--allow-host-path", action="store_true", help="allow file:// models: pods mount a folder of their node")
+    add("--metrics", type=_address, default=("0.0.0.0", 8080), help="HOST:PORT of /metrics")
+    add("--health", type=_address, default=("0.0.0.0", 8081), help="HOST:PORT of /livez and /readyz")
+    add("--lease-namespace", default=_own_namespace(), help="where the Lease lives (default: %(default)s)")
+    add("--identity", default=socket.gethostname(), help="this replica's name in the Lease (default: %(default)s)")
+    flags = parser.parse_args(argv)
+    options = Options(
+        worker_image=flags.worker_image,
+        router_image=flags.router_image,
+        image_pull_policy=flags.image_pull_policy,
+        allow_host_path=flags.allow_host_path,
+        operator_namespace=flags.lease_namespace,
+    )
+    # A restarted process is another holder: what it had under way before is not known to be over.
+    identity = f"{flags.identity}_{uuid.uuid4().hex[:8]}"
+    return Config(tuple(flags.namespace), options, flags.metrics, flags.health, flags.lease_namespace, identity)
+
+
+def _address(text: str) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, found {text!r}")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _own_namespace() -> str:
+    return NAMESPACE_FILE.read_text().strip() if NAMESPACE_FILE.exists() else os.environ.get("POD_NAMESPACE", "default")
+
+
+async def serve(config: Config) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    client = Kube(kube.login(log))
+    try:
+        ready = asyncio.create_task(wait_for_crd(client))
+        await _first(ready, asyncio.create_task(stop.wait()))
+        if stop.is_set():
+            ready.cancel()
+            return 0
+        await ready  # raises OldCRD
+        return await _operate(config, client, stop)
+    finally:
+        await client.close()
+
+
+async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
+    """Everything runs until a signal, or until one part ends, which is an error."""
+    queue, meter = WorkQueue(), Metrics()
+    generations: dict[str, int] = {}
+    caches = Caches(
+        client,
+        config.namespaces,
+        on_service=lambda item: queue.add(service_key(item), urgent=_is_news(generations, item)),
+        on_child=lambda item: queue.add(service_key(item)),
+    )
+    lease = Lease(client, config.lease_namespace, config.identity)
+    controller = Controller(queue, lease, caches, _reconciler(config, client, caches, lease, meter), meter)
+    async with serving(config.health, config.metrics, caches, meter):
+        parts = [caches.run(), lease.run(), controller.run(), _watch_services(config.namespaces, queue.add)]
+        tasks = [asyncio.create_task(part) for part in parts]
+        await _first(asyncio.create_task(stop.wait()), *tasks)
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                log.error("a part of the operator failed", exc_info=task.exception())
+        await controller.drain()
+        failed = any(task.done() for task in tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await lease.release()
+    log.info("stopped")
+    return 1 if failed else 0
+
+
+def _reconciler(config: Config, client: Kube, caches: Caches, lease: Lease, meter: Metrics) -> Reconcile:
+    writer = Writer(client, caches, lease.held, meter)
+    certificates = CertificateKeeper(client, writer.apply)
+    observer = Observer(client, caches, certificates)
+    reconciler = Reconciler(caches, observer, writer, certificates, Recorder(writer, config.identity))
+    return partial(reconciler.reconcile, options=config.options)
+
+
+def _is_news(generations: dict[str, int], item: Object) -> bool:
+    """True when a user changed the service, not when its status moved."""
+    key, generation = service_key(item), int(item["metadata"].get("generation", 0))
+    is_news = generations.get(key) != generation
+    generations[key] = generation
+    return is_news
+
+
+async def _watch_services(namespaces: tuple[str, ...], enqueue: Callable[[str], None]) -> None:
+    """kopf in its own thread; cancelling stops it."""
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+
+    def tell(key: str) -> None:
+        loop.call_soon_threadsafe(enqueue, key)
+
+    thread = asyncio.create_task(asyncio.to_thread(trigger.run, namespaces, tell, stop))
+    try:
+        await asyncio.shield(thread)
+    finally:
+        stop.set()
+        await asyncio.wait([thread], timeout=STOP_TRIGGER_S)
+
+
+async def _first(*tasks: asyncio.Task[Any]) -> None:  # Any: results are not used
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,144 @@
+"""One service once: observe, plan, apply.
+
+Level-based: nothing is remembered of what was done, only what is there counts.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+
+from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.apply import NameTaken, Writer
+from octavo.operator.caches import Caches
+from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.events import Recorder
+from octavo.operator.kube import SERVICE_CR, KubeError, Object
+from octavo.operator.observe import Observer
+from octavo.operator.options import Options
+from octavo.operator.plan import Event, Plan
+from octavo.operator.planner import plan
+
+TAKEN_AGAIN_S = 5.0  # how long a name is believed to be taken before it is looked at again
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Taken:
+    """(kind, name) of objects outside the caches that an apply found to be somebody else's, and when."""
+
+    found: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def stale(self, now: float) -> list[tuple[str, str]]:
+        return [name for name, at in self.found.items() if now - at >= TAKEN_AGAIN_S]
+
+
+@dataclass(slots=True)
+class Turn:
+    """What became of one plan's steps."""
+
+    key: str
+    errors: list[KubeError] = field(default_factory=list)
+    taken: list[NameTaken] = field(default_factory=list)
+
+    async def attempt(self, what: str, step: Awaitable[object]) -> None:
+        try:
+            if await step:
+                log.info("service %s: %s", self.key, what)
+        except NameTaken as error:
+            self.taken.append(error)
+            log.warning("service %s: %s: %s", self.key, what, error)
+        except KubeError as error:
+            self.errors.append(error)
+            log.warning("service %s: %s: %s", self.key, what, error)
+
+
+class PlanFailed(Exception):
+    """Some of a plan could not be carried out; the rest was. The first error is the cause."""
+
+
+class Reconciler:
+    """Carries out plans. `reconcile` is the only entry, one call at a time for each key."""
+
+    def __init__(
+        self, caches: Caches, observer: Observer, writer: Writer, certificates: CertificateKeeper, recorder: Recorder
+    ) -> None:
+        self._caches, self._observer, self._writer = caches, observer, writer
+        self._certificates, self._recorder = certificates, recorder
+        self._taken: dict[str, Taken] = {}
+        self._uids: dict[str, str] = {}
+
+    async def reconcile(self, key: str, options: Options) -> float | None:
+        """Seconds until the next look, None when only changes and the resync matter."""
+        namespace, name = key.split("/", 1)
+        resource = self._caches.get(SERVICE_CR.kind, namespace, name)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            self._forget(key)
+            return None
+        uid = resource["metadata"]["uid"]
+        if self._uids.get(key, uid) != uid:
+            self._forget(key)
+        self._uids[key] = uid
+        try:
+            service = parse(resource)
+        except SpecError as error:
+            await self._recorder.record(resource, Event("Warning", "InvalidSpec", str(error)))
+            log.error("service %s: %s", key, error)
+            return None
+        taken = self._taken.setdefault(uid, Taken())
+        await self._look_again(namespace, uid, taken)
+        before = set(taken.found)
+        snapshot = await self._observer.snapshot(namespace, name, uid, before)
+        wished = plan(service, snapshot, options, time.time())
+        errors = await self._carry_out(wished, resource, taken)
+        if errors:
+            raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
+        if set(taken.found) != before:
+            return 0.0  # the plan and the status must hear of it
+        if taken.found:
+            return TAKEN_AGAIN_S
+        return wished.requeue_after
+
+    async def _look_again(self, namespace: str, uid: str, taken: Taken) -> None:
+        """A name stays taken until the API server says otherwise, so that the status does not flap."""
+        for kind, name in taken.stale(time.monotonic()):
+            if await self._writer.is_taken(kind, namespace, name, uid):
+                taken.found[(kind, name)] = time.monotonic()
+            else:
+                del taken.found[(kind, name)]
+
+    async def _carry_out(self, wished: Plan, resource: Object, taken: Taken) -> list[KubeError]:
+        """In the plan's order. One object's failure does not keep the others from their turn."""
+        namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
+        turn = Turn(f"{namespace}/{resource['metadata']['name']}")
+        if wished.certificates is not None and self._certificates.due(uid, _is_ready(resource)):
+            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
+        for step in wished.apply:
+            what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
+            await turn.attempt(what, self._writer.apply(step.object, uid))
+        for gone in (*wished.delete, *wished.delete_pods):
+            what = f"delete {gone.kind} {gone.name}: {gone.reason}"
+            await turn.attempt(what, self._writer.delete(namespace, gone))
+        if wished.status is not None:
+            await turn.attempt("write the status", self._writer.status(resource, wished.status))
+        failures = (Event("Warning", "ApplyFailed", str(error)) for error in turn.errors[:3])
+        for event in (*wished.events, *failures):
+            await self._recorder.record(resource, event)
+        # Those in the caches are seen by the snapshot itself.
+        hidden = [t for t in turn.taken if self._caches.get(t.kind, namespace, t.name) is None]
+        taken.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
+        return turn.errors
+
+    def _forget(self, key: str) -> None:
+        uid = self._uids.pop(key, None)
+        if uid is None:
+            return
+        self._taken.pop(uid, None)
+        for part in (self._observer, self._writer, self._certificates, self._recorder):
+            part.forget(uid)
+
+
+def _is_ready(resource: Object) -> bool:
+    conditions = (resource.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
