@@ -1,0 +1,56 @@
+#!/bin/bash
+# Makes what the nodes need: the base images, ours from the tree as it is (localhost/octavo-{operator,router,worker}:test),
+# and the store, a containerd root with all of them that new nodes start from. Running nodes get the changed layers.
+# Where nothing changed it does nothing.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+"$HERE/build.sh"
+mkdir -p "$BED"/parts "$RUN"
+exec 8>"$BED/images.lock"; flock 8
+
+IMAGES="localhost/pause:1 localhost/coredns:1 localhost/octavo-operator:test localhost/octavo-router:test localhost/octavo-worker:test"
+source_hash() { # everything that .dockerignore lets through, and what builds it
+  (cd "$ROOT" && find LICENSE README.md Dockerfile .dockerignore constraints.txt pyproject.toml kernels operator proto router src worker \
+    -not -path '*__pycache__*' -not -path '*.egg-info*' \( -type f -o -type l \) -print0 2>/dev/null | sort -z |
+    xargs -0 sh -c 'for f; do echo "$f"; [ -L "$f" ] && readlink "$f" || cat "$f"; done' sh; cat "$HERE"/{base,images}.sh "$HERE"/image/*) | hash_of
+}
+build_target() { # build_target TARGET BASE TORCH
+  # The machine's certificates are lent to the build, for registries behind a proxy; the images do not keep them.
+  buildah bud -q --layers --isolation chroot --network host --pull-never -v /etc/ssl/certs:/etc/ssl/certs:ro \
+    --build-arg "BASE=$2" --build-arg "WORKER_BASE=$3" --build-arg 'PROVIDED=torch|triton|nvidia-.*|cuda-.*' \
+    --target "$1" -t "localhost/octavo-$1:test" -f "$ROOT/Dockerfile" "$ROOT" >/dev/null 8>&-
+}
+ours() {
+  local base torch target; read -r base torch < <("$HERE/base.sh")
+  for target in operator router worker; do build_target $target "$base" "$torch"; done
+}
+ids() { local image; for image in $IMAGES; do echo "$image $(buildah images --format '{{.ID}}' $image)"; done; }
+store() { # brings the store up to the images of buildah's storage
+  local socket=$RUN/store.sock pid image
+  mkdir -p "$BED/store/root"; touch "$BED/store/ids"
+  "$HERE/containerd.sh" "$BED/store/root" "$RUN/store" /nonexistent >"$BED/store/containerd.toml"
+  containerd -c "$BED/store/containerd.toml" >"$BED/store/log" 2>&1 8>&- &
+  pid=$!; trap "kill $pid; wait $pid || :; rm -rf '$RUN/store'" EXIT
+  wait_for 20 ctr -a $socket version
+  for image in $(changed "$BED/store/ids"); do "$HERE/push.sh" $image $socket; done
+  kill $pid; wait $pid || :; trap - EXIT; rm -rf "$RUN/store"
+  ids >"$BED/store/ids"
+}
+changed() { comm -13 <(sort "$1") <(ids | sort) | cut -d' ' -f1; } # changed FILE: images with another id than in it
+nodes() { # running nodes remember what they have in their folder
+  local folder image
+  for folder in "$BED"/cluster/node*/; do
+    [ -S "$RUN/$(basename "$folder").sock" ] || continue
+    for image in $(changed "$folder/ids"); do "$HERE/push.sh" $image "$RUN/$(basename "$folder").sock"; done
+    cp "$BED/store/ids" "$folder/ids"
+  done
+}
+
+"$HERE/system.sh"
+source=$(source_hash)
+if [ "$(cat "$BED/parts/source" 2>/dev/null)" != "$source" ]; then
+  ours
+  echo "$source" >"$BED/parts/source"
+fi
+[ -f "$BED/store/ids" ] && [ -z "$(changed "$BED/store/ids")" ] || store
+nodes
