@@ -1,0 +1,158 @@
+"""Whatever arrives, stops, is cancelled or preempted: every request gets exactly its own right tokens, and every block
+and slot comes back."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.paged_device import CURSED, VOCABULARY, PagedDevice, right_answer
+
+from octavo.worker.output import Output
+from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.scheduler import Invalid, Limits, Scheduler
+from octavo.worker.step import Step, StepResult
+
+CONTEXT = 40
+PHRASES = ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 9, 9, 9], [5, 5, 5, 5], [6], [CURSED, 1])
+
+
+@dataclass
+class Client:
+    new: NewRequest
+    tokens: list[int] = field(default_factory=list)
+    finish: Finish = Finish.NOT_FINISHED
+    cancelled: bool = False
+
+
+class Traffic(RuleBasedStateMachine):
+    """Arrivals, cancels, steps and results in any order."""
+
+    @initialize(
+        depth=st.integers(1, 3),
+        blocks=st.integers(6, 24),
+        budget=st.integers(1, 24),
+        slots=st.integers(1, 6),
+        caching=st.booleans(),
+        watermark=st.sampled_from((0.0, 0.1, 0.4)),
+    )
+    def start(self, depth: int, blocks: int, budget: int, slots: int, caching: bool, watermark: float) -> None:
+        self.limits = Limits(blocks, 4, budget, slots, CONTEXT, depth, caching, watermark)
+        self.scheduler = Scheduler(self.limits)
+        self.device = PagedDevice(4)
+        self.under_way: deque[tuple[Step, StepResult]] = deque()
+        self.clients: dict[int, Client] = {}
+
+    @rule(
+        phrases=st.lists(st.sampled_from(PHRASES), min_size=1, max_size=4),
+        cut=st.integers(0, 3),
+        generated=st.lists(st.integers(0, VOCABULARY - 1), max_size=2),
+        max_tokens=st.integers(1, 30),
+        stops=st.sampled_from(((), (7,), (1, 2, 3), tuple(range(20, 30)))),
+        priority=st.integers(-1, 1),
+    )
+    def arrive(self, phrases, cut, generated, max_tokens, stops, priority) -> None:  # type: ignore[no-untyped-def]
+        prompt = [token for phrase in phrases for token in phrase]
+        prompt = prompt[: max(1, len(prompt) - cut)]
+        new = NewRequest(
+            key=len(self.clients),
+            prompt=tuple(prompt),
+            generated=tuple(generated),
+            sampling=Sampling(),
+            max_tokens=max_tokens,
+            stop_ids=frozenset(stops),
+            priority=priority,
+        )
+        try:
+            self.scheduler.submit(new)
+        except Invalid:
+            last = min(len(prompt) + max_tokens, CONTEXT) - 1
+            assert len(generated) >= max_tokens or last > self.limits.blocks * 4, "refused without need"
+        else:
+            self.clients[new.key] = Client(new)
+
+    @precondition(lambda self: self.clients)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.clients)))
+        self.scheduler.cancel(key)
+        self.clients[key].cancelled = True
+
+    @rule(times=st.integers(1, 3))
+    def issue(self, times: int) -> None:
+        for _ in range(times):
+            self.take(self.scheduler.schedule())
+
+    @rule()
+    def issue_heartbeat(self) -> None:
+        self.take(self.scheduler.heartbeat())
+
+    @precondition(lambda self: self.under_way)
+    @rule(seconds=st.sampled_from((0.001, 0.05, 3.0)))
+    def finish_step(self, seconds: float) -> None:
+        step, result = self.under_way.popleft()
+        for output in self.scheduler.update(result):
+            self.show(output)
+        self.scheduler.observe(step.number, seconds)
+
+    @rule(rounds=st.integers(1, 20))
+    def go_on(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.issue(3)
+            if self.under_way:
+                self.finish_step(0.01)
+
+    def take(self, step: Step | None) -> None:
+        if step is None:
+            return
+        forward = step.forward
+        busy = {slot for earlier, _ in self.under_way for slot in earlier.forward.slots}
+        assert not busy.intersection(admit.slot for admit in forward.admits), "a slot was reused under a step"
+        assert forward.tokens <= self.limits.max_batch_tokens
+        assert len(set(forward.slots)) == len(forward.slots)
+        assert list(forward.counts) == sorted(forward.counts, key=lambda count: count > 1), "decode rows come first"
+        self.under_way.append((step, self.device.run(step)))
+        assert len(self.under_way) <= self.limits.depth
+        assert self.scheduler.predict(step) >= 0
+
+    def show(self, output: Output) -> None:
+        client = self.clients[output.key]
+        assert not client.cancelled, "an output after its cancel"
+        assert client.finish is Finish.NOT_FINISHED, "an output after the last"
+        right, finish = right_answer(client.new, CONTEXT)
+        client.tokens += output.ids
+        client.finish = output.finish
+        assert client.tokens == right[: len(client.tokens)], "a wrong, repeated or lost token"
+        if output.finish:
+            assert (client.tokens, client.finish) == (right, finish)
+
+    @invariant()
+    def blocks_are_conserved(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        blocks, total = self.scheduler._blocks, self.limits.blocks
+        holders = [*self.scheduler._lane.requests, *self.scheduler._prefilling]
+        assert sum(blocks.uses(block) > 0 for block in range(total)) + blocks.free == total
+        assert sum(map(blocks.uses, range(total))) == sum(len(request.blocks) for request in holders)
+        assert self.limits.prefix_caching or not blocks.cached
+
+    def teardown(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        steps = 0
+        while self.under_way or (step := self.scheduler.schedule()) is not None:
+            if not self.under_way:
+                self.take(step)
+            self.go_on(1)
+            steps += 1
+            assert steps < 50 * CONTEXT * (len(self.clients) + 1), "no progress"
+        for client in self.clients.values():
+            assert client.cancelled or client.finish, "a request was never finished"
+        load = self.scheduler.load()
+        assert (load.free_blocks, load.running, load.waiting, load.prompt_tokens) == (self.limits.blocks, 0, 0, 0)
+        assert sorted(self.scheduler._slots) == list(range(min(self.limits.max_requests, self.limits.max_batch_tokens)))
+
+
+TestTraffic = Traffic.TestCase
+TestTraffic.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
