@@ -7,7 +7,10 @@ PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3}|[numkMGTPE]|[KMGTP
 
 _SUFFIXES = {
     "": Fraction(1),
-    **{letter: Fraction(10) ** power for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)},
+    **{
+        letter: Fraction(10) ** power
+        for letter, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
     **{f"{letter}i": Fraction(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")},
 }
 _SHAPE = re.compile(PATTERN)

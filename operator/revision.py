@@ -1,8 +1,8 @@
 """Revisions: the hash of the user's fields that shape pods, and the template that is kept while the hash stays.
 
-Only what differs from the schema's default goes into the hash, quantities as numbers: a new field with a default, or another
-spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they are written into
-the template once, the template is kept as an annotation, and it is rendered anew only for a new hash.
+Only what differs from the schema's default goes into the hash, quantities as numbers: a new field with a default, or
+another spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they are
+written into the template once, which is kept as an annotation and rendered anew only for a new hash.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ ROUTER_FIELDS = ("processes", "queue", "resources")
 def worker_revision(service: InferenceService) -> str:
     """Hash of what shapes worker pods."""
     chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
+    chosen["model"] = {**chosen["model"], "servedName": service.spec.model.served_name}
     return _hash(_spare(chosen, service_schema()["properties"]["spec"]))
 
 
@@ -39,7 +40,7 @@ def router_revision(service: InferenceService) -> str:
 
 
 def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:
-    """The pod template that `live` (a StatefulSet or Deployment) was made with, None if it is of another revision or damaged."""
+    """The template that a StatefulSet or Deployment was made with; None if of another revision or damaged."""
     if names.label(live, names.REVISION) != revision:
         return None
     try:

@@ -27,7 +27,6 @@ _KEYS = {
     "imagePullSecrets": ("name",),
 }
 _QUANTITIES = frozenset({"requests", "limits"})
-_TOP = frozenset({"apiVersion", "kind"})
 
 
 def unchanged(live: Object, wish: Object, manager: str) -> bool:
@@ -35,44 +34,36 @@ def unchanged(live: Object, wish: Object, manager: str) -> bool:
     return holds(live, wish) and not any(leftovers(live, wish, manager))
 
 
-def holds(live: Json, wish: Json, field: str = "") -> bool:
-    """True if `live` has every field of `wish` with a value of the same meaning."""
+def holds(live: Json, wish: Json, field: str = "", whole: bool = False) -> bool:
+    """True if `live` has every field of `wish` with a value of the same meaning.
+
+    `field` is the name under which both stand; `whole` says that they are inside a list that is one value.
+    """
     if isinstance(wish, Mapping):
-        if not wish or live is None:
-            return _empty(wish) and (live is None or isinstance(live, Mapping))
-        inside = field if field in _QUANTITIES else ""
-        return isinstance(live, Mapping) and all(
-            holds(live.get(key), value, f"{inside}." if inside else key) for key, value in wish.items()
-        )
+        if not isinstance(live, Mapping):
+            return live is None and _empty(wish)
+        amounts = field in _QUANTITIES
+        return all(holds(live.get(key), value, "amount" if amounts else key, whole) for key, value in wish.items())
     if isinstance(wish, list | tuple):
-        return _holds_list(live, wish, field)
-    if field.endswith(".") or field == "sizeLimit":
+        return _holds_list(live, wish, field, whole)
+    if field in ("amount", "sizeLimit"):
         return live == wish or (quantity(live) is not None and quantity(live) == quantity(wish))
     return type(live) is type(wish) and bool(live == wish)
 
 
 def _empty(wish: Json) -> bool:
     """True for what the API server may leave out: nothing, or objects of nothing."""
-    return wish is None or (isinstance(wish, Mapping) and all(_empty(value) for value in wish.values())) or wish == []
+    return wish is None or wish == [] or (isinstance(wish, Mapping) and all(_empty(value) for value in wish.values()))
 
 
-def _holds_list(live: Json, wish: Sequence[Json], field: str) -> bool:
-    if live is None:
-        return not wish
+def _holds_list(live: Json, wish: Sequence[Json], field: str, whole: bool) -> bool:
     if not isinstance(live, list | tuple):
-        return False
-    keys = _KEYS.get(field)
-    if keys and all(isinstance(item, Mapping) for item in (*wish, *live)):
+        return live is None and not wish
+    keys = None if whole else _KEYS.get(field)
+    if keys:
         by_key = {_identity(item, keys): item for item in live}
-        return all(_identity(item, keys) in by_key and holds(by_key[_identity(item, keys)], item) for item in wish)
-    return len(live) == len(wish) and all(
-        _holds_item(old, new) for old, new in zip(live, wish, strict=True)
-    )
-
-
-def _holds_item(live: Json, wish: Json) -> bool:
-    """An item of a list that is one value: nothing may be added to it, but defaults inside it may."""
-    return holds(live, wish)
+        return all(holds(by_key.get(_identity(item, keys)), item) for item in wish)
+    return len(live) == len(wish) and all(holds(old, new, whole=True) for old, new in zip(live, wish, strict=True))
 
 
 def _identity(item: Mapping[str, Json], keys: tuple[str, ...]) -> tuple[Json, ...]:
@@ -111,8 +102,10 @@ def _step(kind: str, key: str, wish: Json) -> tuple[bool, Json]:
     for item in wish:
         if kind == "v" and item == wanted:
             return True, item
-        if kind == "k" and isinstance(item, Mapping) and all(
-            item.get(k, "TCP" if k == "protocol" else None) == v for k, v in wanted.items()
+        if (
+            kind == "k"
+            and isinstance(item, Mapping)
+            and all(item.get(k, "TCP" if k == "protocol" else None) == v for k, v in wanted.items())
         ):
             return True, item
     return False, None

@@ -39,7 +39,9 @@ class GroupReport:
     """The last answer of a group's pod 0 on its status port."""
 
     revision: str
-    phase: str  # a name of proto Phase without its prefix: STARTING, FETCHING, LOADING, WARMING, SERVING, DRAINING, FAILED
+    phase: (
+        str  # a name of proto Phase without its prefix: STARTING, FETCHING, LOADING, WARMING, SERVING, DRAINING, FAILED
+    )
     progress_percent: int = 0
     restarts: int = 0  # lives that ended by a failure
     last_failure: Failure | None = None
@@ -67,5 +69,7 @@ class Snapshot:
     router: Object | None = None  # the Deployment
     reports: Mapping[int, GroupReport] = field(default_factory=dict)  # by group index
     warnings: tuple[WarningEvent, ...] = ()
-    foreign: frozenset[tuple[str, str]] = frozenset()  # (kind, name) of objects with our names that the service does not own
+    foreign: frozenset[tuple[str, str]] = (
+        frozenset()
+    )  # (kind, name) of objects with our names that the service does not own
     lost_nodes: frozenset[str] = frozenset()  # nodes known to be not Ready, where nodes may be read

@@ -1,4 +1,4 @@
-"""`octavo crd`: prints the CustomResourceDefinition that the chart ships (charts/octavo/crds/inferenceservices.yaml)."""
+"""`octavo crd`: prints the CustomResourceDefinition, as the chart ships it in charts/octavo/crds."""
 
 import argparse
 from typing import Any
@@ -68,6 +68,8 @@ def text() -> str:
 
 def main(argv: list[str]) -> int:
     """Print the CRD."""
-    argparse.ArgumentParser(prog="octavo crd", description="Print the CustomResourceDefinition of InferenceService.").parse_args(argv)
+    argparse.ArgumentParser(
+        prog="octavo crd", description="Print the CustomResourceDefinition of InferenceService."
+    ).parse_args(argv)
     print(text(), end="")
     return 0

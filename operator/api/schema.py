@@ -1,6 +1,6 @@
 """The schema of InferenceService: each field with its meaning, unit, bound and default, written once.
 
-`octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows its descriptions.
+`octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows the descriptions.
 """
 
 import re
@@ -23,13 +23,14 @@ BUNDLED = r"^bundled://[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_.-]+)*/?$"
 FOLDER = r"^file://(/[A-Za-z0-9_.-]+)+/?$"
 
+MAX_REQUESTS, MAX_BATCH_TOKENS = 64, 512  # the worker's own defaults
 DEFAULT_WORKER = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
 DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule across fields: as CEL for the API server (evaluated at `at`), as a function of the completed resource for us."""
+    """A rule across fields: CEL for the API server, evaluated at `at`, and the same as a function for us."""
 
     at: str  # "" is the whole resource, else a path such as spec.rollout
     cel: str
@@ -61,9 +62,9 @@ def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
 
 def _within(resources: str) -> str:
     """CEL: what is requested is at most the limit, where both are given. Keys are bounded, so the cost is."""
-    # string() of an int-or-string is not known to the type checker; dyn makes it so.
     return (
-        f"!has({resources}.requests) || !has({resources}.limits) || {resources}.requests.all(k, !(k in {resources}.limits) || "
+        f"!has({resources}.requests) || !has({resources}.limits) || "
+        f"{resources}.requests.all(k, !(k in {resources}.limits) || "
         f"quantity(string({resources}.requests[k])).compareTo(quantity(string({resources}.limits[k]))) <= 0)"
     )
 
@@ -91,6 +92,25 @@ RULES = (
         "spec.model.uri",
         "spec.model.uri must be bundled://NAME, pvc://CLAIM/PATH or file:///PATH, without .. in the path",
         _uri_allowed,
+    ),
+    Rule(
+        "spec.engine",
+        f"(has(self.maxRequests) ? self.maxRequests : {MAX_REQUESTS}) <= "
+        f"(has(self.maxBatchTokens) ? self.maxBatchTokens : {MAX_BATCH_TOKENS})",
+        "spec.engine",
+        f"maxRequests (default {MAX_REQUESTS}) must not exceed maxBatchTokens (default {MAX_BATCH_TOKENS}): "
+        "each running request takes a token of every step",
+        lambda resource: (
+            resource["spec"]["engine"].get("maxRequests", MAX_REQUESTS)
+            <= resource["spec"]["engine"].get("maxBatchTokens", MAX_BATCH_TOKENS)
+        ),
+    ),
+    Rule(
+        "spec.engine",
+        "!has(self.kvCacheMemory) || quantity(string(self.kvCacheMemory)).compareTo(quantity('16Mi')) >= 0",
+        "spec.engine.kvCacheMemory",
+        "spec.engine.kvCacheMemory must be at least 16Mi",
+        lambda resource: (quantity(resource["spec"]["engine"].get("kvCacheMemory", "16Mi")) or 0) >= 2**24,
     ),
     Rule(
         "spec.rollout",
@@ -127,8 +147,8 @@ def _stem(resource: Mapping[str, Any]) -> str:
 def service_schema() -> Json:
     """The openAPIV3Schema of the whole resource."""
     schema = _object(
-        "An InferenceService serves one language model: a router that speaks the OpenAI API, and groups of worker pods that hold a "
-        "copy of the model each.",
+        "An InferenceService serves one language model: routers that speak the OpenAI API, and groups of worker pods "
+        "that hold a copy of the model each.",
         {
             "apiVersion": {"type": "string", "maxLength": 64, "description": "octavo.dev/v1alpha1."},
             "kind": {"type": "string", "maxLength": 64, "description": "InferenceService."},
@@ -152,7 +172,9 @@ def crd_schema() -> Json:
     return schema
 
 
-def _object(description: str, properties: Json, *, default: Json | None = None, required: list[str] | None = None) -> Json:
+def _object(
+    description: str, properties: Json, *, default: Json | None = None, required: list[str] | None = None
+) -> Json:
     schema: Json = {"type": "object", "description": description, "properties": properties}
     if required:
         schema["required"] = required
@@ -191,7 +213,8 @@ def _map(description: str, values: Json, most: int, default: Json | None = None)
 
 def _resources(of: str, default: Json) -> Json:
     amounts = "Amounts by resource name, e.g. cpu: 500m, memory: 2Gi."
-    shown = f"requests cpu {default['requests']['cpu']} and memory {default['requests']['memory']}, limit memory {default['limits']['memory']}"
+    requests, limits = default["requests"], default["limits"]
+    shown = f"requests cpu {requests['cpu']} and memory {requests['memory']}, limit memory {limits['memory']}"
     return _object(
         f"Resources of each {of} container. Default: {shown}. Setting it replaces the whole default.",
         {
@@ -208,22 +231,30 @@ def _spec() -> Json:
         {
             "model": _model(),
             "replicas": _integer(
-                "Number of groups, each a full copy of the model that serves requests on its own. `kubectl scale` sets it.", 0, 999, 1
+                "Number of groups, each a copy of the model that serves on its own. `kubectl scale` sets it.",
+                0,
+                999,
+                1,
             ),
             "accelerator": _accelerator(),
             "engine": _engine(),
             "router": _router(),
             "resources": _resources("worker", DEFAULT_WORKER),
             "rollout": _rollout(),
-            "paused": _flag("true removes all groups and keeps the object, its address and its routers, which answer 503.", False),
+            "paused": _flag(
+                "true removes all groups and keeps the object, its address and its routers, which answer 503.", False
+            ),
             "restartAt": _text(
-                "Any new value, by custom the present time, replaces the groups and routers one by one, with the operator's "
-                "present defaults (images among them).",
+                "Any new value, by custom the present time, replaces the groups and routers one by one, with the "
+                "operator's present defaults (images among them).",
                 64,
                 minLength=1,
             ),
             "image": _text(
-                "Worker image, instead of the operator's default. A change rolls the groups.", 512, minLength=1, pattern=r"^\S+$"
+                "Worker image, instead of the operator's default. A change rolls the groups.",
+                512,
+                minLength=1,
+                pattern=r"^\S+$",
             ),
         },
         required=["model"],
@@ -235,21 +266,28 @@ def _model() -> Json:
         "The model to serve.",
         {
             "uri": _text(
-                "Where the model is: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a folder of a "
-                "PersistentVolumeClaim of the namespace, mounted read-only), or file:///PATH (a folder of the node, if the "
-                "operator was started with --allow-host-path). A folder holds config.json, safetensors and the tokenizer.",
+                "Where the model is: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a folder of "
+                "a PersistentVolumeClaim of the namespace, mounted read-only), or file:///PATH (a folder of the node, if "
+                "the operator was started with --allow-host-path). The folder holds config.json, safetensors and the "
+                "tokenizer.",
                 512,
                 minLength=1,
             ),
             "servedName": _text(
-                "Name by which clients ask for the model. Default: metadata.name.", 128, minLength=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
+                "Name by which clients ask for the model. Default: metadata.name.",
+                128,
+                minLength=1,
+                pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$",
             ),
             "dtype": _text(
-                "Number format of weights and computation. auto: float32 on CPUs.", 16, enum=["auto", "float32"], default="auto"
+                "Number format of weights and computation. auto: float32 on CPUs.",
+                16,
+                enum=["auto", "float32"],
+                default="auto",
             ),
             "contextLength": _integer(
-                "Most tokens of prompt and answer together. Default: the model's own, lowered (and said so in the status) when the KV "
-                "cache cannot hold one such request.",
+                "Most tokens of prompt and answer together. Default: the model's own, lowered (and said so in the status) "
+                "when the KV cache cannot hold one such request.",
                 16,
                 10_485_760,
             ),
@@ -265,7 +303,9 @@ def _accelerator() -> Json:
             "key": _text("Key of the taint; empty with operator Exists matches all.", 316),
             "operator": _text("How value is compared.", 16, enum=["Exists", "Equal"]),
             "value": _text("Value of the taint.", 63),
-            "effect": _text("Effect of the taint; empty matches all.", 32, enum=["", "NoSchedule", "PreferNoSchedule", "NoExecute"]),
+            "effect": _text(
+                "Effect of the taint; empty matches all.", 32, enum=["", "NoSchedule", "PreferNoSchedule", "NoExecute"]
+            ),
             "tolerationSeconds": {
                 "type": "integer",
                 "format": "int64",
@@ -279,7 +319,9 @@ def _accelerator() -> Json:
         "What the workers compute on, and where.",
         {
             "resource": _text("cpu: the workers compute on CPUs.", 64, enum=["cpu"], default="cpu"),
-            "nodeSelector": _map("Labels that a node must have to run a worker.", _text("Value of the label.", 63), 32, {}),
+            "nodeSelector": _map(
+                "Labels that a node must have to run a worker.", _text("Value of the label.", 63), 32, {}
+            ),
             "tolerations": {
                 "type": "array",
                 "description": "Taints that worker pods accept.",
@@ -297,10 +339,14 @@ def _engine() -> Json:
         "How the engine of each group schedules.",
         {
             "maxBatchTokens": _integer(
-                "Most tokens of one step. More raises throughput and the time between two tokens. Default: the worker's.", 16, 1_048_576
+                "Most tokens of one step. More raises throughput and the time between two tokens. Default: 512.",
+                16,
+                1_048_576,
             ),
-            "maxRequests": _integer("Most requests that run at once in a group. Default: the worker's.", 1, 8192),
-            "kvCacheMemory": _quantity("Memory of the KV cache, e.g. 512Mi. Default: a quarter of the container's memory limit."),
+            "maxRequests": _integer("Most requests that run at once in a group. Default: 64.", 1, 4096),
+            "kvCacheMemory": _quantity(
+                "Memory of the KV cache, e.g. 512Mi. Default: a quarter of the container's memory limit."
+            ),
             "prefixCaching": _flag("Keep the KV of past prompts and reuse it for prompts that begin alike.", True),
         },
         default={},
@@ -313,7 +359,11 @@ def _router() -> Json:
         {
             "maxRequests": _integer("Most requests that wait in a router pod; more get 429.", 1, 1_000_000, 1000),
             "maxWait": _text(
-                "Longest wait, such as 500ms, 60s or 2m; then 503.", 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m)$", default="60s"
+                "Longest wait, such as 500ms, 60s or 2m; then 503.",
+                8,
+                minLength=2,
+                pattern=r"^[0-9]{1,6}(ms|s|m)$",
+                default="60s",
             ),
         },
         default={},
@@ -321,7 +371,9 @@ def _router() -> Json:
     service = _object(
         "The Service that clients connect to; it has the name of the resource.",
         {
-            "type": _text("Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"),
+            "type": _text(
+                "Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"
+            ),
             "port": _integer("Port of the Service.", 1, 65535, 80),
         },
         default={},
@@ -341,11 +393,14 @@ def _router() -> Json:
 
 def _rollout() -> Json:
     return _object(
-        "How groups are replaced when the spec changes: a new group serves before an old one is drained, within these bounds.",
+        "How groups are replaced when the spec changes: a new one serves before an old one is drained.",
         {
             "maxSurge": _integer("How many groups there may be beyond replicas.", 0, 999, 1),
             "maxUnavailable": _integer(
-                "How many of replicas may be missing. With maxSurge 0, for clusters without a free device, old groups go first.", 0, 999, 0
+                "How many of replicas may be missing. With maxSurge 0, for clusters without room, old groups go first.",
+                0,
+                999,
+                0,
             ),
         },
         default={},

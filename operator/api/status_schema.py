@@ -32,7 +32,12 @@ def status_schema() -> Json:
                     "note": _text("What was adjusted, such as a lowered context length."),
                 },
             },
-            "groups": {"type": "array", "description": "One entry for each group.", "maxItems": 2000, "items": _group()},
+            "groups": {
+                "type": "array",
+                "description": "One entry for each group.",
+                "maxItems": 2000,
+                "items": _group(),
+            },
         },
     }
 
@@ -67,8 +72,8 @@ def _group() -> Json:
 def _conditions() -> Json:
     return {
         "type": "array",
-        "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a group holds the "
-        "model. RouterReady: a router accepts requests. Degraded: something is broken, and the reason names it.",
+        "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a group "
+        "holds the model. RouterReady: a router accepts requests. Degraded: something is broken; the reason names it.",
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
@@ -80,9 +85,17 @@ def _conditions() -> Json:
                 "type": {"type": "string", "description": "Which condition.", "maxLength": 316},
                 "status": {"type": "string", "description": "Whether it holds.", "enum": ["True", "False", "Unknown"]},
                 "observedGeneration": _number("The metadata.generation that it speaks of.", "int64"),
-                "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When status last changed."},
+                "lastTransitionTime": {
+                    "type": "string",
+                    "format": "date-time",
+                    "description": "When status last changed.",
+                },
                 "reason": {"type": "string", "description": "Cause in one word.", "maxLength": 1024},
-                "message": {"type": "string", "description": "The cause, the object and what helps.", "maxLength": 32768},
+                "message": {
+                    "type": "string",
+                    "description": "The cause, the object and what helps.",
+                    "maxLength": 32768,
+                },
             },
         },
     }

@@ -1,7 +1,7 @@
 """InferenceService octavo.dev/v1alpha1 as frozen dataclasses.
 
-`parse` takes the resource's JSON, from the API server or from a file, fills the defaults of the schema, checks its bounds and
-rules, and raises SpecError with the path of the field. Descriptions, bounds and defaults are written once, in schema.py.
+`parse` takes the resource's JSON, from the API server or from a file, fills the defaults of the schema, checks its
+bounds and rules, and raises SpecError with the path of the field. Bounds and defaults are written once, in schema.py.
 """
 
 from collections.abc import Mapping

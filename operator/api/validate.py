@@ -1,4 +1,4 @@
-"""Checks JSON against a structural schema and fills its defaults, as the API server does, but says which field is wrong."""
+"""Checks JSON against a structural schema and fills in its defaults, as the API server does."""
 
 import re
 from collections.abc import Mapping
@@ -64,7 +64,9 @@ def _complete_object(schema: Json, value: Json, path: str) -> Json:
         elif path == "metadata":
             result[key] = item  # the API server's own
         else:
-            raise SpecError(_join(path, key), f"unknown field; {path or 'the resource'} has {', '.join(sorted(fields))}")
+            raise SpecError(
+                _join(path, key), f"unknown field; {path or 'the resource'} has {', '.join(sorted(fields))}"
+            )
     for key, field in fields.items():
         if key not in result and "default" in field:
             result[key] = complete(field, field["default"], _join(path, key))

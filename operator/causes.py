@@ -1,0 +1,167 @@
+"""Why a group or the router does not serve, named from pod statuses, events and the group's own report.
+
+The most specific cause wins: what keeps a pod from running, then what ended its container, then what the ranks say.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from octavo.operator import names
+from octavo.operator.groups import Group, condition, deleting, ready
+from octavo.operator.snapshot import Object, WarningEvent
+
+_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
+_BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
+_LONGEST = 600  # characters of a message that the status keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is broken: one word, and a sentence that names the object."""
+
+    reason: str
+    message: str
+
+
+def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Cause | None:
+    """Why this group does not serve; None if it does, or is just on its way."""
+    if group.serving or group.leaving:
+        return None
+    found = tuple(warnings)
+    if not group.pods and (cause := _not_created(name, found)):
+        return cause
+    for pod in group.pods:
+        if cause := pod_cause(pod, found):
+            if cause.reason == "CrashLoop" and (said := _reported(group)):
+                return said
+            return cause
+    return _reported(group)
+
+
+def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: Iterable[WarningEvent]) -> Cause | None:
+    """Why no router is ready; None if it is just on its way."""
+    found = tuple(warnings)
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True):
+        if not deleting(pod) and not ready(pod) and (cause := pod_cause(pod, found)):
+            return cause
+    failure = condition(deployment or {}, "ReplicaFailure")
+    if deployment and failure.get("status") == "True":
+        return _creation(f"Deployment {deployment['metadata']['name']}", str(failure.get("message", "")))
+    return None
+
+
+def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
+    """Why this pod does not run."""
+    if deleting(pod) or ready(pod):
+        return None
+    name = pod["metadata"]["name"]
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return _unscheduled(name, str(scheduled.get("message", "")))
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        if cause := _container(name, container):
+            return cause
+    if status.get("phase") == "Failed":
+        return Cause(
+            str(status.get("reason") or "PodFailed"), f"{name}: {_short(status.get('message') or 'the pod failed')}"
+        )
+    return _unmounted(pod, warnings)
+
+
+def _unscheduled(pod: str, message: str) -> Cause:
+    if "persistentvolumeclaim" in message.lower() or "volume node affinity" in message:
+        return Cause("VolumePending", f"{pod}: {_short(message)}")
+    lacking = sorted(set(re.findall(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)", message)))
+    if lacking:
+        return Cause("Unschedulable", f"{pod}: no node has enough {' and '.join(lacking)}: {_short(message)}")
+    return Cause("Unschedulable", f"{pod}: no node takes it: {_short(message)}")
+
+
+def _container(pod: str, container: Object) -> Cause | None:
+    state = container.get("state") or {}
+    waiting = state.get("waiting") or {}
+    reason = str(waiting.get("reason", ""))
+    if reason in _IMAGE:
+        return Cause(
+            "ImagePullBackOff",
+            f"{pod}: cannot pull {container.get('image')}: {_short(waiting.get('message') or reason)}",
+        )
+    ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+    if ended and (container.get("restartCount", 0) > 0 or "terminated" in state):
+        return _ended(pod, ended)
+    if reason not in _BENIGN:
+        return Cause(reason, f"{pod}: {_short(waiting.get('message') or reason)}")
+    return None
+
+
+def _ended(pod: str, ended: Object) -> Cause | None:
+    code = ended.get("exitCode", 0)
+    if ended.get("reason") == "OOMKilled":
+        return Cause(
+            "OOMKilled", f"{pod}: the container ran out of its memory limit; raise spec.resources.limits.memory"
+        )
+    if code == 0:
+        return None
+    return Cause(
+        "CrashLoop",
+        f"{pod}: the container ended with exit code {code}: {_short(_last_line(ended) or ended.get('reason'))}",
+    )
+
+
+def _last_line(ended: Object) -> str:
+    lines = str(ended.get("message") or "").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
+    """A volume that cannot be mounted shows only in events. A secret on its way is no cause."""
+    name = pod["metadata"]["name"]
+    if condition(pod, "PodScheduled").get("status") != "True" or _started(pod):
+        return None
+    for event in warnings:
+        if (event.kind, event.name, event.reason) != ("Pod", name, "FailedMount") or "secret" in event.message:
+            continue
+        if "hostPath type check failed" in event.message:
+            return Cause("ModelNotFound", f"{name}: the node has no such folder: {_short(event.message)}")
+        return Cause("VolumePending", f"{name}: {_short(event.message)}")
+    return None
+
+
+def _started(pod: Object) -> bool:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (container.get("state") or {}) for container in statuses)
+
+
+def _not_created(name: str, warnings: tuple[WarningEvent, ...]) -> Cause | None:
+    for event in warnings:
+        if (event.kind, event.name, event.reason) == ("StatefulSet", name, "FailedCreate"):
+            return _creation(f"StatefulSet {name}", event.message)
+    return None
+
+
+def _creation(what: str, message: str) -> Cause:
+    if "exceeded quota" in message:
+        return Cause("QuotaExceeded", f"{what}: {_short(message)}")
+    if "violates PodSecurity" in message:
+        return Cause("PodSecurityViolation", f"{what}: {_short(message)}")
+    return Cause("FailedCreate", f"{what}: {_short(message)}")
+
+
+def _reported(group: Group) -> Cause | None:
+    """What the ranks' supervisor says. It counts until the group serves again."""
+    failure = group.report.last_failure if group.report else None
+    if failure is None:
+        return None
+    return Cause(failure.reason or "RankExited", f"{failure.pod}: {_short(failure.message)}")
+
+
+def is_worker(pod: Object) -> bool:
+    """The pod is a worker's."""
+    return names.label(pod, names.COMPONENT) == "worker"
+
+
+def _short(message: object) -> str:
+    text = " ".join(str(message).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

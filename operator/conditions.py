@@ -1,0 +1,209 @@
+"""Ready, Progressing, ModelLoaded, RouterReady, Degraded: what each is, and why, from the facts of one look.
+
+`lastTransitionTime` moves only when the status does; reason and message may change under it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from octavo.operator.causes import Cause
+from octavo.operator.groups import Group
+from octavo.operator.rollout import Goal
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What conditions are judged by."""
+
+    service: str
+    goal: Goal
+    paused: bool
+    live: tuple[Group, ...]  # groups that stay
+    leaving: int  # groups that are going, or go now
+    blocked: Cause | None  # nothing can be made: the spec or a foreign object stands in the way
+    causes: Mapping[int, Cause]  # of groups that do not serve, by index
+    router_wished: int
+    router_ready: int
+    router_cause: Cause | None
+    surge_waits: bool
+
+    @property
+    def current(self) -> tuple[Group, ...]:
+        return tuple(group for group in self.live if group.revision == self.goal.revision)
+
+    @property
+    def serving(self) -> int:
+        return sum(group.serving for group in self.live)
+
+    @property
+    def group_cause(self) -> Cause | None:
+        """Of the wished revision first: that is what the user waits for."""
+        order = sorted(self.live, key=lambda group: (group.revision != self.goal.revision, group.index))
+        return next((self.causes[group.index] for group in order if group.index in self.causes), None)
+
+
+Verdict = tuple[bool, str, str]  # status, reason, message
+
+
+def conditions(facts: Facts, previous: Mapping[str, Any], generation: int, now: float) -> list[Json]:  # Any: JSON
+    """All conditions, in a fixed order."""
+    old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
+    return [_condition(kind, judge(facts), old.get(kind), generation, now) for kind, judge in _JUDGES.items()]
+
+
+def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, now: float) -> Json:
+    holds, reason, message = verdict
+    status = "True" if holds else "False"
+    kept = old["lastTransitionTime"] if old and old.get("status") == status else None
+    return {
+        "type": kind,
+        "status": status,
+        "observedGeneration": generation,
+        "lastTransitionTime": kept or timestamp(now),
+        "reason": reason,
+        "message": message,
+    }
+
+
+def timestamp(now: float) -> str:
+    """A Unix time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _ready(facts: Facts) -> Verdict:
+    if facts.blocked:
+        return False, facts.blocked.reason, facts.blocked.message
+    if facts.goal.groups == 0:
+        return _none_wished(facts)
+    if facts.serving == 0:
+        cause = facts.group_cause or waiting(facts)
+        return False, cause.reason, cause.message
+    if facts.router_ready == 0:
+        return _router_ready(facts)
+    if facts.serving < facts.goal.groups:
+        why = f"; {facts.group_cause.message}" if facts.group_cause else ""
+        return True, "PartlyServing", f"{facts.serving} of {facts.goal.groups} groups serve{why}"
+    return True, "Serving", f"{_count(facts.serving, 'group')} {'serves' if facts.serving == 1 else 'serve'}"
+
+
+def _none_wished(facts: Facts) -> Verdict:
+    if facts.paused:
+        return False, "Paused", "spec.paused is true: there are no groups"
+    return False, "NoReplicas", "spec.replicas is 0: there are no groups"
+
+
+def _progressing(facts: Facts) -> Verdict:
+    goal = facts.goal
+    if facts.blocked:
+        return False, facts.blocked.reason, facts.blocked.message
+    if facts.surge_waits:
+        return (
+            False,
+            "SurgeUnschedulable",
+            "no node has room for a new group beside the old ones; set spec.rollout to maxSurge: 0, maxUnavailable: 1 "
+            "to take an old group down first",
+        )
+    stuck = next((facts.causes[group.index] for group in facts.current if group.index in facts.causes), None)
+    if stuck:
+        return False, stuck.reason, stuck.message
+    old = len(facts.live) - len(facts.current)
+    if old:
+        done = sum(group.serving for group in facts.current)
+        return (
+            True,
+            "RollingOut",
+            f"{done} of {goal.groups} groups of revision {goal.revision} serve, {old} older remain",
+        )
+    if len(facts.current) != goal.groups or facts.leaving:
+        return True, "Scaling", f"{_count(len(facts.current), 'group')}, {facts.leaving} going, {goal.groups} wished"
+    if facts.serving < goal.groups:
+        return True, "Starting", waiting(facts).message
+    return False, "Complete", f"{_count(goal.groups, 'group')} of revision {goal.revision}, as wished"
+
+
+def _model_loaded(facts: Facts) -> Verdict:
+    if facts.serving:
+        return True, "Loaded", f"{_count(facts.serving, 'group')} {'holds' if facts.serving == 1 else 'hold'} the model"
+    if facts.blocked:
+        return False, facts.blocked.reason, facts.blocked.message
+    if facts.goal.groups == 0:
+        return _none_wished(facts)
+    cause = facts.group_cause or waiting(facts)
+    return False, cause.reason, cause.message
+
+
+def _router_ready(facts: Facts) -> Verdict:
+    if facts.router_ready:
+        return True, "Ready", f"{_count(facts.router_ready, 'router')} ready"
+    if facts.router_wished == 0:
+        return False, "NoRouters", "spec.router.replicas is 0: nothing answers"
+    if facts.router_cause:
+        return False, facts.router_cause.reason, facts.router_cause.message
+    return False, "RouterStarting", "no router pod is ready yet"
+
+
+def _degraded(facts: Facts) -> Verdict:
+    cause = facts.blocked or facts.group_cause or facts.router_cause
+    if cause:
+        return True, cause.reason, cause.message
+    if facts.surge_waits:
+        return True, "SurgeUnschedulable", _progressing(facts)[2]
+    return False, "AsWished", "nothing is known to be broken"
+
+
+def waiting(facts: Facts) -> Cause:
+    """What a group that is on its way is doing."""
+    for group in sorted(facts.current, key=lambda group: group.index):
+        if not group.serving:
+            state, progress = state_of(group, facts.causes.get(group.index))
+            shown = f"{state} {progress} %" if progress is not None else state
+            return Cause(state, f"{facts.service}-{group.index}: {shown}")
+    return Cause("Pending", "no group has been made yet")
+
+
+_PHASES = {
+    "STARTING": "Starting",
+    "FETCHING": "Fetching",
+    "LOADING": "Loading",
+    "WARMING": "Warming",
+    "DRAINING": "Draining",
+}
+_PENDING = frozenset(
+    {"Unschedulable", "VolumePending", "ImagePullBackOff", "QuotaExceeded", "PodSecurityViolation", "FailedCreate"}
+)
+
+
+def state_of(group: Group, cause: Cause | None) -> tuple[str, int | None]:
+    """The word for what a group does, and its progress in percent while it fetches or loads."""
+    if group.leaving:
+        return "Draining", None
+    if group.serving:
+        return "Serving", None
+    if cause:
+        return ("Pending" if cause.reason in _PENDING else "Failed"), None
+    if group.report:
+        phase = group.report.phase
+        measured = phase in ("FETCHING", "LOADING")
+        return _PHASES.get(phase, "Starting"), group.report.progress_percent if measured else None
+    return ("Starting" if any(_runs(pod) for pod in group.pods) else "Pending"), None
+
+
+def _runs(pod: Mapping[str, Any]) -> bool:  # Any: JSON
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_JUDGES: dict[str, Callable[[Facts], Verdict]] = {
+    "Ready": _ready,
+    "Progressing": _progressing,
+    "ModelLoaded": _model_loaded,
+    "RouterReady": _router_ready,
+    "Degraded": _degraded,
+}

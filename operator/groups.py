@@ -1,0 +1,91 @@
+"""The groups of one service as observed: StatefulSets joined with their pods and reports."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from octavo.operator import names
+from octavo.operator.snapshot import GroupReport, Object, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One index that is taken, by a StatefulSet or by pods that are left of one."""
+
+    index: int
+    live: Object | None  # the StatefulSet; None: only pods are left
+    pods: tuple[Object, ...]
+    report: GroupReport | None  # what its present pod 0 says
+
+    @property
+    def revision(self) -> str:
+        return names.label(self.live, names.REVISION) if self.live else ""
+
+    @property
+    def leaving(self) -> bool:
+        """It is being taken down: it counts as taken room, not as a group."""
+        return self.live is None or deleting(self.live)
+
+    @property
+    def serving(self) -> bool:
+        """All its pods are ready, as they are exactly while it serves."""
+        if self.leaving or self.live is None:
+            return False
+        stages = int(self.live["spec"].get("replicas", 1))
+        own = [pod for pod in self.pods if owned_by(pod, self.live)]
+        return stages > 0 and sum(ready(pod) and not deleting(pod) for pod in own) >= stages
+
+
+def groups(service: str, snapshot: Snapshot) -> tuple[Group, ...]:
+    """All taken indexes in order."""
+    sets = {}
+    for item in snapshot.statefulsets:
+        index = _index(names.label(item, names.GROUP))
+        if index is not None and item["metadata"]["name"] == names.group(service, index):
+            sets[index] = item
+    pods: dict[int, list[Object]] = {}
+    for pod in sorted(snapshot.pods, key=lambda pod: str(pod["metadata"]["name"])):
+        index = _index(names.label(pod, names.GROUP))
+        if index is not None and names.label(pod, names.COMPONENT) == "worker":
+            pods.setdefault(index, []).append(pod)
+    return tuple(_group(index, sets.get(index), tuple(pods.get(index, ())), snapshot) for index in sorted(sets | pods))
+
+
+def _group(index: int, live: Object | None, pods: tuple[Object, ...], snapshot: Snapshot) -> Group:
+    report = snapshot.reports.get(index)
+    if report and report.pod_uid and report.pod_uid not in {pod["metadata"].get("uid") for pod in pods}:
+        report = None
+    return Group(index, live, pods, report)
+
+
+def _index(label: str) -> int | None:
+    return int(label) if label.isdecimal() else None
+
+
+def deleting(item: Object) -> bool:
+    """The object is on its way out."""
+    return bool(item["metadata"].get("deletionTimestamp"))
+
+
+def owned_by(pod: Object, owner: Object) -> bool:
+    """The pod belongs to this very object, not to one of the same name before it."""
+    references: Iterable[Object] = pod["metadata"].get("ownerReferences") or ()
+    return any(reference.get("uid") == owner["metadata"].get("uid") for reference in references)
+
+
+def condition(item: Object, kind: str) -> Object:
+    """The condition of that type, empty if there is none."""
+    for entry in (item.get("status") or {}).get("conditions") or ():
+        if entry.get("type") == kind:
+            return entry  # type: ignore[no-any-return]  # JSON
+    return {}
+
+
+def ready(pod: Object) -> bool:
+    """The kubelet says that the pod is ready."""
+    return condition(pod, "Ready").get("status") == "True"
+
+
+def unix(time: str | None) -> float | None:
+    """Seconds since 1970 of a Kubernetes time."""
+    return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None

@@ -1,0 +1,97 @@
+"""`octavo plan -f service.yaml`: the objects and reasons of services as on an empty cluster, without one."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
+from octavo.operator.options import Options
+from octavo.operator.plan import Plan, plan
+from octavo.operator.snapshot import Object, Snapshot
+
+PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
+
+
+class Unreadable(ValueError):
+    """The file does not hold services. The text says what and where."""
+
+
+def main(argv: list[str]) -> int:
+    """Print the plan; 2 if the file cannot be read or a field is wrong."""
+    arguments = _parser().parse_args(argv)
+    defaults = Options()
+    options = Options(
+        worker_image=arguments.worker_image or defaults.worker_image,
+        router_image=arguments.router_image or defaults.router_image,
+        allow_host_path=arguments.allow_host_path,
+    )
+    try:
+        services = list(_services(arguments.file))
+    except Unreadable as error:
+        print(f"octavo plan: {error}", file=sys.stderr)
+        return 2
+    for service in services:
+        print(render(service, plan(service, Snapshot(), options, now=0.0)), end="")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="octavo plan",
+        description="Print the objects, and the reason of each, that the operator makes on an empty cluster.",
+    )
+    parser.add_argument("-f", "--file", required=True, help="YAML file of InferenceServices; - is standard input")
+    parser.add_argument("--worker-image", help="the operator's default worker image")
+    parser.add_argument("--router-image", help="the operator's router image")
+    parser.add_argument("--allow-host-path", action="store_true", help="as the operator's flag: permit file:// models")
+    return parser
+
+
+def _services(file: str) -> Iterator[InferenceService]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except OSError as error:
+        raise Unreadable(f"-f {file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Unreadable(f"-f {file}: not YAML: {error}") from error
+    mine = [
+        (number, item)
+        for number, item in enumerate(documents, 1)
+        if isinstance(item, dict) and item.get("kind") == KIND
+    ]
+    if not mine:
+        raise Unreadable(f"-f {file}: holds no {KIND}")
+    for number, document in mine:
+        try:
+            yield parse(_with_uid(document))
+        except SpecError as error:
+            raise Unreadable(f"-f {file}, document {number}: {error}") from error
+
+
+def _with_uid(document: Object) -> Object:
+    """The API server would have given it a uid and a generation."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return document
+    return {**document, "metadata": {"uid": PLACEHOLDER_UID, "generation": 1, **metadata}}
+
+
+def render(service: InferenceService, planned: Plan) -> str:
+    """The plan as YAML documents, each under its reason."""
+    parts = [f"# InferenceService {service.namespace}/{service.name}: {len(planned.apply)} objects\n"]
+    if planned.certificates:
+        for leaf in planned.certificates.leaves:
+            parts.append(
+                f"# Secret {leaf.secret}: a certificate for {leaf.dns_name}, signed by {planned.certificates.ca_secret}\n"
+            )
+    for item in planned.apply:
+        body = yaml.safe_dump(dict(item.object), sort_keys=False, width=140)
+        parts.append(f"---\n# {item.object['kind']} {item.object['metadata']['name']}: {item.reason}\n{body}")
+    for condition in (planned.status or {}).get("conditions", ()):
+        if condition["type"] == "Degraded" and condition["status"] == "True":
+            parts.append(f"# {condition['reason']}: {condition['message']}\n")
+    return "".join(parts)

@@ -1,0 +1,55 @@
+"""Single pods that must go so that their group can mend: what pods cannot do for themselves."""
+
+from collections.abc import Iterable
+
+from octavo.operator.actions import Delete
+from octavo.operator.groups import Group, deleting, owned_by, ready, unix
+from octavo.operator.snapshot import Object
+
+LOST_S = 20.0  # a pod that is overdue by this much is on a node that does not answer
+
+
+def pods_to_delete(groups: Iterable[Group], lost_nodes: frozenset[str], now: float) -> tuple[Delete, ...]:
+    """Pods to delete now, each with its reason."""
+    return tuple(found for group in groups for pod in group.pods if (found := _judge(group, pod, lost_nodes, now)))
+
+
+def next_check(groups: Iterable[Group], lost_nodes: frozenset[str], now: float) -> float | None:
+    """Seconds until the next pod that is going may be called lost; None if none is going."""
+    due = [time for group in groups for pod in group.pods if (time := _lost_at(pod, lost_nodes)) is not None]
+    return max(1.0, min(due) - now) if due else None
+
+
+def _judge(group: Group, pod: Object, lost_nodes: frozenset[str], now: float) -> Delete | None:
+    lost_at = _lost_at(pod, lost_nodes)
+    if lost_at is not None:
+        return _delete(pod, "its node does not answer, and it should be gone", 0) if now >= lost_at else None
+    if not pod["metadata"].get("ownerReferences"):
+        return _delete(pod, "its StatefulSet was deleted without it")
+    if group.live is not None and owned_by(pod, group.live) and not ready(pod) and _outdated(pod, group.live):
+        return _delete(pod, "it is not of the group's template, and does not serve")
+    return None
+
+
+def _lost_at(pod: Object, lost_nodes: frozenset[str]) -> float | None:
+    """When a pod that is going may be removed by force. deletionTimestamp is when its grace ends."""
+    if not deleting(pod):
+        return None
+    ends = unix(pod["metadata"]["deletionTimestamp"]) or 0.0
+    grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+    began = ends - grace
+    return (began if pod["spec"].get("nodeName") in lost_nodes else ends) + LOST_S
+
+
+def _outdated(pod: Object, live: Object) -> bool:
+    status = live.get("status") or {}
+    if status.get("observedGeneration") != live["metadata"].get("generation"):
+        return False  # the controller has yet to look at the template
+    present = status.get("updateRevision")
+    own = (pod["metadata"].get("labels") or {}).get("controller-revision-hash")
+    return bool(present and own and present != own)
+
+
+def _delete(pod: Object, reason: str, grace_s: int | None = None) -> Delete:
+    metadata = pod["metadata"]
+    return Delete("v1", "Pod", metadata["name"], metadata["uid"], f"{metadata['name']}: {reason}", grace_s)

@@ -1,0 +1,1 @@
+"""One builder for each kind of object of a service: pure functions from the resource to Kubernetes JSON."""

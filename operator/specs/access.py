@@ -1,0 +1,35 @@
+"""What routers may ask of the API server: the EndpointSlices of their namespace. Workers may ask nothing."""
+
+from octavo.operator import names
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.specs import common
+from octavo.operator.specs.common import Json
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def service_account(service: InferenceService) -> Json:
+    """The routers' account."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(service)}
+
+
+def role(service: InferenceService) -> Json:
+    """The operator must hold this rule itself to grant it."""
+    rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": _metadata(service), "rules": [rule]}
+
+
+def role_binding(service: InferenceService) -> Json:
+    """Gives the role to the account."""
+    name = names.router(service.name)
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": _metadata(service),
+        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": service.namespace}],
+    }
+
+
+def _metadata(service: InferenceService) -> Json:
+    return common.metadata(service, names.router(service.name), {names.COMPONENT: "router"})

@@ -1,0 +1,74 @@
+"""Disruption budgets and network policies: who may take pods away, and who may dial them."""
+
+from octavo.operator import names
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.options import Options
+from octavo.operator.specs import common
+from octavo.operator.specs.common import Json
+
+
+def worker_budget(service: InferenceService) -> Json:
+    """One worker at a time may be evicted; one that serves nothing may always be."""
+    return _budget(service, names.workers(service.name), "worker")
+
+
+def router_budget(service: InferenceService) -> Json:
+    """One router at a time may be evicted."""
+    return _budget(service, names.router(service.name), "router")
+
+
+def _budget(service: InferenceService, name: str, component: str) -> Json:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": common.metadata(service, name, {names.COMPONENT: component}),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": names.component(service.name, component)},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def worker_policy(service: InferenceService, options: Options) -> Json:
+    """serve for routers, status for the operator, metrics and health for all, every port for workers of the same service."""
+    workers = {"podSelector": {"matchLabels": names.component(service.name, "worker")}}
+    routers = {"podSelector": {"matchLabels": names.component(service.name, "router")}}
+    operator = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": options.operator_namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "octavo", "app.kubernetes.io/component": "operator"}},
+    }
+    ingress: list[Json] = [
+        {"from": [workers]},
+        {"from": [routers], "ports": [_port(names.SERVE)]},
+        {"from": [operator], "ports": [_port(names.STATUS)]},
+        {"ports": [_port(names.HEALTH), _port(names.METRICS)]},
+    ]
+    return _policy(service, names.workers(service.name), "worker", ingress)
+
+
+def router_policy(service: InferenceService) -> Json:
+    """HTTP for clients, metrics for Prometheus."""
+    return _policy(
+        service,
+        names.router(service.name),
+        "router",
+        [{"ports": [_port(names.ROUTER_HTTP), _port(names.ROUTER_METRICS)]}],
+    )
+
+
+def _policy(service: InferenceService, name: str, component: str, ingress: list[Json]) -> Json:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": common.metadata(service, name, {names.COMPONENT: component}),
+        "spec": {
+            "podSelector": {"matchLabels": names.component(service.name, component)},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    }
+
+
+def _port(number: int) -> Json:
+    return {"port": number, "protocol": "TCP"}

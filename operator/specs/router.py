@@ -1,0 +1,84 @@
+"""The Deployment of the routers. As with groups, the template is kept until the fields that shape it change."""
+
+from collections.abc import Mapping
+
+from octavo.operator import names
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.options import Options
+from octavo.operator.revision import encode_template
+from octavo.operator.specs import common
+from octavo.operator.specs.common import Json
+
+
+def deployment(service: InferenceService, revision: str, template: Mapping[str, object]) -> Json:
+    """The Deployment of the routers."""
+    labels = {names.COMPONENT: "router", names.REVISION: revision}
+    metadata = common.metadata(service, names.router(service.name), labels)
+    metadata["annotations"] = {names.TEMPLATE: encode_template(template)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {
+            "replicas": service.spec.router.replicas,
+            "selector": {"matchLabels": names.component(service.name, "router")},
+            # A new router takes requests before an old one stops doing so.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": dict(template),
+        },
+    }
+
+
+def pod_template(service: InferenceService, options: Options) -> Json:
+    """The pod template of the routers, with the operator's present defaults."""
+    _, _, router_tls = names.secrets(service.name)
+    return {
+        "metadata": {"labels": {**names.common_labels(service.name), names.COMPONENT: "router"}},
+        "spec": {
+            "serviceAccountName": names.router(service.name),
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": common.GRACE_S,
+            "securityContext": common.pod_security(),
+            "containers": [_container(service, options)],
+            "volumes": [common.scratch("tmp", "256Mi"), common.secret("tls", router_tls)],
+        },
+    }
+
+
+def _container(service: InferenceService, options: Options) -> Json:
+    container: Json = {
+        "name": "router",
+        "image": options.router_image,
+        "imagePullPolicy": options.image_pull_policy,
+        "command": ["octavo", "router"],
+        "args": _arguments(service),
+        "env": [common.from_pod("POD_NAME", "metadata.name"), {"name": "HOME", "value": "/tmp"}],
+        "ports": [common.port("http", names.ROUTER_HTTP), common.port("metrics", names.ROUTER_METRICS)],
+        "startupProbe": common.probe("/livez", "http", 1, 300),
+        "readinessProbe": common.probe("/routerz", "http", 1, 2),
+        "livenessProbe": common.probe("/livez", "http", 10, 3),
+        "securityContext": common.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [common.mount("tmp", "/tmp", read_only=False), common.mount("tls", common.TLS_DIR)],
+    }
+    if service.spec.router.resources:
+        container["resources"] = {kind: dict(amounts) for kind, amounts in service.spec.router.resources.items()}
+    return container
+
+
+def _arguments(service: InferenceService) -> list[str]:
+    router = service.spec.router
+    flags: list[tuple[str, object]] = [
+        ("--http", f"0.0.0.0:{names.ROUTER_HTTP}"),
+        ("--metrics", f"0.0.0.0:{names.ROUTER_METRICS}"),
+        ("--processes", router.processes),
+        ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),
+        ("--tls-dir", common.TLS_DIR),
+        ("--service-uid", service.uid),
+        ("--served-name", service.spec.model.served_name),
+        ("--queue-max-requests", router.queue.max_requests),
+        ("--queue-max-wait", f"{router.queue.max_wait_s:g}"),
+        ("--grace-period", common.GRACE_S),
+    ]
+    return [f"{flag}={value}" for flag, value in flags]

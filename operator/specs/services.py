@@ -1,0 +1,47 @@
+"""Services: ranks (all worker pods, for their names), leaders (those that serve, what routers watch), and the one for clients."""
+
+from octavo.operator import names
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.specs import common
+from octavo.operator.specs.common import Json
+
+
+def ranks(service: InferenceService) -> Json:
+    """Workers must find each other before they are ready."""
+    selector = names.component(service.name, "worker")
+    ports = [_port("group", names.JOIN, "group")]
+    return _headless(service, names.ranks(service.name), selector, ports, {"publishNotReadyAddresses": True})
+
+
+def leaders(service: InferenceService) -> Json:
+    """One address for each group that serves."""
+    selector = {**names.component(service.name, "worker"), names.POD_INDEX: "0"}
+    return _headless(service, names.leaders(service.name), selector, [_port("serve", names.SERVE, "serve")], {})
+
+
+def clients(service: InferenceService) -> Json:
+    """What clients connect to."""
+    wished = service.spec.router.service
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": common.metadata(service, service.name, {names.COMPONENT: "router"}),
+        "spec": {
+            "type": wished.type,
+            "selector": names.component(service.name, "router"),
+            "ports": [_port("http", wished.port, "http")],
+        },
+    }
+
+
+def _headless(service: InferenceService, name: str, selector: dict[str, str], ports: list[Json], more: Json) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": common.metadata(service, name, {names.COMPONENT: "worker"}),
+        "spec": {"clusterIP": "None", "selector": selector, "ports": ports, **more},
+    }
+
+
+def _port(name: str, number: int, target: str) -> Json:
+    return {"name": name, "port": number, "protocol": "TCP", "targetPort": target}

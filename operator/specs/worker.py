@@ -1,0 +1,164 @@
+"""The StatefulSet of a group. Its pod template is rendered once for a revision and kept in an annotation."""
+
+from collections.abc import Mapping
+
+from octavo.operator import names
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.options import Options
+from octavo.operator.quantity import quantity
+from octavo.operator.revision import encode_template
+from octavo.operator.snapshot import Object
+from octavo.operator.specs import common
+from octavo.operator.specs.common import Json
+
+STAGES = 1  # pods of a group
+MODELS = "/models"
+STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs end by the supervisor's own clock
+NODE_LOST_S = 10  # how long a pod stays on a node that does not answer
+
+
+def statefulset(
+    service: InferenceService, index: int, revision: str, template: Mapping[str, object], live: Object | None
+) -> Json:
+    """The StatefulSet of group `index`. `template` has no group label; fields that may never change stay as they live."""
+    labels = {names.COMPONENT: "worker", names.GROUP: str(index), names.REVISION: revision}
+    metadata = common.metadata(service, names.group(service.name, index), labels)
+    metadata["annotations"] = {names.TEMPLATE: encode_template(template)}
+    selector = {**names.component(service.name, "worker"), names.GROUP: str(index)}
+    fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
+    if live is not None:
+        fixed = {key: live["spec"][key] for key in fixed if key in live["spec"]}
+        selector = live["spec"]["selector"]["matchLabels"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata,
+        "spec": {
+            **fixed,
+            "replicas": STAGES,
+            "selector": {"matchLabels": selector},
+            # Another revision is another group: a template edited by hand must not roll the pods.
+            "updateStrategy": {"type": "OnDelete"},
+            "template": _of_group(template, index),
+        },
+    }
+
+
+def _of_group(template: Mapping[str, object], index: int) -> Json:
+    metadata = dict(template.get("metadata") or {})  # type: ignore[call-overload]  # JSON
+    return {**template, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), names.GROUP: str(index)}}}
+
+
+def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
+    """The pod template of a revision, with the operator's present defaults, for any group."""
+    _, worker_tls, _ = names.secrets(service.name)
+    labels = {**names.common_labels(service.name), names.COMPONENT: "worker", names.REVISION: revision}
+    spec: Json = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": common.GRACE_S,
+        "securityContext": common.pod_security(),
+        "tolerations": [*_lost_node(), *(dict(item) for item in service.spec.accelerator.tolerations)],
+        "containers": [_container(service, revision, options)],
+        "volumes": [common.scratch("tmp", "2Gi"), common.secret("tls", worker_tls), *_model_volume(service)],
+    }
+    if service.spec.accelerator.node_selector:
+        spec["nodeSelector"] = dict(service.spec.accelerator.node_selector)
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def _lost_node() -> list[Json]:
+    return [
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": NODE_LOST_S,
+        }
+        for taint in ("not-ready", "unreachable")
+    ]
+
+
+def _container(service: InferenceService, revision: str, options: Options) -> Json:
+    container: Json = {
+        "name": "worker",
+        "image": service.spec.image or options.worker_image,
+        "imagePullPolicy": options.image_pull_policy,
+        "command": ["octavo", "worker"],
+        "args": _arguments(service, revision),
+        "env": [
+            common.from_pod("POD_NAME", "metadata.name"),
+            common.from_pod("POD_INDEX", f"metadata.labels['{names.POD_INDEX}']"),
+            {"name": "HOME", "value": "/tmp"},
+        ],
+        "ports": [
+            common.port("serve", names.SERVE),
+            common.port("group", names.JOIN),
+            common.port("status", names.STATUS),
+            common.port("health", names.HEALTH),
+            common.port("metrics", names.METRICS),
+        ],
+        "startupProbe": common.probe("/startupz", "health", 1, STARTUP_FAILURES),
+        "readinessProbe": common.probe("/readyz", "health", 1, 1),
+        "livenessProbe": common.probe("/livez", "health", 10, 3),
+        "securityContext": common.container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [common.mount("tmp", "/tmp", read_only=False), common.mount("tls", common.TLS_DIR)],
+    }
+    if service.spec.resources:
+        container["resources"] = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
+    if _model_volume(service):
+        container["volumeMounts"].append(common.mount("models", MODELS))
+    return container
+
+
+def _arguments(service: InferenceService, revision: str) -> list[str]:
+    spec = service.spec
+    flags: list[tuple[str, object]] = [
+        ("--model", _model(spec.model.uri)),
+        ("--served-name", spec.model.served_name),
+        ("--dtype", spec.model.dtype),
+        ("--context-length", spec.model.context_length),
+        ("--max-batch-tokens", spec.engine.max_batch_tokens),
+        ("--max-requests", spec.engine.max_requests),
+        ("--kv-cache-memory", _bytes(spec.engine.kv_cache_memory)),
+        ("--device", spec.accelerator.resource),
+        ("--serve", f"0.0.0.0:{names.SERVE}"),
+        ("--group", f"0.0.0.0:{names.JOIN}"),
+        ("--status", f"0.0.0.0:{names.STATUS}"),
+        ("--health", f"0.0.0.0:{names.HEALTH}"),
+        ("--metrics", f"0.0.0.0:{names.METRICS}"),
+        ("--tls-dir", common.TLS_DIR),
+        ("--service-uid", service.uid),
+        ("--revision", revision),
+        ("--pod-name", "$(POD_NAME)"),
+        ("--stage", "$(POD_INDEX)"),
+        ("--stages", STAGES),
+        ("--grace-period", common.GRACE_S),
+    ]
+    arguments = [f"{flag}={value}" for flag, value in flags if value is not None]
+    return arguments if spec.engine.prefix_caching else [*arguments, "--no-prefix-caching"]
+
+
+def _bytes(amount: str | None) -> int | None:
+    """Bytes of a quantity: in whatever way it is written, it reaches the worker as a number."""
+    return None if amount is None else int(quantity(amount) or 0)
+
+
+def _model(uri: str) -> str:
+    """The model's uri as the worker sees it: what is mounted stands under /models."""
+    if uri.startswith("pvc://"):
+        _, _, path = uri.removeprefix("pvc://").partition("/")
+        return f"file://{MODELS}/{path}".rstrip("/")
+    return f"file://{MODELS}" if uri.startswith("file://") else uri
+
+
+def _model_volume(service: InferenceService) -> list[Json]:
+    uri = service.spec.model.uri
+    if uri.startswith("pvc://"):
+        claim = uri.removeprefix("pvc://").partition("/")[0]
+        return [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
+    if uri.startswith("file://"):
+        # Directory: the kubelet refuses a path that is missing instead of making an empty folder of it.
+        return [{"name": "models", "hostPath": {"path": uri.removeprefix("file://"), "type": "Directory"}}]
+    return []

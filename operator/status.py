@@ -1,0 +1,127 @@
+"""The whole status of a service, and the events that its changes are worth."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from octavo.operator import names
+from octavo.operator.actions import Event
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.causes import Cause
+from octavo.operator.conditions import Facts, conditions, state_of, timestamp
+from octavo.operator.groups import Group
+from octavo.operator.snapshot import Failure, ModelInfo, Object
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+
+
+def status(service: InferenceService, facts: Facts, observed: Iterable[Group], now: float) -> Json:
+    """What to write into the resource's status."""
+    taken = tuple(observed)
+    result: Json = {
+        "observedGeneration": service.generation,
+        "conditions": conditions(facts, service.status, service.generation, now),
+        "replicas": len(facts.live),
+        "readyReplicas": facts.serving,
+        "updatedReplicas": len(facts.current),
+        "desiredReplicas": facts.goal.groups,
+        "selector": names.leader_selector(service.name),
+        "url": url(service),
+        "revision": facts.goal.revision,
+        "groups": [_group(group, facts.causes.get(group.index)) for group in taken],
+    }
+    known = next((group.report.model for group in taken if group.report and group.report.model), None)
+    if model := _model(known) or service.status.get("model"):
+        result["model"] = model
+    return result
+
+
+def url(service: InferenceService) -> str:
+    """Where clients inside the cluster find the service."""
+    port = service.spec.router.service.port
+    return f"http://{service.name}.{service.namespace}.svc" + ("" if port == 80 else f":{port}")
+
+
+def _model(info: ModelInfo | None) -> Json:
+    if info is None:
+        return {}
+    fields = {
+        "architecture": info.architecture,
+        "sizeBytes": info.size_bytes,
+        "contextLength": info.context_length,
+        "note": info.note,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _group(group: Group, cause: Cause | None) -> Json:
+    state, progress = state_of(group, cause)
+    entry: Json = {"index": group.index, "revision": group.revision, "state": state}
+    if progress is not None:
+        entry["progress"] = progress
+    containers = [
+        container for pod in group.pods for container in (pod.get("status") or {}).get("containerStatuses") or ()
+    ]
+    lives = group.report.restarts if group.report else 0
+    entry["restarts"] = lives + sum(container.get("restartCount", 0) for container in containers)
+    if failure := _last_failure(group):
+        entry["lastFailure"] = failure
+    return entry
+
+
+def _last_failure(group: Group) -> Json:
+    if group.report and group.report.last_failure:
+        return _failure(group.report.last_failure)
+    for pod in group.pods:
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            ended = (container.get("state") or {}).get("terminated") or (container.get("lastState") or {}).get(
+                "terminated"
+            )
+            if ended and ended.get("exitCode", 0) != 0:
+                return _ended(pod, ended)
+    return {}
+
+
+def _failure(failure: Failure) -> Json:
+    return {
+        "pod": failure.pod,
+        "rank": failure.rank,
+        "reason": failure.reason,
+        "exitCode": failure.exit_code,
+        "message": failure.message[:1000],
+        "time": timestamp(failure.time_s),
+    }
+
+
+def _ended(pod: Object, ended: Mapping[str, Any]) -> Json:  # Any: JSON
+    entry: Json = {
+        "pod": pod["metadata"]["name"],
+        "rank": -1,
+        "reason": ended.get("reason") or "Error",
+        "exitCode": ended["exitCode"],
+        "message": str(ended.get("message") or "")[-1000:],
+    }
+    return {**entry, "time": ended["finishedAt"]} if ended.get("finishedAt") else entry
+
+
+def events(previous: Mapping[str, Any], present: Json) -> tuple[Event, ...]:  # Any: JSON
+    """One event for each condition that changed; a cause that gives way to another is a change too."""
+    old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
+    return tuple(event for entry in present["conditions"] if (event := _event(old.get(entry["type"]), entry)))
+
+
+def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JSON
+    kind, holds = new["type"], new["status"] == "True"
+    broken = kind == "Degraded" and holds
+    if old is None:
+        return Event("Warning", new["reason"], new["message"]) if broken else None
+    if old["status"] == new["status"]:
+        return Event("Warning", new["reason"], new["message"]) if broken and old["reason"] != new["reason"] else None
+    if kind == "Degraded":
+        return Event("Warning" if holds else "Normal", new["reason"] if holds else "Recovered", new["message"])
+    if kind == "Ready":
+        return Event(
+            "Normal" if holds else "Warning", "Ready" if holds else "NotReady", f"{new['reason']}: {new['message']}"
+        )
+    if kind == "Progressing":
+        return Event("Normal", new["reason"], new["message"])
+    return None
