@@ -57,7 +57,7 @@ class Entry(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[T]):
-    deficit: float = 0.0
+    deficit: float = QUANTUM
     entries: OrderedDict[int, Entry[T]] = field(default_factory=OrderedDict)  # by place
 
     @property
@@ -76,23 +76,18 @@ class _Band(Generic[T]):
         self.turns: OrderedDict[str, _Tenant[T]] = OrderedDict()
 
     def head(self) -> Entry[T]:
-        """Whose turn it is; calling it again changes nothing.
-
-        Rounds in which nobody has earned enough are skipped in one go, so a huge cost is not a long loop.
-        """
+        """Whose turn it is; calling it again changes nothing. A tenant that cannot pay earns, and goes to the back."""
         while True:
-            idle_rounds = min(math.ceil(tenant.owes / QUANTUM) for tenant in self.turns.values()) - 1
-            if idle_rounds > 0:
-                for tenant in self.turns.values():
-                    tenant.deficit += idle_rounds * QUANTUM
             for _ in range(len(self.turns)):
                 name, tenant = next(iter(self.turns.items()))
                 if tenant.owes <= 0:
                     return tenant.first
                 tenant.deficit += QUANTUM
-                if tenant.owes <= 0:
-                    return tenant.first
                 self.turns.move_to_end(name)
+            # Rounds in which still nobody could pay are earned in one go: a huge cost is not a long loop.
+            idle_rounds = min(math.ceil(tenant.owes / QUANTUM) for tenant in self.turns.values()) - 1
+            for tenant in self.turns.values():
+                tenant.deficit += max(idle_rounds, 0) * QUANTUM
 
     def put(self, entry: Entry[T], ahead: bool) -> None:
         tenant = self.turns.setdefault(entry.tenant, _Tenant())

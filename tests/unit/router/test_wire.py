@@ -1,0 +1,45 @@
+"""What a router makes of a leader's bytes, and where it may speak without TLS."""
+
+from array import array
+
+import pytest
+
+from octavo.proto.v1 import engine_pb2
+from octavo.router import wire
+from octavo.router.generation import Job, Sampling
+from octavo.router.tls import check_loopback
+
+
+def packed(*values: int) -> bytes:
+    return array("I", values).tobytes()
+
+
+def test_the_rows_of_a_step_keep_their_order() -> None:
+    output = engine_pb2.StepOutput(
+        numbers=packed(3, 1, 3), ids=packed(10, wire.NO_TOKEN, 11), finishes=bytes([0, 1, 2]), cached=packed(16, 0, 0)
+    )
+    assert wire.rows(output) == [(3, 10, 0, 16), (1, wire.NO_TOKEN, 1, 0), (3, 11, 2, 0)]
+
+
+def test_arrays_that_disagree_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        wire.rows(engine_pb2.StepOutput(numbers=packed(1, 2), ids=packed(1), finishes=b"\0\0"))
+
+
+def test_a_job_arrives_as_it_was_sent() -> None:
+    job = Job("r", packed(1, 2, 3), Sampling(0.5, 40, 0.9, 2**63), 17, (7, 8), True, -3)
+    submit = engine_pb2.FromRouter.FromString(wire.submit(9, job).SerializeToString()).submit
+    assert (submit.number, submit.prompt, submit.priority) == (9, packed(1, 2, 3), -3)
+    assert (submit.limits.max_tokens, list(submit.limits.stop_ids), submit.limits.ignore_eos) == (17, [7, 8], True)
+    assert (submit.sampling.temperature, submit.sampling.top_k, submit.sampling.seed) == (0.5, 40, 2**63)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8500", "[::1]:8500", "localhost:8500", "127.8.8.8:1"])
+def test_plaintext_is_allowed_on_this_machine(address: str) -> None:
+    check_loopback(address)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:8500", "[fd00::1]:8500", "chat-leaders:8500", "0.0.0.0:8500"])
+def test_plaintext_to_another_machine_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="tls-dir"):
+        check_loopback(address)
