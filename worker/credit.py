@@ -7,7 +7,7 @@ A Credit(seen, tokens) says to one router: up to your request number `seen` I ha
     balance = tokens - sum of uncached prompt tokens of its own requests with number > seen
 
 of the newest Credit that it got, and may send its head, whatever its size, while balance > 0. So a large prompt waits
-for credit and never for a fit. Both sides count: nothing is negotiated, a lost or late Credit only makes it older, and a
+for credit and never for a fit. Both sides count, nothing is negotiated: a lost or late Credit only makes it older. A
 new stream starts from nothing.
 
     queued = prompt tokens that the scheduler holds uncomputed + those sent to it since that count was taken

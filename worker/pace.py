@@ -65,7 +65,7 @@ class Pace:
         error = min(seconds, _SURPRISE * predicted) - predicted
         gain = [sum(row[j] * x[j] for j in range(4)) for row in self._spread]
         noise = 1e-3 + _NOISE * seconds
-        scale = noise * noise + sum(gain[i] * x[i] for i in range(4))
+        scale = noise * noise + max(0.0, sum(gain[i] * x[i] for i in range(4)))
         for i in range(4):
             self._weights[i] = max(0.0, self._weights[i] + gain[i] * error / scale)
             for j in range(4):

@@ -1,0 +1,100 @@
+"""The step-time model learns a device and keeps prefill within what those who decode can bear."""
+
+import random
+
+import pytest
+
+from octavo.worker.pace import Pace, Work
+
+
+def device(work: Work) -> float:
+    return 0.004 + 2e-5 * work.tokens + 3e-8 * work.reads + 1e-9 * work.attended
+
+
+def some_work(rng: random.Random) -> Work:
+    rows = rng.randrange(1, 64)
+    work = Work(rows, rows * rng.randrange(10, 2000))
+    return work.with_chunk(rng.randrange(0, 4000), rng.randrange(1, 2000)) if rng.random() < 0.5 else work
+
+
+def learned(pace: Pace, steps: int = 300) -> Pace:
+    rng = random.Random(7)
+    for _ in range(steps):
+        work = some_work(rng)
+        pace.observe(work, device(work) * rng.uniform(0.97, 1.03))
+    return pace
+
+
+def test_predictions_come_close_to_a_device_that_was_watched() -> None:
+    pace, rng = learned(Pace()), random.Random(8)
+    for _ in range(100):
+        work = some_work(rng)
+        assert pace.seconds(work) == pytest.approx(device(work), rel=0.25)
+
+
+def test_a_new_model_expects_a_slow_device() -> None:
+    assert Pace().seconds(Work().with_chunk(0, 2048)) > 2
+
+
+def test_a_mixed_step_stays_within_the_target() -> None:
+    pace = learned(Pace(target_s=0.03))
+    decode = Work(32, 32 * 500)
+    count = pace.room(decode, decode, 1000)
+    assert 500 < count < 2000
+    assert pace.seconds(decode.with_chunk(1000, count)) <= 0.03
+    assert pace.seconds(decode.with_chunk(1000, count + 2)) > 0.03
+
+
+def test_a_chunk_deep_in_a_long_prompt_is_smaller() -> None:
+    pace = learned(Pace(target_s=0.03))
+    decode = Work(32, 32 * 500)
+    assert pace.room(decode, decode, 100_000) < pace.room(decode, decode, 0)
+
+
+def test_a_second_chunk_gets_only_what_the_first_left() -> None:
+    pace = learned(Pace(target_s=0.03))
+    decode = Work(32, 32 * 500)
+    first = pace.room(decode, decode, 0)
+    assert pace.room(decode, decode.with_chunk(0, first // 2), 0) == pytest.approx(first / 2, abs=first / 10)
+    assert pace.room(decode, decode.with_chunk(0, first), 0) <= 1
+
+
+def test_prefill_goes_on_where_decoding_alone_misses_the_target() -> None:
+    pace = learned(Pace(target_s=0.001, stretch=2.0, least=16))
+    decode = Work(32, 32 * 500)
+    count = pace.room(decode, decode, 0)
+    assert count > 16
+    assert pace.seconds(decode.with_chunk(0, count)) <= 2 * pace.seconds(decode)
+
+
+def test_some_prefill_always_fits() -> None:
+    pace = Pace(target_s=0.0, stretch=0.0, least=16)
+    decode = Work(1, 10)
+    assert pace.room(decode, decode, 0) == 16
+    assert pace.room(decode, decode.with_chunk(0, 16), 0) == 0
+
+
+def test_one_long_pause_does_not_make_the_device_slow() -> None:
+    pace = learned(Pace())
+    work = Work(32, 32 * 500)
+    before = pace.seconds(work)
+    pace.observe(work, 30.0)
+    assert pace.seconds(work) < 4 * before
+
+
+def test_a_device_that_became_slower_is_noticed() -> None:
+    pace, rng = learned(Pace()), random.Random(9)
+    for _ in range(400):
+        work = some_work(rng)
+        pace.observe(work, 3 * device(work))
+    work = Work(32, 32 * 500)
+    assert pace.seconds(work) == pytest.approx(3 * device(work), rel=0.3)
+
+
+def test_odd_measurements_never_break_a_prediction() -> None:
+    pace, rng = Pace(), random.Random(10)
+    for _ in range(3000):
+        work = rng.choice((Work(), Work(1, 1), some_work(rng)))
+        pace.observe(work, rng.choice((0.0, 1e-6, 0.01, 100.0)))
+        assert 0 <= pace.seconds(work) < 1e4
+        assert pace.room(work, work, 5) >= 1

@@ -1,0 +1,355 @@
+"""What the scheduler promises, one case at a time."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from support.paged_device import CURSED, PagedDevice, right_answer
+
+from octavo.worker.output import Output
+from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.scheduler import Invalid, Limits, Scheduler
+from octavo.worker.step import Step, StepResult
+
+LIMITS = Limits(blocks=64, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64, watermark=0.0)
+
+
+def request(key: int, prompt: Iterable[int], max_tokens: int = 4, stop: Iterable[int] = (), **more: int) -> NewRequest:
+    return NewRequest(key, tuple(prompt), Sampling(), max_tokens, frozenset(stop), **more)  # type: ignore[arg-type]
+
+
+class Engine:
+    """A scheduler with a simulated device, `depth` steps under way whenever there is work."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
+        self.scheduler = Scheduler(limits)
+        self.device = PagedDevice(limits.block_size)
+        self.under_way: deque[tuple[Step, StepResult]] = deque()
+        self.steps: list[Step] = []
+        self.outputs: dict[int, list[Output]] = {}
+
+    def issue(self) -> Step | None:
+        step = self.scheduler.schedule()
+        if step is not None:
+            self.steps.append(step)
+            self.under_way.append((step, self.device.run(step)))
+        return step
+
+    def finish(self) -> None:
+        for output in self.scheduler.update(self.under_way.popleft()[1]):
+            self.outputs.setdefault(output.key, []).append(output)
+
+    def run(self, rounds: int = 1000) -> None:
+        for _ in range(rounds):
+            while self.issue():
+                pass
+            if not self.under_way:
+                return
+            self.finish()
+
+    def check(self, new: NewRequest) -> None:
+        outputs = self.outputs[new.key]
+        shown = [token for output in outputs for token in output.ids]
+        assert (shown, outputs[-1].finish) == right_answer(new, self.limits.context_length)
+
+
+@pytest.mark.parametrize(
+    ("new", "field"),
+    [
+        (request(1, []), "prompt"),
+        (request(1, range(64)), "prompt"),
+        (request(1, range(1000)), "prompt"),
+        (request(1, [1], max_tokens=0), "max_tokens"),
+        (request(1, [1], max_tokens=-1), "max_tokens"),
+        (replace(request(1, [1], max_tokens=2), generated=(5, 6)), "generated"),
+    ],
+)
+def test_a_request_that_can_never_run_is_refused_and_names_its_field(new: NewRequest, field: str) -> None:
+    scheduler = Scheduler(LIMITS)
+    with pytest.raises(Invalid) as refusal:
+        scheduler.submit(new)
+    assert refusal.value.field == field
+    assert scheduler.schedule() is None
+
+
+def test_a_request_that_outgrows_the_pool_is_refused_before_it_starts() -> None:
+    scheduler = Scheduler(replace(LIMITS, blocks=4))
+    with pytest.raises(Invalid, match="prompt: 17 tokens do not fit the KV cache of 16"):
+        scheduler.submit(request(1, range(17)))
+    with pytest.raises(Invalid, match="max_tokens: 8 tokens after 10 do not fit the KV cache of 16"):
+        scheduler.submit(request(2, range(10), max_tokens=8))
+    scheduler.submit(request(3, range(10), max_tokens=7))
+
+
+def test_a_key_in_use_is_refused_and_its_request_goes_on() -> None:
+    engine = Engine()
+    first = request(1, [1, 2, 3])
+    engine.scheduler.submit(first)
+    with pytest.raises(Invalid, match="key"):
+        engine.scheduler.submit(request(1, [4, 5]))
+    engine.run()
+    engine.check(first)
+
+
+def test_a_refused_prompt_holds_up_nobody() -> None:
+    engine = Engine()
+    with pytest.raises(Invalid):
+        engine.scheduler.submit(request(0, range(500)))
+    short = [request(key, [key]) for key in range(1, 21)]
+    for new in short:
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in short:
+        engine.check(new)
+
+
+def test_max_tokens_beyond_the_context_is_cut_to_it() -> None:
+    engine = Engine()
+    new = request(1, range(60), max_tokens=10_000)
+    engine.scheduler.submit(new)
+    engine.run()
+    assert sum(len(output.ids) for output in engine.outputs[1]) == 4
+    assert engine.outputs[1][-1].finish is Finish.LENGTH
+
+
+def test_a_prompt_over_the_step_budget_runs_in_chunks() -> None:
+    engine = Engine()
+    new = request(1, range(50))
+    engine.scheduler.submit(new)
+    engine.run()
+    engine.check(new)
+    assert [step.forward.counts for step in engine.steps[:4]] == [(16,), (16,), (16,), (2,)]
+    assert [len(step.sample.rows) for step in engine.steps[:4]] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 15, 16, 17])
+def test_a_prompt_wholly_in_the_cache_still_computes_its_last_token(length: int) -> None:
+    engine = Engine()
+    first, second = request(1, range(length)), request(2, range(length))
+    engine.scheduler.submit(first)
+    engine.run()
+    engine.scheduler.submit(second)
+    engine.run()
+    engine.check(second)
+    hits = (length - 1) // 4 * 4
+    assert (engine.outputs[1][0].cached, engine.outputs[2][0].cached) == (0, hits)
+    assert engine.scheduler.load().cache_hits == hits
+
+
+def test_equal_prompts_at_the_same_moment_are_both_right() -> None:
+    engine = Engine()
+    both = [request(1, range(8)), request(2, range(8))]
+    for new in both:
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in both:
+        engine.check(new)
+
+
+def test_an_answer_sent_back_as_a_prompt_hits_the_blocks_that_it_filled() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, range(6), max_tokens=10))
+    engine.run()
+    answer = [token for output in engine.outputs[1] for token in output.ids]
+    second = request(2, [*range(6), *answer, 9])
+    engine.scheduler.submit(second)
+    engine.run()
+    engine.check(second)
+    assert engine.outputs[2][0].cached == 12  # 15 tokens were computed: the last sampled one never was
+
+
+def test_without_prefix_caching_nothing_is_kept() -> None:
+    engine = Engine(replace(LIMITS, prefix_caching=False))
+    for key in (1, 2):
+        engine.scheduler.submit(request(key, range(20)))
+        engine.run()
+    assert engine.outputs[2][0].cached == 0
+    assert engine.scheduler.load().cached_blocks == 0
+
+
+def test_cached_is_told_once_on_the_first_output() -> None:
+    engine = Engine()
+    for key in (1, 2):
+        engine.scheduler.submit(request(key, range(9)))
+        engine.run()
+    assert [output.cached for output in engine.outputs[2]] == [8, 0, 0, 0]
+
+
+def test_the_device_gets_its_next_step_before_the_last_result_is_known() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, [1, 2, 3]))
+    assert engine.issue() is not None
+    second = engine.issue()
+    assert second is not None and (second.forward.starts, second.sample.counters) == ((3,), (1,))
+    assert engine.issue() is None
+
+
+def test_nothing_after_a_stop_is_shown_though_steps_ran_ahead() -> None:
+    for depth in (1, 2, 3):
+        engine = Engine(replace(LIMITS, depth=depth))
+        right, _ = right_answer(request(1, [1, 2, 3], 20), 64)
+        stopped = request(1, [1, 2, 3], 20, stop=[right[2]])
+        engine.scheduler.submit(stopped)
+        engine.run()
+        engine.check(stopped)
+        assert engine.outputs[1][-1].finish is Finish.STOP
+
+
+def test_a_length_stop_is_foreseen_and_computes_nothing_in_vain() -> None:
+    engine = Engine(replace(LIMITS, depth=3))
+    engine.scheduler.submit(request(1, [1, 2, 3], max_tokens=5))
+    engine.run()
+    assert sum(step.forward.tokens for step in engine.steps) == 3 + 4
+
+
+def test_a_cancelled_request_shows_nothing_more_and_frees_its_blocks_at_once() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, range(10), max_tokens=40))
+    engine.run(rounds=5)
+    shown = len(engine.outputs[1])
+    engine.scheduler.cancel(1)
+    assert engine.scheduler.load().free_blocks == 64
+    engine.run()
+    assert len(engine.outputs[1]) == shown
+    assert engine.scheduler.schedule() is None
+
+
+def test_cancelling_an_unknown_key_does_nothing() -> None:
+    Scheduler(LIMITS).cancel(77)
+
+
+def test_logits_that_are_not_finite_end_their_request_alone() -> None:
+    engine = Engine()
+    cursed, healthy = request(1, [CURSED, 2], 60), request(2, [1, 2], 20)
+    engine.scheduler.submit(cursed)
+    engine.scheduler.submit(healthy)
+    engine.run()
+    engine.check(cursed)
+    engine.check(healthy)
+    assert engine.outputs[1][-1].finish is Finish.FAILED
+
+
+def test_blocks_of_a_failed_request_are_not_found_again() -> None:
+    engine = Engine()
+    for key in (1, 2):
+        engine.scheduler.submit(request(key, [*range(10), CURSED], max_tokens=40))
+        engine.run()
+    assert engine.outputs[1][-1].finish is Finish.FAILED
+    assert engine.outputs[2][0].cached == 0
+
+
+def test_the_last_admitted_of_the_lowest_priority_is_preempted_and_comes_back() -> None:
+    engine = Engine(replace(LIMITS, blocks=8))
+    news = [request(1, [1], 16), request(2, [2], 16, priority=1), request(3, [3], 16, priority=1)]
+    for new in news:
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in news:
+        engine.check(new)
+    assert engine.scheduler.load().preemptions > 0
+    ends = sorted((1, 2, 3), key=lambda key: len(engine.outputs[key]))
+    assert len(ends) == 3
+    admits = [admit.tokens[0] for step in engine.steps for admit in step.forward.admits]
+    assert admits[:3] == [2, 3, 1] and set(admits[3:]) == {1}
+
+
+def test_those_who_run_go_first_then_priority_then_arrival() -> None:
+    engine = Engine(replace(LIMITS, max_requests=1))
+    for new in (request(1, [1]), request(2, [2]), request(3, [3], priority=5), request(4, [4], priority=5)):
+        engine.scheduler.submit(new)
+    engine.run()
+    admits = [admit.tokens for step in engine.steps for admit in step.forward.admits]
+    assert admits == [(3,), (4,), (1,), (2,)]
+
+
+def test_admission_leaves_the_watermark_free_while_others_run() -> None:
+    engine = Engine(replace(LIMITS, blocks=10, watermark=0.3))
+    engine.scheduler.submit(request(1, range(4), max_tokens=20))
+    engine.scheduler.submit(request(2, range(10, 37), max_tokens=2))
+    engine.issue()
+    assert engine.scheduler.load().waiting == 1
+
+
+def test_the_watermark_is_void_when_nothing_runs() -> None:
+    engine = Engine(replace(LIMITS, blocks=10, watermark=0.3))
+    new = request(1, range(37), max_tokens=2)
+    engine.scheduler.submit(new)
+    engine.run()
+    engine.check(new)
+
+
+def test_generated_tokens_count_for_limits_and_random_counters() -> None:
+    engine = Engine()
+    new = replace(request(1, [1, 2, 3], max_tokens=6), generated=(4, 5))
+    engine.scheduler.submit(new)
+    engine.run()
+    engine.check(new)
+    assert engine.steps[0].forward.admits[0].generated_before == 2
+    assert [step.sample.counters for step in engine.steps] == [(2,), (3,), (4,), (5,)]
+
+
+def test_a_heartbeat_runs_between_steps_and_changes_nothing() -> None:
+    engine = Engine()
+    new = request(1, [1, 2, 3])
+    engine.scheduler.submit(new)
+    engine.issue()
+    beat = engine.scheduler.heartbeat()
+    assert beat is not None and (beat.number, beat.forward.tokens) == (2, 0)
+    assert engine.scheduler.heartbeat() is None
+    engine.finish()
+    assert engine.scheduler.update(StepResult(2)) == []
+    engine.run()
+    engine.check(new)
+
+
+def test_a_result_that_is_not_the_awaited_one_is_an_error() -> None:
+    engine = Engine()
+    with pytest.raises(ValueError, match="result of step 1, awaited is none"):
+        engine.scheduler.update(StepResult(1))
+    engine.scheduler.submit(request(1, [1]))
+    engine.issue()
+    with pytest.raises(ValueError, match="result of step 2, awaited is 1"):
+        engine.scheduler.update(StepResult(2, (5,)))
+    with pytest.raises(ValueError, match="step 1: 2 ids for 1 sampled rows"):
+        engine.scheduler.update(StepResult(1, (5, 6)))
+
+
+def test_load_counts_prompt_tokens_until_their_step_returns() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, range(20)))
+    counts = [engine.scheduler.load().prompt_tokens]
+    for act in (engine.issue, engine.issue, engine.finish, engine.finish):
+        act()
+        counts.append(engine.scheduler.load().prompt_tokens)
+    assert counts == [20, 20, 20, 4, 0]
+
+
+def test_load_does_not_count_what_the_cache_holds() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, range(20)))
+    engine.run()
+    engine.scheduler.submit(request(2, range(20)))
+    assert engine.scheduler.load().prompt_tokens == 4
+
+
+def test_prefill_shrinks_while_others_decode_on_a_slow_device() -> None:
+    engine = Engine(replace(LIMITS, blocks=600, max_batch_tokens=512, context_length=2048))
+    engine.scheduler.submit(request(1, range(4), max_tokens=200))
+    engine.run(rounds=3)
+    for step in engine.steps:
+        engine.scheduler.observe(step.number, 0.02 + 0.001 * step.forward.tokens)
+    for _ in range(50):
+        engine.run(rounds=1)
+        step = engine.steps[-1]
+        engine.scheduler.observe(step.number, 0.02 + 0.001 * step.forward.tokens)
+    engine.scheduler.submit(request(2, range(1500)))
+    engine.run(rounds=1)
+    assert 8 <= engine.steps[-1].forward.tokens <= 128
+
+
+@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"depth": 0}, {"watermark": 1.0}, {"max_requests": -1}])
+def test_limits_that_make_no_sense_are_refused_by_name(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        replace(LIMITS, **wrong)  # type: ignore[arg-type]
