@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from octavo.operator import semantic
+from octavo.operator.actions import Delete
 from octavo.operator.caches import Caches
 from octavo.operator.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
 from octavo.operator.lease import WRITE_TIMEOUT_S
 from octavo.operator.metrics import Metrics
-from octavo.operator.plan import Delete
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator import pki
+from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.apply import NameTaken, owned_by
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
-from octavo.operator.plan import Certificates, Leaf
 
 RECHECK_S = 600.0
 RECHECK_SOON_S = 5.0  # while the service is not ready: somebody may have deleted a Secret

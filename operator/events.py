@@ -6,9 +6,9 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
+from octavo.operator.actions import Event
 from octavo.operator.apply import Writer
 from octavo.operator.kube import SERVICE_CR, USER_AGENT, KubeError, Object
-from octavo.operator.plan import Event
 
 REPEAT_S = 600.0  # the same words again within this time are not worth an event
 BURST, REFILL_S = 20.0, 30.0  # for one service

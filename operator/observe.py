@@ -52,7 +52,7 @@ class Observer:
         """`taken`: (kind, name) that an apply found to be somebody else's."""
         key, memory = f"{namespace}/{name}", self._memories.setdefault(uid, Memory())
         children = [item for kind in CHILD_KINDS for item in self._caches.of_service(kind.kind, key)]
-        foreign = {(item["kind"], item["metadata"]["name"]) for item in children if not owned_by(item, uid)}
+        foreign = {_named(item) for item in children if not owned_by(item, uid) and _is_our_name(name, item)}
         own = [item for item in children if owned_by(item, uid)]
         sets = tuple(item for item in own if item["kind"] == "StatefulSet")
         router = next(
@@ -159,6 +159,16 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
 def is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _named(item: Object) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _is_our_name(service: str, item: Object) -> bool:
+    """False for what a user made and only labelled like ours."""
+    ours = {service, names.ranks(service), names.leaders(service), names.router(service), names.workers(service)}
+    return item["kind"] == "StatefulSet" or item["metadata"]["name"] in ours
 
 
 def _is_leader(pod: Object) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
+from octavo.operator.actions import Event, Plan
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.apply import NameTaken, Writer
 from octavo.operator.caches import Caches
@@ -16,8 +17,7 @@ from octavo.operator.events import Recorder
 from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
 from octavo.operator.options import Options
-from octavo.operator.plan import Event, Plan
-from octavo.operator.planner import plan
+from octavo.operator.plan import plan, plan_invalid
 
 TAKEN_AGAIN_S = 5.0  # how long a name is believed to be taken before it is looked at again
 
@@ -80,17 +80,10 @@ class Reconciler:
         if self._uids.get(key, uid) != uid:
             self._forget(key)
         self._uids[key] = uid
-        try:
-            service = parse(resource)
-        except SpecError as error:
-            await self._recorder.record(resource, Event("Warning", "InvalidSpec", str(error)))
-            log.error("service %s: %s", key, error)
-            return None
         taken = self._taken.setdefault(uid, Taken())
         await self._look_again(namespace, uid, taken)
         before = set(taken.found)
-        snapshot = await self._observer.snapshot(namespace, name, uid, before)
-        wished = plan(service, snapshot, options, time.time())
+        wished = await self._plan(resource, before, options)
         errors = await self._carry_out(wished, resource, taken)
         if errors:
             raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
@@ -99,6 +92,14 @@ class Reconciler:
         if taken.found:
             return TAKEN_AGAIN_S
         return wished.requeue_after
+
+    async def _plan(self, resource: Object, taken: set[tuple[str, str]], options: Options) -> Plan:
+        try:
+            service = parse(resource)
+        except SpecError as error:  # an old CRD let it pass
+            return plan_invalid(resource, error, time.time())
+        snapshot = await self._observer.snapshot(service.namespace, service.name, service.uid, taken)
+        return plan(service, snapshot, options, time.time())
 
     async def _look_again(self, namespace: str, uid: str, taken: Taken) -> None:
         """A name stays taken until the API server says otherwise, so that the status does not flap."""

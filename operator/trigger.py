@@ -14,7 +14,7 @@ import kopf
 
 from octavo.operator import kube
 
-WATCH_S = 300.0
+WATCH_S = 300  # an integer: the API server reads nothing else
 log = logging.getLogger(__name__)
 
 
