@@ -76,6 +76,7 @@ class Endpoints:
                     back_off = 0.1
                     while True:
                         await self._watch(session)
+                        await asyncio.sleep(0.1)  # a server that ends each watch at once is not to be stormed
                 except Gone:
                     log.info("endpoints %s: the watch is too old, listing again", self._name)
                 except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:

@@ -1,0 +1,327 @@
+"""Routers and leaders over real gRPC: credit, order, refusals, drains and changes of the list of groups."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from support.fake_leader import Script, serving
+from support.jobs import Recorder, job, until
+
+from octavo.proto.v1 import engine_pb2
+from octavo.router.admission import Bounds
+from octavo.router.assembly import FleetSettings, running
+from octavo.router.generation import LENGTH, RequestError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="octavo-") as folder:  # short: a socket's path is bounded
+        yield Path(folder)
+
+
+async def test_a_job_gets_its_tokens_and_its_end(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address), running(FleetSettings(groups=(address,))) as router:
+        sink = Recorder()
+        router.submit(job(max_tokens=5), sink)
+        await sink.end()
+        assert (sink.ids, sink.finish, sink.errors) == ([100, 101, 102, 103, 104], LENGTH, [])
+        assert router.under_way == 0
+
+
+async def test_routers_of_one_leader_do_not_see_each_other(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    settings = FleetSettings(groups=(address,))
+    async with serving(Script(), address) as leader, running(settings) as first, running(settings) as second:
+        sinks = [Recorder() for _ in range(40)]
+        for number, sink in enumerate(sinks):
+            (first, second)[number % 2].submit(job(max_tokens=3 + number), sink)
+        for number, sink in enumerate(sinks):
+            await sink.end()
+            assert len(sink.ids) == 3 + number
+        assert len(leader.streams) == 2
+
+
+async def test_nothing_is_sent_without_credit_and_the_head_goes_when_it_comes(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(credit=0), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        await until(lambda: router.ready)
+        sinks = [Recorder() for _ in range(3)]
+        for sink, priority in zip(sinks, (0, 0, 5), strict=True):
+            router.submit(job(prompt_tokens=50, priority=priority), sink)
+        await asyncio.sleep(0.2)
+        assert leader.submits == [] and router.waiting == 3
+        leader.grant(1)
+        for sink in sinks:
+            await sink.end()
+        assert [submit.priority for submit in leader.submits] == [5, 0, 0]
+
+
+async def test_jobs_are_held_until_a_group_is_there(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with running(FleetSettings(groups=(address,))) as router:
+        sink = Recorder()
+        router.submit(job(), sink)
+        await asyncio.sleep(0.5)
+        assert not router.ready and not sink.ended
+        async with serving(Script(), address):
+            await sink.end()
+            assert sink.finish == LENGTH
+            assert router.ready
+
+
+async def test_a_job_that_no_group_takes_in_time_gets_503(sockets: Path) -> None:
+    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=Bounds(10, 0.2))
+    async with running(settings) as router:
+        sink = Recorder()
+        router.submit(job(), sink)
+        await sink.end()
+        assert (sink.error.status, sink.error.code) == (503, "no_capacity")
+        assert sink.error.retry_after is not None and sink.error.retry_after >= 1
+        with pytest.raises(RequestError) as refused:
+            await router.model(time.monotonic() + 0.2)
+        assert refused.value.code == "no_capacity"
+
+
+async def test_a_jobs_own_deadline_ends_its_wait(sockets: Path) -> None:
+    async with running(FleetSettings(groups=(f"unix:{sockets}/nobody",))) as router:
+        patient, hasty = Recorder(), Recorder()
+        router.submit(job(), patient)
+        router.submit(job(deadline=time.monotonic() + 0.2), hasty)
+        await hasty.end(timeout_s=5)
+        assert hasty.error.code == "deadline_exceeded"
+        assert not patient.ended
+
+
+async def test_a_full_queue_refuses_with_429(sockets: Path) -> None:
+    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=Bounds(2, 60))
+    async with running(settings) as router:
+        router.submit(job(), Recorder())
+        handle = router.submit(job(), Recorder())
+        with pytest.raises(RequestError) as refused:
+            router.submit(job(), Recorder())
+        assert (refused.value.status, refused.value.code) == (429, "queue_full")
+        handle.cancel()
+        router.submit(job(), Recorder())
+
+
+async def test_a_cancelled_job_is_cancelled_at_its_leader_and_silent_from_then_on(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    script = Script(interval_s=0.01)
+    async with serving(script, address) as leader, running(FleetSettings(groups=(address,))) as router:
+        sink = Recorder()
+        handle = router.submit(job(max_tokens=100_000), sink)
+        await sink.begun()
+        handle.cancel()
+        handle.cancel()
+        shown = len(sink.ids)
+        await until(lambda: leader.under_way == 0)
+        assert leader.cancels == [1]
+        assert len(sink.ids) == shown and not sink.ended
+        assert router.counts.cancelled == 1
+
+
+async def test_a_reader_that_raises_ends_its_own_job_only(sockets: Path) -> None:
+    class Broken(Recorder):
+        def tokens(self, ids: object, finish: int, cached: int) -> None:
+            raise RuntimeError("planted")
+
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        broken, sound = Broken(), Recorder()
+        router.submit(job(max_tokens=1000), broken)
+        router.submit(job(max_tokens=50), sound)
+        await sound.end()
+        assert len(sound.ids) == 50
+        assert broken.error.code == "internal_error"
+        await until(lambda: leader.under_way == 0)
+
+
+async def test_what_the_engine_calls_invalid_is_400_with_its_field(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        leader.refuse = engine_pb2.Rejected(code=engine_pb2.Rejected.INVALID, field="max_tokens", message="too many")
+        sink = Recorder()
+        router.submit(job(), sink)
+        await sink.end()
+        assert (sink.error.status, sink.error.field, sink.error.message) == (400, "max_tokens", "too many")
+        assert len(leader.submits) == 1
+
+
+async def test_what_one_group_cannot_take_goes_to_another(sockets: Path) -> None:
+    addresses = (f"unix:{sockets}/a", f"unix:{sockets}/b")
+    async with serving(Script(), addresses[0]) as first, serving(Script(), addresses[1]) as second:
+        first.refuse = second.refuse = engine_pb2.Rejected(code=engine_pb2.Rejected.UNAVAILABLE)
+        async with running(FleetSettings(groups=addresses)) as router:
+            await until(lambda: len(router.fleet.usable) == 2)
+            hopeless = Recorder()
+            router.submit(job(), hopeless)
+            await hopeless.end()
+            assert hopeless.error.code == "retries_exhausted"
+            assert len(first.submits) == len(second.submits) == 2
+            second.refuse = None
+            sinks = [Recorder() for _ in range(10)]
+            for sink in sinks:
+                router.submit(job(), sink)
+            for sink in sinks:
+                await sink.end()
+                assert sink.finish == LENGTH
+
+
+async def test_a_request_the_engine_gives_up_is_an_error_not_a_stop(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        leader.fail_at = 3
+        sink = Recorder()
+        router.submit(job(max_tokens=10), sink)
+        await sink.end()
+        assert (sink.finish, len(sink.ids), sink.error.code) == (0, 3, "engine_failed")
+
+
+async def test_a_draining_leader_gets_nothing_new_and_finishes_what_it_has(sockets: Path) -> None:
+    addresses = (f"unix:{sockets}/a", f"unix:{sockets}/b")
+    script = Script(interval_s=0.01)
+    async with serving(script, addresses[0]) as first, serving(script, addresses[1]) as second:
+        async with running(FleetSettings(groups=addresses)) as router:
+            await until(lambda: len(router.fleet.usable) == 2)
+            early = [Recorder() for _ in range(4)]
+            for sink in early:
+                router.submit(job(max_tokens=60), sink)
+            await until(lambda: len(first.submits) + len(second.submits) == 4)
+            assert first.submits and second.submits
+            first.drain()
+            await until(lambda: len(router.fleet.usable) == 1)
+            had = len(first.submits)
+            late = [Recorder() for _ in range(6)]
+            for sink in late:
+                router.submit(job(max_tokens=5), sink)
+            for sink in early + late:
+                await sink.end()
+                assert sink.errors == []
+            assert len(first.submits) == had
+
+
+async def test_a_group_that_left_the_list_finishes_what_it_has_and_its_stream_closes(sockets: Path) -> None:
+    addresses = (f"unix:{sockets}/a", f"unix:{sockets}/b")
+    async with serving(Script(interval_s=0.01), addresses[0]) as first, serving(Script(), addresses[1]) as second:
+        async with running(FleetSettings(groups=addresses[:1])) as router:
+            sink = Recorder()
+            router.submit(job(max_tokens=50), sink)
+            await sink.begun()
+            router.retarget(addresses[1:])
+            await until(lambda: router.ready)
+            other = Recorder()
+            router.submit(job(), other)
+            await other.end()
+            assert len(second.submits) == 1
+            assert len(first.streams) == 1
+            await sink.end()
+            assert (sink.finish, len(sink.ids)) == (LENGTH, 50)
+            await until(lambda: not first.streams)
+
+
+async def test_a_group_that_flaps_keeps_its_stream(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(interval_s=0.01), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        sink = Recorder()
+        router.submit(job(max_tokens=50), sink)
+        await sink.begun()
+        router.retarget(())
+        assert not router.ready
+        router.retarget((address,))
+        assert router.ready
+        await sink.end()
+        assert len(leader.streams) == 1 and sink.errors == []
+
+
+async def test_the_tokenizers_files_come_from_a_leader(sockets: Path, tmp_path: Path) -> None:
+    big = b"x" * (5 << 20)
+    (tmp_path / "tokenizer.json").write_bytes(big)
+    (tmp_path / "generation_config.json").write_bytes(b"{}")
+    address = f"unix:{sockets}/a"
+    async with serving(Script(tokenizer=tmp_path), address), running(FleetSettings(groups=(address,))) as router:
+        assert router.files() is None
+        model = await router.model(time.monotonic() + 10)
+        assert model.files == {"tokenizer.json": big, "generation_config.json": b"{}"}
+        assert (model.name, model.context_length) == ("fake", 8192)
+
+
+async def test_a_group_of_another_model_carries_nothing_until_the_old_model_has_left(sockets: Path) -> None:
+    old, new = f"unix:{sockets}/a", f"unix:{sockets}/b"
+    changed = Script(fingerprint="model-b", revision="revision-2")
+    async with serving(Script(), old) as first, serving(changed, new) as second:
+        async with running(FleetSettings(groups=(old,))) as router:
+            await until(lambda: router.ready)
+            router.retarget((old, new))
+            await until(lambda: second.streams)
+            for _ in range(4):
+                sink = Recorder()
+                router.submit(job(fingerprint="model-a"), sink)
+                await sink.end()
+                assert sink.errors == []
+            assert len(first.submits) == 4 and second.submits == []
+            router.retarget((new,))
+            await until(lambda: router.ready)
+            model = router.files()
+            assert model is not None and model.fingerprint == "model-b"
+            stale, fresh = Recorder(), Recorder()
+            router.submit(job(fingerprint="model-a"), stale)
+            router.submit(job(fingerprint="model-b"), fresh)
+            await fresh.end()
+            assert stale.error.code == "model_changed"
+            assert fresh.finish == LENGTH
+
+
+async def test_a_prompt_of_more_than_a_million_ids_arrives(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address) as leader, running(FleetSettings(groups=(address,))) as router:
+        sink = Recorder()
+        router.submit(job(prompt_tokens=1_200_000, max_tokens=1), sink)
+        await sink.end()
+        assert sink.finish == LENGTH
+        assert len(leader.submits[0].prompt) == 4_800_000
+        with pytest.raises(RequestError) as refused:
+            router.submit(job(prompt_tokens=17_000_000), Recorder())
+        assert (refused.value.status, refused.value.field) == (400, "prompt")
+
+
+async def test_a_draining_router_refuses_new_jobs_and_finishes_the_rest(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(interval_s=0.01), address), running(FleetSettings(groups=(address,))) as router:
+        sinks = [Recorder() for _ in range(10)]
+        for sink in sinks:
+            router.submit(job(max_tokens=30), sink)
+        drained = asyncio.ensure_future(router.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError) as refused:
+            router.submit(job(), Recorder())
+        assert refused.value.code == "draining"
+        await drained
+        assert all(sink.finish == LENGTH and len(sink.ids) == 30 for sink in sinks)
+
+
+async def test_closing_a_router_tells_everyone_once(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(credit=1, interval_s=0.01), address) as leader:
+        async with running(FleetSettings(groups=(address,))) as router:
+            begun, queued = Recorder(), Recorder()
+            router.submit(job(prompt_tokens=100, max_tokens=1000), begun)
+            await begun.begun()
+            leader.grant(0)
+            await asyncio.sleep(0.1)
+            router.submit(job(), queued)
+        assert begun.error.code == "stream_cut"
+        assert queued.error.code == "draining"
+
+
+async def test_another_services_leader_is_not_used(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    settings = FleetSettings(groups=(address,), service_uid="mine")
+    async with serving(Script(service_uid="theirs"), address), running(settings) as router:
+        await until(lambda: any("another service" in upstream.last_error for upstream in router.fleet.upstreams))
+        assert not router.ready

@@ -1,0 +1,73 @@
+"""Jobs for a router's fleet side, and sinks that remember what they were told."""
+
+import asyncio
+import itertools
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.router.generation import Job, RequestError, Sampling
+
+_names = itertools.count()
+
+
+def job(prompt_tokens: int = 10, max_tokens: int = 5, **fields: Any) -> Job:
+    """A greedy job; fields: of Job."""
+    prompt = array("I", range(prompt_tokens)).tobytes()
+    return Job(f"test-{next(_names)}", prompt, Sampling(temperature=0.0), max_tokens, **fields)
+
+
+class Recorder:
+    """A Sink. restartable: as for a client that has been sent nothing yet."""
+
+    def __init__(self, restartable: bool = False) -> None:
+        self.ids: list[int] = []
+        self.finish = 0
+        self.errors: list[RequestError] = []
+        self.restarts = 0
+        self.ended = 0
+        self._restartable = restartable
+        self._changed = asyncio.Event()
+
+    @property
+    def error(self) -> RequestError:
+        assert len(self.errors) == 1, self.errors
+        return self.errors[0]
+
+    def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
+        self.ids += ids
+        if finish:
+            self.finish = finish
+            self.ended += 1
+        self._changed.set()
+
+    def failed(self, error: RequestError) -> None:
+        self.errors.append(error)
+        self.ended += 1
+        self._changed.set()
+
+    def restart(self) -> bool:
+        if self._restartable:
+            self.restarts += 1
+            self.ids.clear()
+        return self._restartable
+
+    async def begun(self, timeout_s: float = 10.0) -> None:
+        """Some ids have come, or it has ended."""
+        await self._until(lambda: bool(self.ids) or bool(self.ended), timeout_s)
+
+    async def end(self, timeout_s: float = 20.0) -> None:
+        await self._until(lambda: bool(self.ended), timeout_s)
+
+    async def _until(self, true: Any, timeout_s: float) -> None:
+        async with asyncio.timeout(timeout_s):
+            while not true():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def until(true: Any, timeout_s: float = 10.0) -> None:
+    """Poll a condition. Raises TimeoutError."""
+    async with asyncio.timeout(timeout_s):
+        while not true():
+            await asyncio.sleep(0.01)
