@@ -1,0 +1,280 @@
+"""Where tokens become an answer: the sinks of one HTTP request's jobs, and the two forms an answer has.
+
+    Dispatcher --ids--> Generation (detokenise, stop strings) --text--> Answer: Whole | Stream
+
+All of it runs inside the call that brought the tokens: no task wakes up for a token. `Answer.done` resolves once, when
+every generation has ended or one has failed.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from octavo.router.detokenise import Detokeniser
+from octavo.router.frames import LAST_CHUNK, Choice, FrameWriter, Identity, Usage, chunk, error_frame, whole
+from octavo.router.generation import FAILED, LENGTH, Handle, RequestError
+from octavo.router.refusals import engine_failed
+from octavo.router.stops import StopFinder
+
+BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged
+MERGED_CHARACTERS = 4 << 20  # beyond it the client is cut off
+
+
+class Tally:
+    """Running totals of a process, for metrics: plain integers, as they change with every token."""
+
+    __slots__ = ("cached_tokens", "completion_tokens", "merged_writes", "prompt_tokens")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.cached_tokens = 0
+        self.merged_writes = 0
+
+
+class Outlet(Protocol):
+    """Takes the text of one request's generations."""
+
+    def text(self, index: int, text: str) -> None:
+        """Some more text, never empty."""
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        """The last text, perhaps empty."""
+
+    def end(self, usage: Usage) -> None:
+        """Every generation has finished."""
+
+    def failed(self, error: RequestError) -> None:
+        """No more comes."""
+
+    def forget(self, index: int) -> bool:
+        """Drop one generation's text to have it anew; False when some of it has reached the client."""
+
+
+class Answer:
+    """The generations of one HTTP request. done: None, or the error that ended it."""
+
+    def __init__(self, outlet: Outlet, prompt_tokens: int, tally: Tally, on_first: Callable[[], None]) -> None:
+        self.done: asyncio.Future[RequestError | None] = asyncio.get_running_loop().create_future()
+        self.outlet = outlet
+        self.tally = tally
+        self.handles: list[Handle] = []
+        self._prompt_tokens = prompt_tokens
+        self._generations: list[Generation] = []
+        self._left = 0
+        self._on_first: Callable[[], None] | None = on_first
+
+    def generation(self, detokeniser: Callable[[], Detokeniser], stop: Sequence[str]) -> "Generation":
+        generation = Generation(self, len(self._generations), detokeniser, stop)
+        self._generations.append(generation)
+        self._left += 1
+        return generation
+
+    def begun(self) -> None:
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
+
+    def finished(self) -> None:
+        self._left -= 1
+        if self._left == 0 and not self.done.done():
+            self.outlet.end(self.usage())
+            self.done.set_result(None)
+
+    def usage(self) -> Usage:
+        completion = sum(generation.count for generation in self._generations)
+        return Usage(self._prompt_tokens, completion, sum(generation.cached for generation in self._generations))
+
+    def failed(self, error: RequestError) -> None:
+        if not self.done.done():
+            self.outlet.failed(error)
+            self.done.set_result(error)
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop what still runs; nothing is written any more."""
+        for generation in self._generations:
+            generation.over = True
+        for handle in self.handles:
+            handle.cancel()
+
+
+class Generation:
+    """The Sink of one job."""
+
+    __slots__ = ("_answer", "_detokeniser", "_finder", "_new_detokeniser", "_stop", "cached", "count", "index", "over")
+
+    def __init__(self, answer: Answer, index: int, detokeniser: Callable[[], Detokeniser], stop: Sequence[str]) -> None:
+        self._answer = answer
+        self._new_detokeniser = detokeniser
+        self._stop = stop
+        self.index = index
+        self.over = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._detokeniser = self._new_detokeniser()
+        self._finder = StopFinder(self._stop) if self._stop else None
+        self.count = 0
+        self.cached = 0
+
+    def restart(self) -> bool:
+        if self.over or not self._answer.outlet.forget(self.index):
+            return False
+        self._begin()
+        return True
+
+    def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
+        if self.over:
+            return
+        answer = self._answer
+        answer.begun()
+        if cached:
+            self.cached += cached
+            answer.tally.cached_tokens += cached
+        if finish == FAILED:
+            self.failed(engine_failed())
+            return
+        if self._finder is not None:
+            self._search(self._finder, ids, finish)
+            return
+        self.count += len(ids)
+        answer.tally.completion_tokens += len(ids)
+        text = self._detokeniser.push(ids)
+        if finish:
+            self._finish(text + self._detokeniser.flush(), finish)
+        elif text:
+            answer.outlet.text(self.index, text)
+
+    def _search(self, finder: StopFinder, ids: Sequence[int], finish: int) -> None:
+        """Id by id, so that what counts does not depend on how many came together."""
+        shown = ""
+        for token in ids:
+            self.count += 1
+            self._answer.tally.completion_tokens += 1
+            text, hit = finder.push(self._detokeniser.push((token,)))
+            shown += text
+            if hit:
+                self._stopped(shown)
+                return
+        if finish:
+            text, hit = finder.push(self._detokeniser.flush())
+            if hit:
+                self._stopped(shown + text)
+            else:
+                self._finish(shown + text + finder.flush(), finish)
+        elif shown:
+            self._answer.outlet.text(self.index, shown)
+
+    def _stopped(self, text: str) -> None:
+        """A stop string is complete: the engine does not know, so it is told to end."""
+        self._end(text, "stop")
+        handles = self._answer.handles
+        if self.index < len(handles):
+            handles[self.index].cancel()
+
+    def _finish(self, text: str, finish: int) -> None:
+        self._end(text, "length" if finish == LENGTH else "stop")
+
+    def _end(self, text: str, reason: str) -> None:
+        self.over = True
+        self._answer.outlet.finish(self.index, text, reason)
+        self._answer.finished()
+
+    def failed(self, error: RequestError) -> None:
+        if not self.over:
+            self.over = True
+            self._answer.failed(error)
+
+
+class Whole:
+    """Collects; the handler answers with `body` at the end."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._texts: dict[int, list[str]] = {}
+        self._choices: list[Choice] = []
+        self.body = b""
+
+    def text(self, index: int, text: str) -> None:
+        self._texts.setdefault(index, []).append(text)
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason))
+
+    def end(self, usage: Usage) -> None:
+        self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
+
+    def failed(self, error: RequestError) -> None:
+        """The handler answers with the error."""
+
+    def forget(self, index: int) -> bool:
+        self._texts.pop(index, None)
+        return True
+
+
+class Stream:
+    """Writes events straight to the transport. Nothing is sent before the first token, so an early error has a status.
+
+    A client that does not read: its buffer fills to BUFFER_BYTES, then text waits here and goes out as one event.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: FrameWriter, tally: Tally
+    ) -> None:
+        self.begun = False
+        self._transport = transport
+        self._head = head
+        self._chunked = chunked
+        self._frames = frames
+        self._tally = tally
+        self._named: set[int] = set()
+        self._waiting: dict[int, str] = {}
+
+    def text(self, index: int, text: str) -> None:
+        if self._transport.get_write_buffer_size() > BUFFER_BYTES:
+            self._hold(index, text)
+            return
+        if self._waiting:
+            text = self._waiting.pop(index, "") + text
+        self._write(self._first(index) + self._frames.text(index, text))
+
+    def _hold(self, index: int, text: str) -> None:
+        self._tally.merged_writes += 1
+        held = self._waiting[index] = self._waiting.get(index, "") + text
+        if len(held) > MERGED_CHARACTERS:
+            self._transport.abort()
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        text = self._waiting.pop(index, "") + text
+        self._write(self._first(index) + self._frames.finish(index, text, reason))
+
+    def end(self, usage: Usage) -> None:
+        self._last(self._frames.end(usage))
+
+    def failed(self, error: RequestError) -> None:
+        if not self.begun:
+            return  # the handler answers with the error's status
+        held = b"".join(self._frames.text(index, text) for index, text in self._waiting.items())
+        self._last(held + error_frame(error))
+
+    def forget(self, index: int) -> bool:
+        return index not in self._named
+
+    def _first(self, index: int) -> bytes:
+        if index in self._named:
+            return b""
+        self._named.add(index)
+        return self._frames.first(index)
+
+    def _write(self, data: bytes) -> None:
+        framed = chunk(data) if self._chunked else data
+        if not self.begun:
+            self.begun = True
+            framed = self._head + framed
+        self._transport.write(framed)
+
+    def _last(self, data: bytes) -> None:
+        self._write(data)
+        if self._chunked:
+            self._transport.write(LAST_CHUNK)

@@ -1,0 +1,145 @@
+"""Token ids to text, a little at a time: never half a character, and the same text however the ids were cut.
+
+Two ways, chosen by the tokenizer's decoder:
+- byte-level BPE: a token is a run of bytes, whatever stands beside it; bytes go through a UTF-8 decoder with memory.
+- anything else (Metaspace drops a leading space, WordPiece joins): decode a small window, show what it adds.
+
+    ids   ... p p p p | r r r n          window = ids[prefix:], shown = decode(ids[prefix:read])
+                prefix ^     ^ read       new text = decode(window) - shown, once it ends in a whole character
+"""
+
+import codecs
+from collections.abc import Sequence
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+REPLACEMENT = "�"
+PROMPT_WINDOW = 5  # prompt ids that give the first token its context
+LONGEST_HELD = 8  # tokens without a whole character, after which it is shown broken: a character has 4 bytes at most
+
+
+class Detokeniser(Protocol):
+    """One generation's text."""
+
+    def push(self, ids: Sequence[int]) -> str:
+        """The whole characters that these ids complete."""
+
+    def flush(self) -> str:
+        """What is left at the end: at most one broken character."""
+
+
+class Pieces(dict[int, bytes]):
+    """Bytes of each token of a byte-level vocabulary, found when first used. Special tokens and unknown ids: none."""
+
+    def __init__(self, tokenizer: Tokenizer, special_ids: frozenset[int]) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._special_ids = special_ids
+
+    def __missing__(self, token: int) -> bytes:
+        text = None if token in self._special_ids else self._tokenizer.id_to_token(token)
+        piece = b"" if text is None else piece_bytes(text)
+        self[token] = piece
+        return piece
+
+
+class Texts(dict[int, str | None]):
+    """Text of each token whose bytes are whole characters by themselves; None for the others."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__()
+        self._pieces = pieces
+
+    def __missing__(self, token: int) -> str | None:
+        try:
+            text = self._pieces[token].decode()
+        except UnicodeDecodeError:
+            text = None
+        self[token] = text
+        return text
+
+
+class ByteLevelDetokeniser:
+    """For byte-level BPE: a dictionary look-up a token, and a UTF-8 decoder only where characters are split."""
+
+    def __init__(self, pieces: Pieces, texts: Texts) -> None:
+        self._pieces = pieces
+        self._texts = texts
+        self._decoder: codecs.IncrementalDecoder | None = None  # set while a character is incomplete
+
+    def push(self, ids: Sequence[int]) -> str:
+        if len(ids) == 1:
+            return self._one(ids[0])
+        return "".join([self._one(token) for token in ids])
+
+    def _one(self, token: int) -> str:
+        if self._decoder is None:
+            text = self._texts[token]
+            if text is not None:
+                return text
+            self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = self._decoder.decode(self._pieces[token])
+        if not self._decoder.getstate()[0]:
+            self._decoder = None
+        return text
+
+    def flush(self) -> str:
+        decoder, self._decoder = self._decoder, None
+        return decoder.decode(b"", True) if decoder is not None else ""
+
+
+class WindowDetokeniser:
+    """For any tokenizer. The window holds the ids since the last but one whole character, so its work is bounded."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._window = list(prompt[-PROMPT_WINDOW:])
+        self._read = len(self._window)
+        self._shown = tokenizer.decode(self._window, skip_special_tokens=True)
+
+    def push(self, ids: Sequence[int]) -> str:
+        return "".join([self._one(token) for token in ids])
+
+    def _one(self, token: int) -> str:
+        self._window.append(token)
+        text = self._tokenizer.decode(self._window, skip_special_tokens=True)
+        held = len(self._window) - self._read
+        if len(text) <= len(self._shown) or (text.endswith(REPLACEMENT) and held < LONGEST_HELD):
+            if held >= LONGEST_HELD:
+                self._slide()
+            return ""
+        new = text[len(self._shown) :]
+        self._slide()
+        return new
+
+    def _slide(self) -> None:
+        """What was new becomes the context of what comes."""
+        self._window = self._window[self._read :]
+        self._read = len(self._window)
+        self._shown = self._tokenizer.decode(self._window, skip_special_tokens=True)
+
+    def flush(self) -> str:
+        text = self._tokenizer.decode(self._window, skip_special_tokens=True)
+        new = text[len(self._shown) :]
+        self._slide()
+        return new
+
+
+def _byte_characters() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    rest = (byte for byte in range(256) if byte not in set(printable))
+    return table | {chr(0x100 + index): byte for index, byte in enumerate(rest)}
+
+
+BYTE_OF = _byte_characters()
+
+
+def piece_bytes(token: str) -> bytes:
+    """As the ByteLevel decoder does it: a token with a character outside the alphabet (an added one) is plain text."""
+    try:
+        return bytes([BYTE_OF[character] for character in token])
+    except KeyError:
+        return token.encode()

@@ -1,0 +1,141 @@
+"""The processes of one router, as their parent sees them: kept alive, asked for metrics, drained together."""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from octavo.router.samples import Merged
+
+log = logging.getLogger("octavo.router")
+
+BACKOFF_S = (0.2, 10.0)
+GOOD_S = 60.0  # a life this long forgives the failures before it
+SCRAPE_S = 1.0
+POLL_S = 5.0
+SNAPSHOT_BYTES = 16 << 20
+
+
+class Family:
+    def __init__(self, argv: Sequence[str], size: int) -> None:
+        self._argv = list(argv)
+        self._children = [Child(index) for index in range(size)]
+        self._merged = Merged()
+        self._registry = CollectorRegistry()
+        self._registry.register(self._merged)
+        self._restarts = Counter(
+            "octavo_router_process_restarts", "Processes that ended without being asked to", registry=self._registry
+        )
+
+    async def run(self, stop: asyncio.Event, hurry: asyncio.Event, grace_s: float) -> None:
+        """Until `stop`, then drain. `hurry` or the end of the grace period kills what is left."""
+        keepers = [asyncio.create_task(self._keep(child, stop)) for child in self._children]
+        poll = asyncio.create_task(self._poll())
+        await stop.wait()
+        log.info("draining")
+        for child in self._children:
+            child.signal(signal.SIGTERM)
+        waits = (asyncio.gather(*keepers), asyncio.ensure_future(hurry.wait()))
+        await asyncio.wait(waits, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for child in self._children:
+            child.signal(signal.SIGKILL)
+        waits[1].cancel()
+        poll.cancel()
+        await waits[0]
+
+    async def metrics(self) -> bytes:
+        """Fresh from every process that answers in time; the others' last ones."""
+        await asyncio.gather(*(self._ask(child) for child in self._children))
+        return generate_latest(self._registry)
+
+    async def _ask(self, child: "Child") -> None:
+        line = await child.ask()
+        if line:
+            self._merged.update(child.index, line)
+
+    async def _poll(self) -> None:
+        """So that little is lost of a process that is killed."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            await asyncio.gather(*(self._ask(child) for child in self._children))
+
+    async def _keep(self, child: "Child", stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = BACKOFF_S[0]
+        while not stop.is_set():
+            begun = loop.time()
+            await child.start(self._argv)
+            code, last = await child.ended()
+            if last:
+                self._merged.update(child.index, last)
+            self._merged.end(child.index)
+            if stop.is_set():
+                return
+            self._restarts.inc()
+            pause_s = BACKOFF_S[0] if loop.time() - begun > GOOD_S else pause_s
+            log.error("process %d ended with code %s; starting it anew in %.1f s", child.index, code, pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause_s)
+            pause_s = min(2 * pause_s, BACKOFF_S[1])
+
+
+class Child:
+    """One process, in whichever life."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._process: asyncio.subprocess.Process | None = None
+        self._lines: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._asking = asyncio.Lock()
+
+    async def start(self, argv: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: the terminal's Ctrl-C is for the parent, who drains.
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "octavo.router.process",
+                str(theirs.fileno()),
+                str(self.index),
+                *argv,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._lines, self._writer = await asyncio.open_unix_connection(sock=ours, limit=SNAPSHOT_BYTES)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def ask(self) -> bytes:
+        """A snapshot, or nothing from one that does not answer in time."""
+        async with self._asking:
+            if self._lines is None or self._writer is None:
+                return b""
+            try:
+                self._writer.write(b"?")
+                async with asyncio.timeout(SCRAPE_S):
+                    line = await self._lines.readline()
+            except (OSError, TimeoutError):
+                return b""
+            return line if line.endswith(b"\n") else b""
+
+    async def ended(self) -> tuple[int, bytes]:
+        """Its exit code, and the snapshot it sent last."""
+        assert self._process is not None and self._lines is not None and self._writer is not None
+        code = await self._process.wait()
+        async with self._asking:
+            rest = b""
+            with suppress(OSError):
+                rest = await self._lines.read()
+            self._writer.close()
+            self._lines = self._writer = None
+        lines = [line for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+        return code, lines[-1] if lines else b""

@@ -1,0 +1,121 @@
+"""Answers in OpenAI's JSON, whole or as server-sent events. What does not change in a stream is written once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from octavo.router.generation import RequestError
+from octavo.router.openai import Kind, error_body
+
+DONE = b"data: [DONE]\n\n"
+LAST_CHUNK = b"0\r\n\r\n"
+OBJECTS = {"completion": "text_completion", "chat": "chat.completion"}
+STREAM_OBJECTS = {"completion": "text_completion", "chat": "chat.completion.chunk"}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """cached: prompt tokens that came from the prefix cache."""
+
+    prompt: int
+    completion: int
+    cached: int
+
+    def body(self) -> dict[str, object]:
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What every part of one answer repeats. created: Unix seconds."""
+
+    kind: Kind
+    id: str
+    created: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    index: int
+    text: str
+    finish_reason: str
+
+
+class FrameWriter:
+    """The events of one stream. with_usage: the last event carries it, the others `usage: null`."""
+
+    def __init__(self, identity: Identity, with_usage: bool) -> None:
+        self._identity = identity
+        self._with_usage = with_usage
+        self._chat = identity.kind == "chat"
+        head = _head(identity, STREAM_OBJECTS[identity.kind])
+        self._start = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        self._end = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
+        self._before = self._start + b'{"index":'
+        key = b',"delta":{"content":' if self._chat else b',"text":'
+        self._text_key = key
+        close = b"}" if self._chat else b""
+        self._after = close + b',"logprobs":null,"finish_reason":null}' + self._end
+        self._single = self._before + b"0" + key
+
+    def first(self, index: int) -> bytes:
+        """A chat's first event names the role; a completion has none."""
+        if not self._chat:
+            return b""
+        delta = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+        return b"%b%d%b%b" % (self._before, index, delta, self._end)
+
+    def text(self, index: int, text: str) -> bytes:
+        if index == 0:
+            return self._single + orjson.dumps(text) + self._after
+        return b"%b%d%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), self._after)
+
+    def finish(self, index: int, text: str, reason: str) -> bytes:
+        """A completion's last text travels with its reason; a chat's in an event before."""
+        if self._chat:
+            last = self.text(index, text) if text else b""
+            delta = b',"delta":{},"logprobs":null,"finish_reason":"%b"}' % reason.encode()
+            return b"%b%b%d%b%b" % (last, self._before, index, delta, self._end)
+        end = b',"logprobs":null,"finish_reason":"%b"}' % reason.encode()
+        return b"%b%d%b%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), end, self._end)
+
+    def end(self, usage: Usage) -> bytes:
+        if not self._with_usage:
+            return DONE
+        return self._start + b'],"usage":' + orjson.dumps(usage.body()) + b"}\n\n" + DONE
+
+
+def error_frame(error: RequestError) -> bytes:
+    """The last event of a stream that failed: neither a finish_reason nor [DONE] follows."""
+    return b"data: " + orjson.dumps(error_body(error)) + b"\n\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """HTTP/1.1 chunked transfer."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def whole(identity: Identity, choices: Sequence[Choice], usage: Usage) -> bytes:
+    head = _head(identity, OBJECTS[identity.kind])
+    return orjson.dumps(
+        head | {"choices": [_choice(identity.kind, choice) for choice in choices], "usage": usage.body()}
+    )
+
+
+def _head(identity: Identity, kind: str) -> dict[str, object]:
+    return {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
+
+
+def _choice(kind: Kind, choice: Choice) -> dict[str, object]:
+    end = {"logprobs": None, "finish_reason": choice.finish_reason}
+    if kind == "completion":
+        return {"index": choice.index, "text": choice.text} | end
+    message = {"role": "assistant", "content": choice.text, "refusal": None}
+    return {"index": choice.index, "message": message} | end

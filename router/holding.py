@@ -1,0 +1,65 @@
+"""Bodies in memory, bounded: while the model has not come, or helpers are busy, requests wait as the bytes they are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from octavo.router.generation import RequestError
+
+MAX_BODY_BYTES = 16 << 20
+MAX_HELD_BYTES = 256 << 20
+ASSUMED_BYTES = 65_536  # of a body that does not say its length
+
+
+class Held:
+    """One body's share of the bound."""
+
+    def __init__(self, holding: "Holding", request: web.BaseRequest) -> None:
+        self._holding = holding
+        self._request = request
+        self.size = 0
+
+    async def read(self) -> bytes:
+        """Raises RequestError 413 for a body over MAX_BODY_BYTES, 429 when too many bytes are held."""
+        length = self._request.content_length
+        if length is not None and length > MAX_BODY_BYTES:
+            raise _too_large()
+        self._take(ASSUMED_BYTES if length is None else length)
+        try:
+            body = await self._request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise _too_large() from error
+        except web.HTTPException as error:
+            raise RequestError(error.status, "invalid_request_error", "bad_body", error.reason) from error
+        self._take(len(body) - self.size)
+        return body
+
+    def _take(self, size: int) -> None:
+        self._holding.take(size)
+        self.size += size
+
+
+class Holding:
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @contextmanager
+    def of(self, request: web.BaseRequest) -> Iterator[Held]:
+        held = Held(self, request)
+        try:
+            yield held
+        finally:
+            self.bytes -= held.size
+
+    def take(self, size: int) -> None:
+        if self.bytes + size > MAX_HELD_BYTES:
+            message = (
+                f"the requests that wait hold {self.bytes} bytes already, near this router's bound; try again later"
+            )
+            raise RequestError(429, "rate_limit_error", "queue_full", message, 1.0)
+        self.bytes += size
+
+
+def _too_large() -> RequestError:
+    return RequestError(413, "invalid_request_error", "body_too_large", f"the body exceeds {MAX_BODY_BYTES} bytes")

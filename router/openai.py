@@ -1,0 +1,243 @@
+"""What clients ask, in OpenAI's words: a JSON body becomes an `Ask`, or a RequestError that names the field.
+
+Only what works is accepted: a field that would change the answer and that we do not serve is refused unless it has
+its neutral value (`n: 1`, `tools: null`), so that nobody gets another answer than the one asked for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.generation import RequestError
+from octavo.router.messages import Message, messages
+
+Kind = Literal["completion", "chat"]
+Prompt = str | list[int]
+
+MAX_PROMPTS = 256
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256
+MAX_STOP_IDS = 64
+HIGHEST_ID = 2**32 - 2  # 0xFFFFFFFF means "no token" between router and engine
+
+# Said but without effect on the answer.
+HARMLESS = frozenset(
+    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id".split()
+)
+
+# Not served: accepted with a value that asks for nothing.
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (),
+    "prompt_logprobs": (),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "length_penalty": (1,),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "priority": (0,),
+    "use_beam_search": (False,),
+    "include_stop_str_in_output": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True, False),
+    "add_special_tokens": (),
+    "truncate_prompt_tokens": (),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": (),
+    "web_search_options": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "documents": ([],),
+}
+COMMON = frozenset(
+    "model max_tokens temperature top_p top_k seed stop stop_token_ids ignore_eos stream stream_options".split()
+)
+KNOWN: Mapping[Kind, frozenset[str]] = {
+    "completion": COMMON | {"prompt"},
+    "chat": COMMON | {"messages", "max_completion_tokens"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A valid request. max_tokens None: the rest of the context. seed None: the router draws one."""
+
+    kind: Kind
+    model: str | None = None
+    prompts: tuple[Prompt, ...] = ()
+    messages: tuple[Message, ...] = ()
+    max_tokens: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    stream: bool = False
+    include_usage: bool = False
+
+
+def parse(kind: Kind, body: object) -> Ask:
+    """Check every field of a decoded JSON body. Raises RequestError 400."""
+    if not isinstance(body, dict):
+        raise invalid(None, "the body must be a JSON object")
+    fields = Fields(body)
+    _refuse(kind, body)
+    stream = fields.flag("stream")
+    return Ask(
+        kind=kind,
+        model=fields.text("model"),
+        prompts=_prompts(fields.get("prompt")) if kind == "completion" else (),
+        messages=messages(fields.get("messages")) if kind == "chat" else (),
+        max_tokens=_max_tokens(fields),
+        temperature=fields.number("temperature", 0.0, 2.0, default=1.0),
+        top_p=_top_p(fields),
+        top_k=max(0, fields.integer("top_k", -1, 2**31 - 1) or 0),
+        seed=fields.integer("seed", -(2**63), 2**64 - 1),
+        stop=_stop(fields.get("stop")),
+        stop_ids=_stop_ids(fields.get("stop_token_ids")),
+        ignore_eos=fields.flag("ignore_eos"),
+        stream=stream,
+        include_usage=_include_usage(fields, stream),
+    )
+
+
+def _refuse(kind: Kind, body: Mapping[str, object]) -> None:
+    for name, value in body.items():
+        if name in KNOWN[kind] or name in HARMLESS or value is None:
+            continue
+        if name not in NEUTRAL:
+            raise unsupported(name, f"unknown field {name[:64]!r}: remove it")
+        if not _neutral(value, NEUTRAL[name]):
+            raise unsupported(name, f"{name} is not supported with this value: remove it")
+
+
+def _neutral(value: object, neutral: tuple[Any, ...]) -> bool:
+    """Equality that keeps true and 1 apart."""
+    return any(value == wish and isinstance(value, bool) == isinstance(wish, bool) for wish in neutral)
+
+
+def _prompts(prompt: object) -> tuple[Prompt, ...]:
+    if isinstance(prompt, str):
+        return (prompt,)
+    if prompt is None:
+        raise invalid(
+            "prompt", "prompt is required: a string, a list of strings, a list of token ids, or a list of those"
+        )
+    if not isinstance(prompt, list):
+        raise invalid("prompt", "prompt must be a string or a list")
+    if not prompt:
+        raise invalid("prompt", "prompt must not be an empty list")
+    if type(prompt[0]) is int:
+        return (_ids("prompt", prompt),)
+    if len(prompt) > MAX_PROMPTS:
+        raise invalid("prompt", f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are served in one request")
+    return tuple(_one(f"prompt[{index}]", item) for index, item in enumerate(prompt))
+
+
+def _one(where: str, item: object) -> Prompt:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list):
+        return _ids(where, item)
+    raise invalid(where, f"{where} must be a string or a list of token ids")
+
+
+def _ids(where: str, ids: list[object]) -> list[int]:
+    if not ids:
+        raise invalid(where, f"{where} must not be an empty list of token ids")
+    checked = [item for item in ids if type(item) is int]
+    if len(checked) != len(ids):
+        raise invalid(where, f"{where} must hold token ids (integers) only")
+    if min(checked) < 0 or max(checked) > HIGHEST_ID:
+        raise invalid(where, f"{where} holds an id outside 0..{HIGHEST_ID}")
+    return checked
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    old = fields.integer("max_tokens", 1, None)
+    if fields.get("max_completion_tokens") is None:
+        return old
+    new = fields.integer("max_completion_tokens", 1, None)
+    if old is not None and old != new:
+        raise invalid("max_tokens", "max_tokens and max_completion_tokens differ: give one of them")
+    return new
+
+
+def _top_p(fields: Fields) -> float:
+    top_p = fields.number("top_p", 0.0, 1.0, default=1.0)
+    if top_p == 0.0:
+        raise invalid("top_p", "top_p must be above 0 and at most 1")
+    return top_p
+
+
+def _stop(stop: object) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    strings = [stop] if isinstance(stop, str) else stop
+    if not isinstance(strings, list):
+        raise invalid("stop", "stop must be a string or a list of strings")
+    if len(strings) > MAX_STOPS:
+        raise invalid("stop", f"stop holds {len(strings)} strings; at most {MAX_STOPS} are allowed")
+    return tuple(_stop_string(item) for item in strings)
+
+
+def _stop_string(item: object) -> str:
+    if not isinstance(item, str):
+        raise invalid("stop", "stop must hold strings only")
+    if not item:
+        raise invalid("stop", "stop must not hold an empty string")
+    if len(item) > MAX_STOP_CHARACTERS:
+        raise invalid("stop", f"a stop string has {len(item)} characters; at most {MAX_STOP_CHARACTERS} are allowed")
+    return item
+
+
+def _stop_ids(ids: object) -> tuple[int, ...]:
+    if ids is None or ids == []:
+        return ()
+    if not isinstance(ids, list):
+        raise invalid("stop_token_ids", "stop_token_ids must be a list of token ids")
+    if len(ids) > MAX_STOP_IDS:
+        raise invalid("stop_token_ids", f"stop_token_ids holds {len(ids)} ids; at most {MAX_STOP_IDS} are allowed")
+    return tuple(_ids("stop_token_ids", ids))
+
+
+def _include_usage(fields: Fields, stream: bool) -> bool:
+    options = fields.get("stream_options")
+    if options is None:
+        return False
+    if not isinstance(options, dict):
+        raise invalid("stream_options", "stream_options must be an object")
+    if not stream:
+        raise invalid("stream_options", "stream_options is only allowed with stream: true")
+    inner = Fields(options, "stream_options.")
+    for name in options:
+        if name not in ("include_usage", "include_obfuscation"):
+            raise unsupported(f"stream_options.{name}"[:96], f"unknown field stream_options.{name[:64]}: remove it")
+    inner.flag("include_obfuscation")
+    return inner.flag("include_usage")
+
+
+def error_body(error: RequestError) -> dict[str, object]:
+    """OpenAI's error object."""
+    return {
+        "error": {"message": error.message, "type": error.type, "param": error.field, "code": error.code},
+    }

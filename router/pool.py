@@ -1,0 +1,180 @@
+"""The helper processes of one router process: a queue, and a limit of 2 seconds after which one is killed and replaced.
+
+Only the request it worked on fails. A request whose client has gone is skipped, or finished for nobody.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from octavo.router.bodies import Prepared
+from octavo.router.fields import invalid
+from octavo.router.generation import Model, RequestError
+from octavo.router.helper import LENGTHS, Header, answer, pack
+from octavo.router.openai import Kind
+from octavo.router.refusals import draining
+
+log = logging.getLogger(__name__)
+
+LIMIT_S = 2.0
+LOAD_LIMIT_S = 60.0
+MAX_WAITING = 1_000
+BACKOFF_S = (0.1, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    kind: Kind
+    body: bytes
+    result: "asyncio.Future[Prepared]"
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    killed: int = 0  # over the limit
+    died: int = 0  # by themselves
+
+
+class HelperPool:
+    """`size` helpers loaded with one model. Close it to end them."""
+
+    def __init__(self, model: Model, size: int) -> None:
+        self.counts = PoolCounts()
+        self._load = _load_frame(model.files, model.context_length)
+        self._queue: asyncio.Queue[_Work] = asyncio.Queue()
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(size)]
+
+    async def prepare(self, kind: Kind, body: bytes) -> Prepared:
+        """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
+        if self._queue.qsize() >= MAX_WAITING:
+            raise RequestError(
+                429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
+            )
+        work = _Work(kind, body, asyncio.get_running_loop().create_future())
+        self._queue.put_nowait(work)
+        return await work.result
+
+    async def retire(self) -> None:
+        """Finish what waits, then close."""
+        await self._queue.join()
+        await self.close()
+
+    async def close(self) -> None:
+        """What still waits is refused."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not self._queue.empty():
+            _settle(self._queue.get_nowait(), draining())
+
+    async def _keep(self) -> None:
+        """One helper after another, each until it is killed or dies."""
+        pause_s = BACKOFF_S[0]
+        while True:
+            helper = _Helper()
+            try:
+                await helper.start(self._load)
+                pause_s = BACKOFF_S[0]
+                await self._use(helper)
+            except (OSError, TimeoutError, EOFError) as error:
+                self.counts.died += 1
+                log.warning("a helper process died (%s: %s); starting another", type(error).__name__, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, BACKOFF_S[1])
+            finally:
+                await helper.kill()
+
+    async def _use(self, helper: "_Helper") -> None:
+        """Returns when the helper had to be killed."""
+        while True:
+            work = await self._queue.get()
+            try:
+                if not work.result.done() and not await self._work(helper, work):
+                    return
+            finally:
+                self._queue.task_done()
+
+    async def _work(self, helper: "_Helper", work: _Work) -> bool:
+        """False: over the limit. Whatever happens, the work is settled."""
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                header, payload = await helper.call(pack({"read": work.kind}, work.body))
+        except TimeoutError:
+            self.counts.killed += 1
+            log.warning("a request took more than %s s to tokenise: refused, its helper is replaced", LIMIT_S)
+            _settle(work, _too_slow(work.kind))
+            return False
+        except (OSError, EOFError):
+            _settle(work, _too_slow(work.kind))
+            raise
+        except asyncio.CancelledError:
+            _settle(work, draining())
+            raise
+        _answer(work, header, payload)
+        return True
+
+
+class _Helper:
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, load: bytes) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "octavo.router.helper",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+        )
+        async with asyncio.timeout(LOAD_LIMIT_S):
+            header, _ = await self.call(load)
+        if "invalid" in header:
+            raise OSError(f"model files refused: {header['invalid']}")
+
+    async def call(self, frame: bytes) -> tuple[Header, bytes]:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        process.stdin.write(frame)
+        await process.stdin.drain()
+        lengths = await process.stdout.readexactly(LENGTHS)
+        size = int.from_bytes(lengths[:4], "little")
+        body = await process.stdout.readexactly(size + int.from_bytes(lengths[4:], "little"))
+        return orjson.loads(body[:size]), body[size:]
+
+    async def kill(self) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+def _answer(work: _Work, header: Header, payload: bytes) -> None:
+    if work.result.done():
+        return
+    try:
+        work.result.set_result(answer(header, payload))
+    except RequestError as error:
+        work.result.set_exception(error)
+
+
+def _settle(work: _Work, error: RequestError) -> None:
+    if not work.result.done():
+        work.result.set_exception(error)
+
+
+def _too_slow(kind: Kind) -> RequestError:
+    what = "messages" if kind == "chat" else "prompt"
+    message = f"{what} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
+    return invalid(what, message, "too_slow_to_tokenise")
+
+
+def _load_frame(files: Mapping[str, bytes], context_length: int) -> bytes:
+    sizes = [[name, len(data)] for name, data in files.items()]
+    return pack({"load": sizes, "context_length": context_length}, b"".join(files.values()))

@@ -1,0 +1,151 @@
+"""One process of a router: `python -m octavo.router.process CONTROL_FD INDEX FLAGS...`, started by `octavo router`.
+
+    serving --SIGTERM--> draining (503 on /routerz, serves on) --drain delay--> listener closed --last answer--> exit 0
+
+The control socket asks for metrics; its end means that the parent is gone, and ends the process.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+
+import uvloop
+from aiohttp import web
+
+from octavo.router.admission import Bounds
+from octavo.router.assembly import FleetSettings, running
+from octavo.router.config import Config, parse_arguments
+from octavo.router.dispatch import FleetDispatcher
+from octavo.router.handlers import Life
+from octavo.router.metrics import Reading, RouterMetrics
+from octavo.router.samples import snapshot
+from octavo.router.server import HttpServer
+from octavo.router.texts import Texts
+
+log = logging.getLogger("octavo.router")
+
+BACKLOG = 1024
+POLL_S = 0.05
+RESERVE_S = 2.0  # of the grace period, to close in order
+
+
+def main(argv: list[str]) -> int:
+    config = parse_arguments(argv[2:])
+    logging.basicConfig(
+        format=f"%(asctime)s %(levelname)s router[{argv[1]}] %(message)s", level=logging.INFO, stream=sys.stderr
+    )
+    control = socket.socket(fileno=int(argv[0]))
+    try:
+        uvloop.run(_run(config, control, int(argv[1])))
+    except (ValueError, OSError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+async def _run(config: Config, control: socket.socket, index: int) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = RouterMetrics()
+    async with running(_settings(config, index)) as dispatcher:
+        metrics.read_from(lambda: _fleet_readings(dispatcher))
+        talk = asyncio.create_task(_talk(control, metrics))
+        serve = asyncio.create_task(_serve(config, dispatcher, metrics, stop))
+        done, _ = await asyncio.wait((talk, serve), return_when=asyncio.FIRST_COMPLETED)
+        if serve not in done:
+            log.error("the parent process is gone: ending")
+            serve.cancel()
+        with suppress(asyncio.CancelledError):
+            await serve
+        _push(control, metrics)
+        talk.cancel()
+
+
+async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMetrics, stop: asyncio.Event) -> None:
+    texts = Texts(dispatcher)
+    metrics.read_from(texts.readings)
+    life = Life()
+    metrics.open.set_function(lambda: life.open)
+    server = HttpServer(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s)
+    runner = web.ServerRunner(server.build(), shutdown_timeout=0.1)
+    await runner.setup()
+    follow = asyncio.create_task(texts.follow())
+    try:
+        site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
+        await site.start()
+        await stop.wait()
+        await _drain(config, life, site)
+    finally:
+        follow.cancel()
+        await runner.cleanup()
+        await texts.close()
+
+
+async def _drain(config: Config, life: Life, site: web.SockSite) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + max(config.grace_period_s - RESERVE_S, 0.0)
+    life.draining = True
+    log.info("draining: %d requests open", life.open)
+    await asyncio.sleep(min(config.drain_delay_s, max(deadline - loop.time(), 0.0)))
+    await site.stop()
+    while life.open and loop.time() < deadline:
+        await asyncio.sleep(POLL_S)
+    if life.open:
+        log.warning("the grace period is over: %d requests are cut", life.open)
+
+
+def _listener(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.http.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((config.http.host, config.http.port))
+    return listener
+
+
+def _settings(config: Config, index: int) -> FleetSettings:
+    """The queue's bound is the router's: each process holds its share."""
+    share = -(-config.queue_max_requests // config.processes)
+    return FleetSettings(
+        groups=config.groups,
+        endpoints=config.endpoints,
+        tls_dir=config.tls_dir,
+        service_uid=config.service_uid,
+        router=f"{socket.gethostname()}/{index}",
+        bounds=Bounds(share, config.queue_max_wait_s),
+    )
+
+
+async def _talk(control: socket.socket, metrics: RouterMetrics) -> None:
+    """Answer each byte with a line of metrics, until the parent is gone."""
+    control.setblocking(False)
+    loop = asyncio.get_running_loop()
+    while await loop.sock_recv(control, 1):
+        await loop.sock_sendall(control, snapshot(metrics.registry) + b"\n")
+
+
+def _push(control: socket.socket, metrics: RouterMetrics) -> None:
+    """The last word, so that the parent's sums are complete."""
+    control.setblocking(True)
+    control.settimeout(1.0)
+    with suppress(OSError):
+        control.sendall(snapshot(metrics.registry) + b"\n")
+
+
+def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[Reading]:
+    for name, value in asdict(dispatcher.counts).items():
+        yield f"octavo_router_jobs_{name}", f"Engine requests: {name.replace('_', ' ')}", True, value
+    yield "octavo_router_queue_requests", "Engine requests that wait for a group", False, dispatcher.waiting
+    yield "octavo_router_running_requests", "Engine requests at a group", False, dispatcher.under_way
+    yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""/metrics of a whole router, on a port of its own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from octavo.router.config import Address
+from octavo.router.family import Family
+
+
+@asynccontextmanager
+async def serving_metrics(address: Address | None, family: Family) -> AsyncIterator[None]:
+    """Serves while the block runs; nothing without an address."""
+    if address is None:
+        yield
+        return
+
+    async def handle(request: web.BaseRequest) -> web.Response:
+        if request.path != "/metrics" or request.method not in ("GET", "HEAD"):
+            return web.Response(status=404, text="only /metrics is here\n")
+        return web.Response(body=await family.metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    runner = web.ServerRunner(web.Server(handle, access_log=None))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address.host, address.port, reuse_address=True).start()
+        yield
+    finally:
+        await runner.cleanup()

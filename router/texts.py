@@ -1,0 +1,112 @@
+"""The model that groups serve now, with its text side loaded: one TextModel and one helper pool a fingerprint."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from octavo.router.bodies import INLINE_BODY_BYTES, Prepared, decode, encode, is_quick
+from octavo.router.generation import Dispatcher, Model, RequestError
+from octavo.router.metrics import Reading
+from octavo.router.openai import Kind, parse
+from octavo.router.pool import HelperPool
+from octavo.router.tokens import ModelFilesInvalid, TextModel
+
+log = logging.getLogger(__name__)
+
+HELPERS = 2  # so that one looping template leaves another free
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    model: Model
+    text: TextModel
+    pool: HelperPool
+
+    async def prepare(self, kind: Kind, body: bytes) -> Prepared:
+        """In the event loop when it is quick, else in a helper. Raises RequestError."""
+        if kind == "completion" and len(body) <= INLINE_BODY_BYTES:
+            ask = parse(kind, decode(body))
+            if is_quick(ask):
+                return encode(self.text, ask)
+        return await self.pool.prepare(kind, body)
+
+
+class Texts:
+    """Loads a model's files when they come, and anew when the groups change to another model."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._loaded: Loaded | None = None
+        self._broken: tuple[str, RequestError] | None = None  # fingerprint, what is wrong with its files
+        self._lock = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._killed = self._died = 0
+
+    @property
+    def loaded(self) -> Loaded | None:
+        return self._loaded
+
+    async def current(self, deadline: float) -> Loaded:
+        """Waits for a group's files until `deadline` (monotonic seconds). Raises RequestError."""
+        model = self._dispatcher.files() or await self._dispatcher.model(deadline)
+        loaded = self._loaded
+        if loaded is not None and loaded.model.fingerprint == model.fingerprint:
+            return loaded
+        async with self._lock:
+            return await self._load(model)
+
+    async def follow(self) -> None:
+        """Load the first model as soon as it is there, so that no request waits for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self.current(loop.time() + 3600)
+                return
+            except RequestError as error:
+                log.info("no model yet: %s", error.message)
+                await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        if self._loaded is not None:
+            await self._loaded.pool.close()
+        for task in self._retiring:
+            task.cancel()
+
+    def readings(self) -> Iterator[Reading]:
+        counts = self._loaded.pool.counts if self._loaded is not None else None
+        killed = self._killed + (counts.killed if counts else 0)
+        died = self._died + (counts.died if counts else 0)
+        yield "octavo_router_helpers_killed", "Helper processes killed at their time limit", True, killed
+        yield "octavo_router_helpers_died", "Helper processes that ended by themselves", True, died
+
+    async def _load(self, model: Model) -> Loaded:
+        if self._loaded is not None and self._loaded.model.fingerprint == model.fingerprint:
+            return self._loaded
+        if self._broken is not None and self._broken[0] == model.fingerprint:
+            raise self._broken[1]
+        try:
+            text = await asyncio.to_thread(TextModel, model.files, model.context_length)
+        except ModelFilesInvalid as error:
+            log.error("model %s (%s) cannot be used: %s", model.name, model.fingerprint, error)
+            refusal = RequestError(
+                500, "server_error", "model_files_invalid", f"the model's files are unusable: {error}"
+            )
+            self._broken = (model.fingerprint, refusal)
+            raise refusal from error
+        self._retire()
+        self._loaded = Loaded(model, text, HelperPool(model, HELPERS))
+        log.info("model %s: tokenizer loaded, context %d", model.name, model.context_length)
+        return self._loaded
+
+    def _retire(self) -> None:
+        """What still waits in the old pool is finished there."""
+        if self._loaded is None:
+            return
+        pool = self._loaded.pool
+        self._killed += pool.counts.killed
+        self._died += pool.counts.died
+        task = asyncio.create_task(pool.retire())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)

@@ -1,0 +1,184 @@
+"""A model's text side, built from the files that a leader serves: encode prompts, render chats, decode answers.
+
+Beginning-of-sequence rule: a chat has what its template wrote and nothing more; a raw prompt has one if the
+tokenizer's own rules say so, and never two.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+import orjson
+from tokenizers import Tokenizer
+
+from octavo.router.detokenise import ByteLevelDetokeniser, Detokeniser, Pieces, Texts, WindowDetokeniser
+from octavo.router.fields import invalid
+from octavo.router.openai import Ask, Prompt
+from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
+from octavo.router.words import WordEncoder
+
+
+class ModelFilesInvalid(Exception):
+    """The files that a leader served cannot be used; the message names the file."""
+
+
+class TextModel:
+    """Everything that one fingerprint's files say about text. Immutable but for its caches."""
+
+    def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
+        self.context_length = context_length
+        self._tokenizer = _tokenizer(files)
+        settings = _json(files, "tokenizer_config.json")
+        described = _json(files, "tokenizer.json")
+        self._control = {content: number for content, number, special in _added(described) if special}
+        self._special = any_of(list(self._control))
+        self._special_ids = frozenset(self._control.values())
+        self.vocabulary = _vocabulary(files, self._tokenizer)
+        self._bos = _special(settings, "bos_token")
+        self._bos_id = None if self._bos is None else self._tokenizer.token_to_id(self._bos)
+        self._add_bos = settings.get("add_bos_token")
+        self._words = WordEncoder.of(self._tokenizer, described)
+        decoder = described.get("decoder")
+        self._byte_level = isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
+        self._pieces = Pieces(self._tokenizer, self._special_ids)
+        self._texts = Texts(self._pieces)
+        self._template_source = _template(files, settings)
+        names = ("bos_token", "eos_token", "unk_token", "pad_token")
+        self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
+        self._compiled: ChatTemplate | None = None
+
+    def encode(self, ask: Ask) -> list[bytes]:
+        """Packed ids of each prompt. Raises RequestError 400 naming the field."""
+        if ask.kind == "chat":
+            return [_packed("messages", self._rendered(self._template().render(ask.messages)))]
+        several = len(ask.prompts) > 1
+        fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
+        return [_packed(field, self._prompt(field, prompt)) for field, prompt in zip(fields, ask.prompts, strict=True)]
+
+    def detokeniser(self, prompt: bytes) -> Detokeniser:
+        if self._byte_level:
+            return ByteLevelDetokeniser(self._pieces, self._texts)
+        return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist())
+
+    def _prompt(self, field: str, prompt: Prompt) -> Sequence[int]:
+        if isinstance(prompt, str):
+            return self._text(prompt)
+        if max(prompt) >= self.vocabulary:
+            raise invalid(field, f"{field} holds the id {max(prompt)}; the vocabulary ends at {self.vocabulary - 1}")
+        return prompt
+
+    def _text(self, text: str) -> list[int]:
+        ids = self._words.encode(text) if self._words is not None else None
+        if ids is None:
+            ids = self._tokenizer.encode(text).ids
+        return self._with_bos(text, ids)
+
+    def _with_bos(self, text: str, ids: list[int]) -> list[int]:
+        """tokenizer_config.json's `add_bos_token` decides where it is given; a text that spells one has it already."""
+        bos = self._bos_id
+        if bos is None or self._bos is None:
+            return ids
+        count = 0
+        while count < len(ids) and ids[count] == bos:
+            count += 1
+        spelt = text.startswith(self._bos)
+        if count == 0:
+            return [bos, *ids] if self._add_bos is True else ids
+        if spelt:
+            return ids[1:] if count > 1 and not text.startswith(self._bos * 2) else ids
+        return ids[1:] if self._add_bos is False else ids
+
+    def _template(self) -> ChatTemplate:
+        if self._compiled is None:
+            if self._template_source is None:
+                raise failed("this model has no chat template: use /v1/completions")
+            try:
+                self._compiled = ChatTemplate(self._template_source, self._names, list(self._control))
+            except Exception as error:  # jinja2 compiles the model's own text: any error is the template's
+                raise failed(f"the model's chat template is invalid: {error}") from error
+        return self._compiled
+
+    def _rendered(self, rendered: Rendered) -> list[int]:
+        if rendered.mark is None:
+            return self._tokenizer.encode(rendered.text, add_special_tokens=False).ids
+        return self._marked(rendered.text, rendered.mark)
+
+    def _marked(self, text: str, mark: str) -> list[int]:
+        """Between the template's own control tokens everything is plain text, whatever it spells."""
+        ids: list[int] = []
+        start = 0
+        for found in self._special.finditer(text) if self._special is not None else ():
+            ids += self._plain(text[start : found.start()].replace(mark, ""))
+            ids.append(self._control[found[0]])
+            start = found.end()
+        return ids + self._plain(text[start:].replace(mark, ""))
+
+    def _plain(self, text: str) -> list[int]:
+        self._tokenizer.encode_special_tokens = True
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        finally:
+            self._tokenizer.encode_special_tokens = False
+
+
+def _added(described: Mapping[str, object]) -> list[tuple[str, int, bool]]:
+    """Content, id, and whether it is a control token."""
+    tokens = described.get("added_tokens")
+    items = [item for item in tokens if isinstance(item, dict)] if isinstance(tokens, list) else []
+    return [(str(item["content"]), int(item["id"]), bool(item.get("special"))) for item in items]
+
+
+def _packed(field: str, ids: Sequence[int]) -> bytes:
+    if not ids:
+        raise invalid(field, f"{field} has no tokens: this model needs at least one")
+    return array("I", ids).tobytes()
+
+
+def _json(files: Mapping[str, bytes], name: str) -> dict[str, object]:
+    data = files.get(name)
+    if data is None:
+        return {}
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ModelFilesInvalid(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelFilesInvalid(f"{name} must hold a JSON object")
+    return value
+
+
+def _tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
+    data = files.get("tokenizer.json")
+    if data is None:
+        raise ModelFilesInvalid("tokenizer.json is missing: convert the model's tokenizer to the fast format")
+    try:
+        tokenizer = Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception
+        raise ModelFilesInvalid(f"tokenizer.json cannot be loaded: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:
+    """Ids that the model has a row for; more than the tokenizer names when the table is padded."""
+    size = _json(files, "config.json").get("vocab_size")
+    return size if isinstance(size, int) and size > 0 else tokenizer.get_vocab_size()
+
+
+def _special(settings: Mapping[str, object], name: str) -> str | None:
+    """A special token's text: a string, or an object with `content`."""
+    value = settings.get(name)
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) and value else None
+
+
+def _template(files: Mapping[str, bytes], settings: Mapping[str, object]) -> str | None:
+    """chat_template.jinja, or the (default) one of tokenizer_config.json."""
+    if (data := files.get("chat_template.jinja")) is not None:
+        return data.decode(errors="replace")
+    value = settings.get("chat_template")
+    if isinstance(value, list):
+        named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) else None

@@ -1,0 +1,96 @@
+"""Encoding by cached words: byte-level BPE with a GPT-2 style splitter sees a lone space between two printable ASCII
+characters as the start of a piece, so the text may be cut there, and each piece's ids remembered.
+
+    "the quick fox" -> "the" + " quick" + " fox"      encode(a + b) == encode(a) + encode(b)
+
+Used only for tokenizers whose splitter is known to have this property, and proved on a sample when built.
+"""
+
+import re
+from collections.abc import Mapping
+
+from tokenizers import Tokenizer
+
+CUT = re.compile(r"(?<=[!-~])(?= [!-~])")
+MAX_WORDS = 65_536
+MAX_WORD_CHARACTERS = 48
+SAMPLE = (
+    "Hello, world! It's 1st of  2 (or 12,345) x=y; \n\tdef f(a): return 'we're' the END. naïve café 日本 a\u00a0b -- ok"
+)
+
+
+class WordEncoder:
+    """Remembers the ids of words; encodes like the tokenizer itself."""
+
+    def __init__(self, tokenizer: Tokenizer, added: tuple[str, ...]) -> None:
+        self._tokenizer = tokenizer
+        self._words: dict[str, list[int]] = {}
+        self._prefix, self._suffix = _frame(tokenizer)
+        self._added = re.compile("|".join(map(re.escape, added))) if added else None
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, described: Mapping[str, object]) -> "WordEncoder | None":
+        """None where words cannot be trusted to stand alone."""
+        if not _splits_at_spaces(described):
+            return None
+        encoder = WordEncoder(tokenizer, tuple(_added(described)))
+        return encoder if encoder.encode(SAMPLE) == tokenizer.encode(SAMPLE).ids else None
+
+    def encode(self, text: str) -> list[int] | None:
+        """With the tokenizer's own special tokens around; None for a text that spells an added token."""
+        if self._added is not None and self._added.search(text):
+            return None
+        ids = list(self._prefix)
+        words = self._words
+        for word in CUT.split(text):
+            known = words.get(word)
+            ids += self._learn(word) if known is None else known
+        return ids + self._suffix
+
+    def _learn(self, word: str) -> list[int]:
+        ids = self._tokenizer.encode(word, add_special_tokens=False).ids
+        if len(word) <= MAX_WORD_CHARACTERS:
+            if len(self._words) >= MAX_WORDS:
+                self._words.clear()
+            self._words[word] = ids
+        return ids
+
+
+def _frame(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Ids that the post-processor puts before and after."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    framed = tokenizer.encode("a").ids
+    for start in range(len(framed) - len(bare) + 1):
+        if framed[start : start + len(bare)] == bare:
+            return framed[:start], framed[start + len(bare) :]
+    return [], []
+
+
+def _added(described: Mapping[str, object]) -> list[str]:
+    tokens = described.get("added_tokens")
+    return [str(item["content"]) for item in tokens if isinstance(item, dict)] if isinstance(tokens, list) else []
+
+
+def _splits_at_spaces(described: Mapping[str, object]) -> bool:
+    model, splitter, normalizer = (described.get(name) for name in ("model", "pre_tokenizer", "normalizer"))
+    if not isinstance(model, dict) or model.get("type") != "BPE" or model.get("dropout"):
+        return False
+    if isinstance(normalizer, dict) and normalizer.get("type") not in ("NFC", "NFKC"):
+        return False
+    if not isinstance(splitter, dict):
+        return False
+    parts = splitter.get("pretokenizers") if splitter.get("type") == "Sequence" else [splitter]
+    return isinstance(parts, list) and any(_cuts(part) for part in parts) and all(_harmless(part) for part in parts)
+
+
+def _cuts(part: Mapping[str, object]) -> bool:
+    """Splits before a space by itself: GPT-2's rule, or a pattern of its family."""
+    if part.get("type") == "ByteLevel":
+        return bool(part.get("use_regex", True))
+    return part.get("type") == "Split" and r"\s+(?!\S)" in str(part.get("pattern"))
+
+
+def _harmless(part: Mapping[str, object]) -> bool:
+    if part.get("type") == "ByteLevel":
+        return not part.get("add_prefix_space", True)
+    return part.get("type") == "Digits" or _cuts(part)
