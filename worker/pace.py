@@ -3,17 +3,17 @@
     seconds = w . (1, tokens, reads, attended)
 
 tokens: positions computed. reads: KV positions that decode rows read. attended: for prefill rows, sum of
-count x (start + count / 2). The weights are fitted by recursive least squares with forgetting, kept at or above zero,
-and begin at a slow machine's values, each as uncertain as it is large: a few steps overrule them.
+count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each weight by a
+power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
+Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
 """
 
 import math
 from dataclasses import dataclass
 
 _PRIOR = (0.02, 2e-3, 1e-6, 1e-6)  # seconds per step, token, position read, pair attended
-_FORGET = 0.995  # about 200 steps of memory
-_NOISE = 0.05  # of a measurement, relative, plus a millisecond
-_SURPRISE = 3.0  # a measurement counts for at most so many times the prediction: a pause is not a slow device
+_RATE = 0.1  # of the correction, once some steps were seen; the first counts whole
+_SURPRISE = 1.0, -4.0  # bounds of log(measured / predicted): a pause is not a slow device
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Pace:
         self._stretch = stretch
         self._least = least
         self._weights = list(_PRIOR)
-        self._spread = [[_PRIOR[i] ** 2 if i == j else 0.0 for j in range(4)] for i in range(4)]
+        self._observed = 0
 
     def seconds(self, work: Work) -> float:
         """Predicted duration of a step."""
@@ -48,7 +48,7 @@ class Pace:
     def room(self, decode: Work, work: Work, start: int) -> int:
         """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding."""
         allowed = max(self._target_s, self._stretch * self.seconds(decode))
-        least = self._least if work is decode else 0
+        least = self._least if work == decode else 0
         left = allowed - self.seconds(work)
         if left <= 0:
             return least
@@ -60,15 +60,12 @@ class Pace:
 
     def observe(self, work: Work, seconds: float) -> None:
         """A step with this work took this long."""
-        x = (1.0, float(work.tokens), float(work.reads), work.attended)
         predicted = self.seconds(work)
-        error = min(seconds, _SURPRISE * predicted) - predicted
-        gain = [sum(row[j] * x[j] for j in range(4)) for row in self._spread]
-        noise = 1e-3 + _NOISE * seconds
-        scale = noise * noise + max(0.0, sum(gain[i] * x[i] for i in range(4)))
-        for i in range(4):
-            self._weights[i] = max(0.0, self._weights[i] + gain[i] * error / scale)
-            for j in range(4):
-                self._spread[i][j] = min(
-                    (self._spread[i][j] - gain[i] * gain[j] / scale) / _FORGET, _PRIOR[i] * _PRIOR[j]
-                )
+        surprise = math.log(max(seconds, 1e-6) / predicted)
+        upper, lower = _SURPRISE
+        rate = max(_RATE, 1 / (1 + self._observed / 4))
+        self._observed += 1
+        inputs = (1.0, work.tokens, work.reads, work.attended)
+        shares = [weight * amount / predicted for weight, amount in zip(self._weights, inputs, strict=True)]
+        pull = rate * min(upper, max(lower, surprise)) / sum(share * share for share in shares)
+        self._weights = [weight * math.exp(pull * share) for weight, share in zip(self._weights, shares, strict=True)]

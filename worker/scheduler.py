@@ -19,6 +19,7 @@ from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 from octavo.hashing import ROOT, block_hashes
@@ -36,6 +37,7 @@ from octavo.worker.underway import UnderWay
 __all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
 
 _NOBODY = Members((), (), (), (), (), ())
+_output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ class Scheduler:
         for request, token in zip(step.others, ids[len(members.keys) :], strict=True):
             request.tokens.append(token)
         keys = members.keys + tuple(request.new.key for request in step.others)
-        outputs = list(map(Output._make, zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0))))
+        outputs = list(map(_output, zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0))))
         dropped = self._settle(step, result, outputs)
         self._free_slots()
         return [output for entry, output in enumerate(outputs) if entry not in dropped] if dropped else outputs

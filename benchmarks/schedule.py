@@ -1,0 +1,150 @@
+"""What a step costs the scheduler: `python benchmarks/schedule.py [--steps N] [--out FILE]`.
+
+256 requests decode with two steps under way, on no device at all: results are drawn at random.
+
+    steady   the same 256 requests all along: schedule + update; beside it what carries the step to the rank and the
+             outputs back, and the fit of the step-time model
+    churn    prompts of 100..1024 and outputs of 100..1024 tokens, and a new request for each that ends: prefill,
+             prefix hashing and block release included; steps with 240 rows or more
+"""
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+
+from octavo.worker.codec import Outputs, decode, encode
+from octavo.worker.request import NewRequest, Sampling
+from octavo.worker.scheduler import Limits, Scheduler
+from octavo.worker.step import Step, StepResult
+
+ROOT = Path(__file__).parent.parent
+RUNNING = 256
+LIMIT_US = 300  # schedule + update, median
+VOCABULARY = 49152
+LIMITS = Limits(blocks=40_000, block_size=16, max_batch_tokens=8192, max_requests=RUNNING, context_length=8192, depth=2)
+
+
+class Run:
+    """Drives one scheduler and keeps the seconds of each part of each step."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.scheduler = Scheduler(LIMITS)
+        self.under_way: deque[tuple[Step, float]] = deque()
+        self.keys = 0
+        self.rows: list[int] = []
+        self.parts: dict[str, list[float]] = {"schedule": [], "update": [], "codec": [], "observe": []}
+
+    def submit(self, prompt_tokens: int, max_tokens: int) -> None:
+        self.keys += 1
+        prompt = tuple(self.random.choices(range(3, VOCABULARY), k=prompt_tokens))
+        self.scheduler.submit(NewRequest(self.keys, prompt, Sampling(), max_tokens, frozenset({0, 2})))
+
+    def step(self) -> int:
+        """One step out and one result in, as in the engine's loop; returns how many requests ended."""
+        clock = time.perf_counter
+        while len(self.under_way) < LIMITS.depth:
+            before = clock()
+            step = self.scheduler.schedule()
+            assert step is not None, "256 requests always have work"
+            self.under_way.append((step, clock() - before))
+        step, schedule_s = self.under_way.popleft()
+        result = StepResult(step.number, tuple(self.random.choices(range(3, VOCABULARY), k=len(step.sample.rows))))
+        begin = clock()
+        outputs = self.scheduler.update(result)
+        updated = clock()
+        encode(step)
+        decode(encode(result))
+        encode(Outputs(tuple(outputs)))
+        carried = clock()
+        self.scheduler.observe(step.number, 0.006)
+        observed = clock()
+        self.rows.append(len(step.forward.slots))
+        for part, seconds in zip(
+            self.parts, (schedule_s, updated - begin, carried - updated, observed - carried), strict=True
+        ):
+            self.parts[part].append(seconds)
+        return sum(output.finish != 0 for output in outputs)
+
+    def figures(self, least_rows: int) -> dict[str, float]:
+        """Microseconds a step."""
+        chosen = [index for index, rows in enumerate(self.rows) if rows >= least_rows]
+        totals = [(self.parts["schedule"][index] + self.parts["update"][index]) * 1e6 for index in chosen]
+        medians = {f"{part}_us": statistics.median(s[i] for i in chosen) * 1e6 for part, s in self.parts.items()}
+        return {
+            "steps": len(chosen),
+            "schedule_plus_update_us": statistics.median(totals),
+            "schedule_plus_update_p99_us": statistics.quantiles(totals, n=100)[98],
+            **medians,
+        }
+
+
+def steady(steps: int) -> dict[str, float]:
+    run = Run(seed=1)
+    for _ in range(RUNNING):
+        run.submit(run.random.randint(100, 1024), max_tokens=7000)
+    while run.scheduler.load().prompt_tokens:
+        run.step()
+    for part in (run.rows, *run.parts.values()):
+        part.clear()
+    for _ in range(steps):
+        run.step()
+    return run.figures(least_rows=RUNNING)
+
+
+def churn(steps: int) -> dict[str, float]:
+    run = Run(seed=2)
+    for _ in range(RUNNING):
+        run.submit(run.random.randint(100, 1024), run.random.randint(100, 1024))
+    for _ in range(steps):
+        for _ in range(run.step()):
+            run.submit(run.random.randint(100, 1024), run.random.randint(100, 1024))
+    return run.figures(least_rows=240)
+
+
+def machine() -> dict[str, str]:
+    cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "unknown")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "cpu": f"{cpu} ({platform.machine()})",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "commit": commit.stdout.strip() or "unknown",
+    }
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Cost of a scheduler step at 256 running requests.")
+    parser.add_argument("--steps", type=int, default=2000, help="steps to measure in each scenario")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/schedule-cpu.json")
+    arguments = parser.parse_args()
+    if arguments.steps < 100:
+        parser.error("--steps: must be at least 100")
+    report = {**machine(), "running": RUNNING, "limit_us": LIMIT_US}
+    for name, scenario in (("steady", steady), ("churn", churn)):
+        figures = {key: round(value, 1) for key, value in scenario(arguments.steps).items()}
+        report[name] = figures
+        print(
+            f"{name:7} schedule + update {figures['schedule_plus_update_us']:6.0f} us a step"
+            f" (p99 {figures['schedule_plus_update_p99_us']:.0f}) = schedule {figures['schedule_us']:.0f}"
+            f" + update {figures['update_us']:.0f};  beside it: codec {figures['codec_us']:.0f},"
+            f" observe {figures['observe_us']:.0f}"
+        )
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    reached = report["steady"]["schedule_plus_update_us"] <= LIMIT_US  # type: ignore[index]
+    print(f"{'reached' if reached else 'MISSED'}: at most {LIMIT_US} us; written to {arguments.out}")
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
