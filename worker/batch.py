@@ -1,0 +1,77 @@
+"""From a step's rows to the tensors that a pass needs. Made once a step, used by every layer."""
+
+from dataclasses import dataclass
+
+import torch
+
+from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
+from octavo.worker.step import Forward
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """tokens: [slots, context] ids; tables: [slots, blocks] block indices; dtype: of the model, for its masks."""
+
+    tokens: torch.Tensor
+    tables: torch.Tensor
+    block_size: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """ids, positions: [t]. last: [rows] index of each row's last token; None when every row has one token."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    paged: Paged
+    last: torch.Tensor | None
+
+
+def make_batch(forward: Forward, state: State) -> Batch:
+    """The tensors of `forward`, whose changes were applied to `state` already."""
+    tables, block_size = state.tables, state.block_size
+    slots = torch.tensor(forward.slots)
+    starts = torch.tensor(forward.starts)
+    decoding = next((row for row, count in enumerate(forward.counts) if count > 1), len(forward.counts))
+    positions, token_slots, last = starts, slots, None
+    if decoding < len(forward.counts):
+        counts = torch.tensor(forward.counts)
+        ends = counts.cumsum(0)
+        within = torch.arange(forward.tokens) - (ends - counts).repeat_interleave(counts)
+        positions = starts.repeat_interleave(counts) + within
+        token_slots = slots.repeat_interleave(counts)
+        last = ends - 1
+    blocks = tables[token_slots, positions // block_size]
+    paged = Paged(
+        write_index=blocks * block_size + positions % block_size,
+        decode=_decode_rows(slots[:decoding], starts[:decoding], state) if decoding else None,
+        prefills=_prefill_rows(forward, decoding, state),
+    )
+    return Batch(state.tokens[token_slots, positions], positions, paged, last)
+
+
+def _decode_rows(slots: torch.Tensor, starts: torch.Tensor, state: State) -> DecodeRows:
+    lengths = starts + 1
+    width = -(-int(lengths.max()) // state.block_size)
+    mask = _mask(torch.arange(width * state.block_size) < lengths[:, None], state.dtype)
+    return DecodeRows(state.tables[slots, :width], lengths, mask[None, :, None, :])
+
+
+def _prefill_rows(forward: Forward, first: int, state: State) -> tuple[PrefillRow, ...]:
+    rows = []
+    begin = first
+    parts = (part[first:] for part in (forward.slots, forward.starts, forward.counts))
+    for slot, start, count in zip(*parts, strict=True):
+        width = -(-(start + count) // state.block_size)
+        mask = None
+        if start:
+            queries = torch.arange(start, start + count)
+            mask = _mask(torch.arange(width * state.block_size) <= queries[:, None], state.dtype)
+        rows.append(PrefillRow(begin, count, start, state.tables[slot, :width], mask))
+        begin += count
+    return tuple(rows)
+
+
+def _mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, float("-inf"))

@@ -1,0 +1,42 @@
+"""The KV cache of one rank: how many blocks its memory gives, and the context that they can hold. No torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """Of one rank: its layers and kv heads."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    item_bytes: int
+
+    @property
+    def block_bytes(self) -> int:
+        """Keys and values of one block over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.block_size * self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KvPlan:
+    """blocks: those that requests may use. note: why the context is shorter than wished; empty when it is not."""
+
+    blocks: int
+    context_length: int
+    note: str = ""
+
+
+def plan_kv(shape: KvShape, budget_bytes: int, context_length: int, max_requests: int) -> KvPlan:
+    """Raises ValueError when not even one block fits. One block beyond `blocks` pads tables."""
+    per_context = -(-context_length // shape.block_size)
+    blocks = min(budget_bytes // shape.block_bytes - 1, per_context * max_requests)
+    if blocks < 1:
+        needed = 2 * shape.block_bytes
+        raise ValueError(f"kv-cache-memory: {budget_bytes} bytes hold no block of KV; give at least {needed}")
+    fits = blocks * shape.block_size
+    if fits >= context_length:
+        return KvPlan(blocks, context_length)
+    note = f"context length lowered from {context_length} to {fits}: {budget_bytes} bytes of KV cache hold no more"
+    return KvPlan(blocks, fits, note)

@@ -1,0 +1,118 @@
+"""From safetensors to a rank's parameters: mapped, sliced, fused, and converted tensor by tensor.
+
+    qkv      rows of q, k, v of this rank's heads       [(h + 2k) * d, hidden]
+    o        columns of o_proj                           [hidden, h * d]
+    gate_up  rows of gate, then of up                    [2 * wide, hidden]
+    down     columns of down_proj                        [hidden, wide]
+
+The files are mapped, never read whole: the peak is the parameters plus one tensor.
+"""
+
+import mmap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from octavo.worker.models.checkpoint import Checkpoint
+from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.safetensors_header import Tensor
+from octavo.worker.models.shard import Shard
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    input_norm: torch.Tensor
+    qkv: torch.Tensor
+    o: torch.Tensor
+    post_norm: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class Reader:
+    """Tensors of a checkpoint as views of mapped files."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+        self._maps: dict[Path, mmap.mmap] = {}
+
+    def read(self, name: str) -> torch.Tensor:
+        tensor = self._tensors[name]
+        if tensor.file not in self._maps:
+            with open(tensor.file, "rb") as file:
+                self._maps[tensor.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        dtype = _DTYPES[tensor.dtype]
+        count = (tensor.end - tensor.begin) // dtype.itemsize
+        flat = torch.frombuffer(self._maps[tensor.file], dtype=dtype, count=count, offset=tensor.begin)
+        return flat.view(tensor.shape)
+
+
+class Weights:
+    """A rank's parameters of one checkpoint, each made when asked for."""
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, shard: Shard) -> None:
+        shard.check(checkpoint.config)
+        self._config = checkpoint.config
+        self._reader = Reader(checkpoint.tensors)
+        self._dtype = dtype
+        self._shard = shard
+
+    def embedding(self) -> torch.Tensor:
+        """[vocabulary / size, hidden], padded with zeros."""
+        return self._vocabulary_rows("model.embed_tokens.weight")
+
+    def head(self) -> torch.Tensor:
+        """As embedding; for a model with tied embeddings, the same values."""
+        return self._vocabulary_rows("model.embed_tokens.weight" if self._config.tied else "lm_head.weight")
+
+    def final_norm(self) -> torch.Tensor:
+        return self._made("model.norm.weight", lambda whole: whole)
+
+    def layer(self, index: int) -> LayerWeights:
+        prefix, config, shard = f"model.layers.{index}", self._config, self._shard
+        queries = _rows(shard.part(config.heads), config.head_dim)
+        keys = _rows(shard.kv_heads(config), config.head_dim)
+        wide = shard.part(config.intermediate)
+        attention = f"{prefix}.self_attn"
+        return LayerWeights(
+            input_norm=self._made(f"{prefix}.input_layernorm.weight", lambda whole: whole),
+            qkv=self._fused({f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}),
+            o=self._made(f"{attention}.o_proj.weight", lambda whole: whole[:, queries]),
+            post_norm=self._made(f"{prefix}.post_attention_layernorm.weight", lambda whole: whole),
+            gate_up=self._fused({f"{prefix}.mlp.gate_proj": wide, f"{prefix}.mlp.up_proj": wide}),
+            down=self._made(f"{prefix}.mlp.down_proj.weight", lambda whole: whole[:, wide]),
+        )
+
+    def _made(self, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        view = part(self._reader.read(name))
+        return torch.empty(view.shape, dtype=self._dtype).copy_(view)
+
+    def _fused(self, parts: dict[str, slice]) -> torch.Tensor:
+        """Rows of several matrices, one under another."""
+        views = [self._reader.read(f"{name}.weight")[rows] for name, rows in parts.items()]
+        fused = torch.empty((sum(view.shape[0] for view in views), views[0].shape[1]), dtype=self._dtype)
+        for target, view in zip(fused.split([view.shape[0] for view in views]), views, strict=True):
+            target.copy_(view)
+        return fused
+
+    def _vocabulary_rows(self, name: str) -> torch.Tensor:
+        whole = self._reader.read(name)
+        rows = self._shard.vocabulary(whole.shape[0])
+        part = torch.zeros((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype)
+        existing = whole[rows]
+        part[: existing.shape[0]] = existing
+        return part
+
+
+def _rows(heads: slice, dim: int) -> slice:
+    return slice(heads.start * dim, heads.stop * dim)
+
+
+def local_heads(config: ModelConfig, shard: Shard) -> tuple[int, int]:
+    """(heads, kv heads) of one rank."""
+    kv = shard.kv_heads(config)
+    return config.heads // shard.size, kv.stop - kv.start
