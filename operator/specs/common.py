@@ -44,7 +44,7 @@ def container_security() -> Json:
 
 
 def probe(path: str, port: str, period_s: int, failures: int) -> Json:
-    """A plain HTTP probe: a kubelet cannot do mutual TLS. The answer may take 5 s on a busy node; a refusal counts at once."""
+    """A plain HTTP probe: a kubelet cannot do mutual TLS. An answer may take 5 s on a busy node."""
     return {
         "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
         "periodSeconds": period_s,

@@ -31,7 +31,7 @@ def _budget(service: InferenceService, name: str, component: str) -> Json:
 
 
 def worker_policy(service: InferenceService, options: Options) -> Json:
-    """serve for routers, status for the operator, metrics and health for all, every port for workers of the same service."""
+    """serve for routers, status for the operator, metrics and health for all, every port for its own workers."""
     workers = {"podSelector": {"matchLabels": names.component(service.name, "worker")}}
     routers = {"podSelector": {"matchLabels": names.component(service.name, "router")}}
     operator = {

@@ -7,6 +7,7 @@ from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
 from octavo.operator.specs import common
+from octavo.operator.specs.arguments import flags, queue_flags
 from octavo.operator.specs.common import Json
 
 
@@ -68,17 +69,17 @@ def _container(service: InferenceService, options: Options) -> Json:
 
 
 def _arguments(service: InferenceService) -> list[str]:
-    router = service.spec.router
-    flags: list[tuple[str, object]] = [
-        ("--http", f"0.0.0.0:{names.ROUTER_HTTP}"),
-        ("--metrics", f"0.0.0.0:{names.ROUTER_METRICS}"),
-        ("--processes", router.processes),
-        ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),
-        ("--tls-dir", common.TLS_DIR),
-        ("--service-uid", service.uid),
-        ("--served-name", service.spec.model.served_name),
-        ("--queue-max-requests", router.queue.max_requests),
-        ("--queue-max-wait", f"{router.queue.max_wait_s:g}"),
-        ("--grace-period", common.GRACE_S),
+    return [
+        *flags(
+            [
+                ("--http", f"0.0.0.0:{names.ROUTER_HTTP}"),
+                ("--metrics", f"0.0.0.0:{names.ROUTER_METRICS}"),
+                ("--processes", service.spec.router.processes),
+                ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),
+                ("--tls-dir", common.TLS_DIR),
+                ("--service-uid", service.uid),
+                ("--grace-period", common.GRACE_S),
+            ]
+        ),
+        *queue_flags(service.spec),
     ]
-    return [f"{flag}={value}" for flag, value in flags]

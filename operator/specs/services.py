@@ -1,4 +1,4 @@
-"""Services: ranks (all worker pods, for their names), leaders (those that serve, what routers watch), and the one for clients."""
+"""Services: ranks (names all worker pods), leaders (those that serve, what routers watch), and the one for clients."""
 
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService

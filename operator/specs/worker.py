@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.options import Options
-from octavo.operator.quantity import quantity
+from octavo.operator.specs.arguments import engine_flags, flags
 from octavo.operator.revision import encode_template
 from octavo.operator.snapshot import Object
 from octavo.operator.specs import common
@@ -20,7 +20,7 @@ NODE_LOST_S = 10  # how long a pod stays on a node that does not answer
 def statefulset(
     service: InferenceService, index: int, revision: str, template: Mapping[str, object], live: Object | None
 ) -> Json:
-    """The StatefulSet of group `index`. `template` has no group label; fields that may never change stay as they live."""
+    """The StatefulSet of group `index`. `template` has no group label; fields that may never change stay."""
     labels = {names.COMPONENT: "worker", names.GROUP: str(index), names.REVISION: revision}
     metadata = common.metadata(service, names.group(service.name, index), labels)
     metadata["annotations"] = {names.TEMPLATE: encode_template(template)}
@@ -113,36 +113,27 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
 
 
 def _arguments(service: InferenceService, revision: str) -> list[str]:
-    spec = service.spec
-    flags: list[tuple[str, object]] = [
-        ("--model", _model(spec.model.uri)),
-        ("--served-name", spec.model.served_name),
-        ("--dtype", spec.model.dtype),
-        ("--context-length", spec.model.context_length),
-        ("--max-batch-tokens", spec.engine.max_batch_tokens),
-        ("--max-requests", spec.engine.max_requests),
-        ("--kv-cache-memory", _bytes(spec.engine.kv_cache_memory)),
-        ("--device", spec.accelerator.resource),
-        ("--serve", f"0.0.0.0:{names.SERVE}"),
-        ("--group", f"0.0.0.0:{names.JOIN}"),
-        ("--status", f"0.0.0.0:{names.STATUS}"),
-        ("--health", f"0.0.0.0:{names.HEALTH}"),
-        ("--metrics", f"0.0.0.0:{names.METRICS}"),
-        ("--tls-dir", common.TLS_DIR),
-        ("--service-uid", service.uid),
-        ("--revision", revision),
-        ("--pod-name", "$(POD_NAME)"),
-        ("--stage", "$(POD_INDEX)"),
-        ("--stages", STAGES),
-        ("--grace-period", common.GRACE_S),
+    return [
+        *flags(
+            [
+                ("--model", _model(service.spec.model.uri)),
+                ("--device", service.spec.accelerator.resource),
+                ("--serve", f"0.0.0.0:{names.SERVE}"),
+                ("--group", f"0.0.0.0:{names.JOIN}"),
+                ("--status", f"0.0.0.0:{names.STATUS}"),
+                ("--health", f"0.0.0.0:{names.HEALTH}"),
+                ("--metrics", f"0.0.0.0:{names.METRICS}"),
+                ("--tls-dir", common.TLS_DIR),
+                ("--service-uid", service.uid),
+                ("--revision", revision),
+                ("--pod-name", "$(POD_NAME)"),
+                ("--stage", "$(POD_INDEX)"),
+                ("--stages", STAGES),
+                ("--grace-period", common.GRACE_S),
+            ]
+        ),
+        *engine_flags(service.spec),
     ]
-    arguments = [f"{flag}={value}" for flag, value in flags if value is not None]
-    return arguments if spec.engine.prefix_caching else [*arguments, "--no-prefix-caching"]
-
-
-def _bytes(amount: str | None) -> int | None:
-    """Bytes of a quantity: in whatever way it is written, it reaches the worker as a number."""
-    return None if amount is None else int(quantity(amount) or 0)
 
 
 def _model(uri: str) -> str:

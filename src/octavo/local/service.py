@@ -1,6 +1,6 @@
 """One service on one machine: routers and groups as processes, joined by Unix sockets.
 
-    start groups -> start routers -> wait until /readyz -> serve -> on Ctrl-C or SIGTERM: drain routers, then groups
+start groups -> start routers -> wait until /readyz -> serve -> on Ctrl-C or SIGTERM: drain routers, then groups
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from octavo import bundled
 from octavo.local import ask
 from octavo.local.children import Child
 from octavo.local.commands import Sockets, router_argv, worker_argv
@@ -26,7 +27,6 @@ class Service:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
         self._groups = [Sockets(folder, index) for index in range(settings.service.spec.replicas)]
-        self._metrics = folder / "router-metrics.sock"
         self._port = settings.port or _free_port(settings.host)
         self._workers: list[Child] = []
         self._router: Child | None = None
@@ -55,12 +55,13 @@ class Service:
 
     async def _start(self) -> None:
         spec = self._settings.service.spec
+        if spec.model.uri.startswith("bundled://"):
+            await asyncio.to_thread(_bundled, spec.model.uri.removeprefix("bundled://"))
         for index, sockets in enumerate(self._groups):
             child = Child(f"group {index}", worker_argv(self._settings, sockets), _report)
             self._workers.append(child)
             await child.start()
-        argv = router_argv(self._settings, self._port, self._groups, self._metrics)
-        self._router = Child("router", argv, _report)
+        self._router = Child("router", router_argv(self._settings, self._port, self._groups), _report)
         await self._router.start()
         progress = Progress()
         for index, sockets in enumerate(self._groups):
@@ -68,9 +69,7 @@ class Service:
         await self._until_ready()
         self._greet(spec.model.served_name)
         if self._settings.prompt is not None:
-            await asyncio.to_thread(
-                ask.show, self._host, self._port, spec.model.served_name, self._settings.prompt
-            )
+            await asyncio.to_thread(ask.show, self._host, self._port, spec.model.served_name, self._settings.prompt)
 
     async def _until_ready(self) -> None:
         while not await asyncio.to_thread(self._ready):
@@ -108,6 +107,14 @@ def run(settings: Settings) -> int:
     """Serve until interrupted."""
     with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
         return asyncio.run(Service(settings, Path(folder)).run())
+
+
+def _bundled(name: str) -> None:
+    """Converts the model here at the first start, where its progress can be seen."""
+    try:
+        bundled.ensure(name)
+    except bundled.BundledError as error:
+        raise StartFailed(str(error)) from error
 
 
 def _report(text: str) -> None:

@@ -1,0 +1,43 @@
+"""The flags that follow from the spec alone: the same in a pod and on one machine."""
+
+from collections.abc import Iterable
+
+from octavo.operator.api.v1alpha1 import Spec
+from octavo.operator.quantity import quantity
+
+
+def engine_flags(spec: Spec) -> list[str]:
+    """What a worker is told of its model and its engine."""
+    given = flags(
+        [
+            ("--served-name", spec.model.served_name),
+            ("--dtype", spec.model.dtype),
+            ("--context-length", spec.model.context_length),
+            ("--max-batch-tokens", spec.engine.max_batch_tokens),
+            ("--max-requests", spec.engine.max_requests),
+            ("--kv-cache-memory", _bytes(spec.engine.kv_cache_memory)),
+        ]
+    )
+    return given if spec.engine.prefix_caching else [*given, "--no-prefix-caching"]
+
+
+def queue_flags(spec: Spec) -> list[str]:
+    """What a router is told of its model and its queue."""
+    queue = spec.router.queue
+    return flags(
+        [
+            ("--served-name", spec.model.served_name),
+            ("--queue-max-requests", queue.max_requests),
+            ("--queue-max-wait", f"{queue.max_wait_s:g}"),
+        ]
+    )
+
+
+def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """--flag=value of each pair that has a value."""
+    return [f"{flag}={value}" for flag, value in pairs if value is not None]
+
+
+def _bytes(amount: str | None) -> int | None:
+    """Bytes of a quantity: in whatever way it is written, it reaches the worker as a number."""
+    return None if amount is None else int(quantity(amount) or 0)
