@@ -62,10 +62,14 @@ class Flight:
 
     def can_restart(self) -> bool:
         """Whether nothing has reached the client; then it begins anew."""
-        if self.produced and not self.sink.restart():
-            return False
-        self.produced = 0
-        return True
+        try:
+            restarted = not self.produced or self.sink.restart()
+        except Exception:
+            log.exception("request %s: its reader cannot begin again; the request is ended", self.job.id)
+            restarted = False
+        if restarted:
+            self.produced = 0
+        return restarted
 
 
 class BrokenSink(Exception):
