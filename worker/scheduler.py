@@ -67,7 +67,7 @@ class Scheduler:
         self._lane = Lane(limits.block_size)
         self._leaving: list[Request] = []  # hold a slot that steps under way still name
         self._under_way: deque[UnderWay] = deque()
-        self._durations: dict[int, Work] = {}  # of steps whose seconds have not been told
+        self._work: dict[int, Work] = {}  # of steps whose seconds have not been told; heartbeats teach nothing
         self._stop_sets: Counter[frozenset[int]] = Counter()
         self._stops: frozenset[int] = frozenset()  # all of them together
         self._number = 0  # newest step issued
@@ -103,13 +103,13 @@ class Scheduler:
 
     def observe(self, number: int, seconds: float) -> None:
         """Step `number` occupied the device for so long; called once its result is here."""
-        work = self._durations.pop(number, None)
+        work = self._work.pop(number, None)
         if work is not None:
             self._pace.observe(work, seconds)
 
     def predict(self, step: Step) -> float:
         """Seconds that an issued step should take."""
-        return self._pace.seconds(self._durations.get(step.number, Work()))
+        return self._pace.seconds(self._work.get(step.number, Work()))
 
     # Steps out
 
@@ -132,7 +132,7 @@ class Scheduler:
         if len(self._under_way) >= self._limits.depth:
             return None
         self._number += 1
-        self._remember(UnderWay(self._number, Work(), _NOBODY))
+        self._under_way.append(UnderWay(self._number, _NOBODY))
         return Step(self._number, Forward(), Sample())
 
     def _grow(self) -> list[Append]:
@@ -231,16 +231,17 @@ class Scheduler:
         for chunk in chunks:
             self._move_on(chunk)
         last.update(decoding + entry for entry, (_, request) in enumerate(others) if request.phase is Phase.ISSUED)
-        self._remember(
+        self._under_way.append(
             UnderWay(
                 self._number,
-                work,
                 members,
                 tuple(request for _, request in others),
                 last,
                 prefill_tokens=sum(chunk.count for chunk in chunks),
             )
         )
+        self._work[self._number] = work
+        self._work.pop(self._number - 64, None)  # nobody told
         forward = Forward(
             admits,
             appends,
@@ -270,11 +271,6 @@ class Scheduler:
         self._give_back(request)
         request.phase = Phase.ISSUED
         self._leave_slot(request)
-
-    def _remember(self, under_way: UnderWay) -> None:
-        self._under_way.append(under_way)
-        self._durations[under_way.number] = under_way.work
-        self._durations.pop(under_way.number - 64, None)  # nobody told
 
     # Results in
 

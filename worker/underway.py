@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from octavo.worker.lane import Members
-from octavo.worker.pace import Work
 from octavo.worker.request import Request
 
 
@@ -16,7 +15,6 @@ class UnderWay:
     """
 
     number: int
-    work: Work
     members: Members
     others: tuple[Request, ...] = ()
     last: set[int] = field(default_factory=set)

@@ -1,5 +1,6 @@
 """What the scheduler promises, one case at a time."""
 
+import random
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
@@ -347,6 +348,41 @@ def test_prefill_shrinks_while_others_decode_on_a_slow_device() -> None:
     engine.scheduler.submit(request(2, range(1500)))
     engine.run(rounds=1)
     assert 8 <= engine.steps[-1].forward.tokens <= 128
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_every_block_is_back_after_two_thousand_requests_a_third_of_which_vanish(caching: bool) -> None:
+    rng = random.Random(11)
+    limits = replace(LIMITS, blocks=80, max_batch_tokens=64, context_length=256, prefix_caching=caching)
+    scheduler, steps = Scheduler(limits), deque[Step]()
+    for key in range(2000):
+        prompt = rng.choices(range(3), k=rng.randrange(1, 65))
+        scheduler.submit(request(key, prompt, rng.randrange(1, 30), stop=[7]))
+        if rng.random() < 1 / 3:
+            scheduler.cancel(key - rng.randrange(8))
+        for _ in range(rng.randrange(8) if key < 1999 else 100_000):
+            while (step := scheduler.schedule()) is not None:
+                steps.append(step)
+            if not steps:
+                break
+            step = steps.popleft()
+            scheduler.update(StepResult(step.number, tuple(rng.choices(range(40), k=len(step.sample.rows)))))
+    load = scheduler.load()
+    assert (load.free_blocks, load.running, load.waiting) == (80, 0, 0)
+    assert load.preemptions > 0
+    assert (load.cache_hits > 0) == (load.cached_blocks > 0) == caching
+
+
+def test_heartbeats_teach_nothing_about_the_time_of_a_step() -> None:
+    engine = Engine()
+    engine.scheduler.submit(request(1, [1, 2, 3]))
+    step = engine.issue()
+    assert step is not None
+    expected = engine.scheduler.predict(step)
+    beat = engine.scheduler.heartbeat()
+    assert beat is not None and 0 < engine.scheduler.predict(beat) < expected
+    engine.scheduler.observe(beat.number, 1e-6)
+    assert engine.scheduler.predict(step) == expected
 
 
 @pytest.mark.parametrize("wrong", [{"blocks": 0}, {"depth": 0}, {"watermark": 1.0}, {"max_requests": -1}])
