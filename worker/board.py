@@ -47,6 +47,7 @@ class Gauge(enum.IntEnum):
     REQUESTS_TOTAL = 10
     CANCELLED_TOTAL = 11
     BLOCKS_CACHED = 12
+    CONTEXT_LENGTH = 13
 
 
 def create() -> int:

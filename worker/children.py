@@ -1,0 +1,117 @@
+"""The supervisor's children: started with the descriptors they need, killed together, and never left as zombies.
+
+As pid 1 of a container the supervisor also inherits orphans; those are reaped and forgotten.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+from octavo.worker import wiring
+from octavo.worker.process import Report, read_report
+from octavo.worker.wiring import Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A child that ended. rank: -1 for serve and core. code: negative is the signal. killed: by us."""
+
+    name: str
+    rank: int
+    code: int
+    report: Report | None
+    killed: bool
+
+
+@dataclass(slots=True)
+class _Child:
+    name: str
+    rank: int
+    process: subprocess.Popen[bytes]
+    report: int
+    killed: bool = False
+
+
+class Children:
+    """The children of one life."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, _Child] = {}
+        self.exits: list[Exit] = []
+        self.changed = asyncio.Event()
+        self._killing_since: float | None = None
+
+    @property
+    def unkillable_s(self) -> float:
+        """For how long killed children have refused to end; 0 when none does."""
+        return 0.0 if self._killing_since is None else time.monotonic() - self._killing_since
+
+    def start(self, name: str, rank: int, share: Wiring) -> int:
+        """Start `octavo.worker.NAME`; its pid."""
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        argument = wiring.dump(replace(share, report=writing))
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"octavo.worker.{name}", argument],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[*share.shared.all(), writing],
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self._alive[process.pid] = _Child(name, rank, process, reading)
+        return process.pid
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Pids of the living, by name."""
+        return {child.name: pid for pid, child in self._alive.items()}
+
+    def reap(self) -> None:
+        """Collect every process that has ended; call it on SIGCHLD."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            child = self._alive.pop(ended.si_pid, None)
+            if child is None:
+                os.waitpid(ended.si_pid, 0)
+            else:
+                self._collect(child)
+
+    def _collect(self, child: _Child) -> None:
+        code = child.process.wait()
+        self.exits.append(Exit(child.name, child.rank, code, read_report(child.report), child.killed))
+        os.close(child.report)
+        self.changed.set()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to the child of this name, if it lives."""
+        for child in self._alive.values():
+            if child.name == name:
+                child.process.send_signal(number)
+
+    async def kill(self) -> None:
+        """SIGKILL them all and wait until none is left. A child that the kernel cannot end keeps this waiting."""
+        self._killing_since = time.monotonic()
+        for child in self._alive.values():
+            child.killed = True
+            child.process.kill()
+        while self._alive:
+            self.changed.clear()
+            self.reap()
+            if self._alive:
+                try:
+                    await asyncio.wait_for(self.changed.wait(), 0.2)
+                except TimeoutError:
+                    continue
+        self._killing_since = None

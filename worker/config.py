@@ -1,0 +1,113 @@
+"""What a worker pod is told, checked once. Flags are those of the resource's fields; see main.py.
+
+Errors name the flag, because a user sees them on the command line or in the pod's log.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_SUFFIXES = {
+    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 10**3, "MB": 10**6, "GB": 10**9,
+}  # fmt: skip
+
+
+class ConfigError(ValueError):
+    """A flag's value is wrong. The message names the flag and what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One worker pod.
+
+    model: uri or folder. served_name: what clients ask for. dtype: auto is the checkpoint's, float32 on CPUs.
+    context_length: tokens; None is the model's. max_batch_tokens: tokens in one step; more makes prompts faster and
+    the tokens between them slower. max_requests: rows of request state on the device. kv_cache_bytes: None is a
+    quarter of the memory limit, else 1 GiB. serve, group, status: gRPC addresses, `unix:/path` or `host:port`.
+    health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext, on this machine only.
+    grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them.
+    """
+
+    model: str
+    served_name: str
+    serve: str
+    group: str
+    status: str
+    health: str
+    metrics: str
+    dtype: str = "auto"
+    context_length: int | None = None
+    max_batch_tokens: int = 512
+    max_requests: int = 64
+    kv_cache_bytes: int | None = None
+    prefix_caching: bool = True
+    device: str = "auto"
+    tls_dir: str | None = None
+    service_uid: str = ""
+    revision: str = ""
+    pod_name: str = "local"
+    stage: int = 0
+    stages: int = 1
+    grace_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        for flag in ("serve", "group", "status", "health", "metrics"):
+            check_address(f"--{flag}", getattr(self, flag))
+        if self.tls_dir is None:
+            for flag in ("serve", "group", "status"):
+                _check_local(f"--{flag}", getattr(self, flag))
+        elif missing := [n for n in ("ca.crt", "tls.crt", "tls.key") if not (Path(self.tls_dir) / n).is_file()]:
+            raise ConfigError(f"--tls-dir: {self.tls_dir} lacks {', '.join(missing)}")
+        if not self.model:
+            raise ConfigError("--model: give a uri (bundled://, file://) or a folder")
+
+
+def _check_numbers(config: Config) -> None:
+    bounds = {
+        "context_length": (1, 2**24), "max_batch_tokens": (1, 2**20), "max_requests": (1, 4096),
+        "kv_cache_bytes": (2**16, 2**50), "grace_s": (0, 86400), "stage": (0, 1024), "stages": (1, 1024),
+    }  # fmt: skip
+    flags = {"kv_cache_bytes": "kv-cache-memory", "grace_s": "grace-period"}
+    for name, (low, high) in bounds.items():
+        value = getattr(config, name)
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"--{flags.get(name, name.replace('_', '-'))}: {value} is not between {low} and {high}")
+    if config.stages > 1:
+        raise ConfigError(f"--stages: {config.stages} pipeline stages are not supported; give 1")
+    if config.stage >= config.stages:
+        raise ConfigError(f"--stage: {config.stage} is not below --stages {config.stages}")
+
+
+def check_address(flag: str, address: str) -> None:
+    """Raise ConfigError unless `address` is `unix:/path` or `host:port`."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise ConfigError(f"{flag}: {address!r}: give unix: and an absolute path")
+        if len(path.encode()) > 100:
+            raise ConfigError(f"{flag}: {address!r}: the path of a Unix socket has at most 100 bytes")
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{flag}: {address!r} is neither unix:/path nor host:port")
+
+
+def is_unix(address: str) -> bool:
+    return address.startswith("unix:")
+
+
+def _check_local(flag: str, address: str) -> None:
+    host = address.rpartition(":")[0].strip("[]")
+    if not is_unix(address) and host not in ("127.0.0.1", "::1", "localhost"):
+        raise ConfigError(f"{flag}: {address} would be open to the network without TLS; give --tls-dir or unix:")
+
+
+def parse_bytes(flag: str, text: str) -> int:
+    """A Kubernetes quantity of memory (`1Gi`, `500M`), or one written as `64MiB`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in _SUFFIXES:
+        raise ConfigError(f"{flag}: {text!r} is no amount of memory; write it as 512Mi, 2Gi or 64MiB")
+    return int(float(match[1]) * _SUFFIXES[match[2]])

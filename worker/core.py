@@ -1,0 +1,169 @@
+"""The engine's loop: requests in -> schedule -> step to the rank -> result -> update -> outputs to serve.
+
+A process of its own, so that no parsing shares the scheduler's interpreter lock; it waits for nothing but its rings,
+and a serve that is slow to read delays nobody: what it has not taken is kept here, in order.
+"""
+
+import gc
+import logging
+import select
+import time
+from collections import deque
+from dataclasses import replace
+
+from octavo.proto.v1 import group_pb2
+from octavo.worker import hello, process, ring
+from octavo.worker.board import CORE, Board, Gauge, Slot
+from octavo.worker.codec import Outputs, decode, encode
+from octavo.worker.hello import Hello
+from octavo.worker.output import Cancel, Refused
+from octavo.worker.overdue import Overdue
+from octavo.worker.request import Invalid, NewRequest
+from octavo.worker.ring import Reader, Writer
+from octavo.worker.scheduler import Scheduler
+from octavo.worker.step import Step, StepResult
+from octavo.worker.wiring import Wiring
+
+_POLL_MS = 250
+_IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
+
+logger = logging.getLogger(__name__)
+
+
+class Core:
+    """The rings and the board around one Scheduler."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        shared = wiring.shared
+        self._config = wiring.config
+        self._board = Board(shared.board)
+        self._inbox, self._results = Reader(shared.inbox), Reader(shared.results)
+        self._outbox, self._steps = Writer(shared.outbox), Writer(shared.steps)
+        self._kept: deque[bytes] = deque()  # for serve, which has not made room yet
+        self._kept_steps: deque[bytes] = deque()
+        self._wakes = (shared.inbox.data, shared.results.data, shared.outbox.space, shared.steps.space)
+        self._poll = select.poll()
+        for fd in self._wakes:
+            self._poll.register(fd, select.POLLIN)
+
+    def run(self) -> None:
+        """Wait for the rank's hello, then loop for ever."""
+        said = self._wait_for_rank()
+        length = min(said.context_length, said.blocks * said.block_size)
+        said = replace(said, context_length=length)
+        self._scheduler = Scheduler(hello.limits(said, self._config))
+        self._overdue = Overdue()
+        self._send(hello.dump(said))
+        self._board.set(Gauge.CONTEXT_LENGTH, length)
+        self._show()
+        self._board.write(CORE, Slot.PHASE, group_pb2.SERVING)
+        gc.freeze()
+        while True:
+            self._turn()
+
+    def _wait_for_rank(self) -> Hello:
+        while True:
+            self._sleep()
+            record = self._results.pop()
+            if record is not None and (said := hello.load(record)) is not None:
+                return said
+
+    def _turn(self) -> None:
+        moved = self._receive()
+        moved |= self._collect()
+        moved |= self._issue()
+        if moved:
+            self._show()
+            self._send(encode(self._scheduler.load()))
+        self._flush()
+        self._sleep()
+
+    def _receive(self) -> bool:
+        moved = False
+        while (record := self._inbox.pop()) is not None:
+            moved = True
+            message = decode(record)
+            if isinstance(message, NewRequest):
+                self._submit(message)
+            elif isinstance(message, Cancel):
+                self._board.add(Gauge.CANCELLED_TOTAL, 1)
+                self._scheduler.cancel(message.key)
+        return moved
+
+    def _submit(self, new: NewRequest) -> None:
+        try:
+            self._scheduler.submit(new)
+        except Invalid as error:
+            self._send(encode(Refused(new.key, error.field, error.message)))
+            return
+        self._board.add(Gauge.REQUESTS_TOTAL, 1)
+        self._board.add(Gauge.PROMPT_TOKENS_TOTAL, len(new.prompt))
+
+    def _collect(self) -> bool:
+        moved = False
+        while (record := self._results.pop()) is not None:
+            moved = True
+            result = decode(record)
+            assert isinstance(result, StepResult)
+            took_ns = self._overdue.returned(time.monotonic_ns())
+            outputs = self._scheduler.update(result)
+            self._scheduler.observe(result.number, took_ns / 1e9)
+            if outputs:
+                self._send(encode(Outputs(tuple(outputs))))
+            self._board.write(CORE, Slot.FINISHED, result.number)
+            self._board.add(Gauge.STEPS_TOTAL, 1)
+            self._board.add(Gauge.STEP_NANOSECONDS_TOTAL, took_ns)
+            self._board.add(Gauge.GENERATED_TOKENS_TOTAL, sum(len(output.ids) for output in outputs))
+            self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
+        return moved
+
+    def _issue(self) -> bool:
+        moved = False
+        while (step := self._scheduler.schedule()) is not None:
+            moved = True
+            self._give(step)
+        if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
+            self._give(step)
+        return moved
+
+    def _give(self, step: Step) -> None:
+        self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
+        self._board.write(CORE, Slot.ISSUED, step.number)
+        self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
+        self._kept_steps.append(encode(step))
+        _push(self._kept_steps, self._steps)
+
+    def _send(self, record: bytes) -> None:
+        self._kept.append(record)
+
+    def _flush(self) -> None:
+        _push(self._kept, self._outbox)
+        _push(self._kept_steps, self._steps)
+
+    def _show(self) -> None:
+        load, board = self._scheduler.load(), self._board
+        for gauge, value in (
+            (Gauge.RUNNING, load.running), (Gauge.WAITING, load.waiting), (Gauge.BLOCKS_FREE, load.free_blocks),
+            (Gauge.BLOCKS_TOTAL_SIZE, load.total_blocks), (Gauge.BLOCKS_CACHED, load.cached_blocks),
+            (Gauge.PREEMPTIONS_TOTAL, load.preemptions), (Gauge.PREFIX_HIT_TOKENS_TOTAL, load.cache_hits),
+        ):  # fmt: skip
+            board.set(gauge, value)
+
+    def _sleep(self) -> None:
+        self._board.beat(CORE)
+        for fd, _ in self._poll.poll(_POLL_MS):
+            ring.clear(fd)
+        self._board.beat(CORE)
+
+
+def _push(kept: deque[bytes], writer: Writer) -> None:
+    while kept and writer.push(kept[0]):
+        kept.popleft()
+
+
+def main(wiring: Wiring) -> None:
+    Core(wiring).run()
+
+
+if __name__ == "__main__":
+    process.run("core", main)

@@ -1,0 +1,213 @@
+"""serve's side of the engine: which stream asked for which request, and what the core answers.
+
+Everything here runs on one event loop and never waits; what speaks gRPC is in engine_service.py.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from itertools import count
+
+from octavo.proto.v1 import engine_pb2
+from octavo.worker import hello
+from octavo.worker.codec import Outputs, decode, encode
+from octavo.worker.config import Config
+from octavo.worker.credit import Bank
+from octavo.worker.hello import Hello
+from octavo.worker.link import Link
+from octavo.worker.output import Cancel, Load, Refused
+from octavo.worker.request import Invalid
+from octavo.worker.stream import Stream
+from octavo.worker.submit import Rules, read_submit
+from octavo.worker.wiring import Shared
+
+_CREDIT_S = 1.0  # every stream hears its credit at least so often
+
+logger = logging.getLogger(__name__)
+
+Rejected = engine_pb2.Rejected
+_NO_LOAD = Load(prompt_tokens=0, running=0, waiting=0, free_blocks=0, total_blocks=0)
+
+
+class Engine:
+    """The requests of all streams."""
+
+    def __init__(self, config: Config, shared: Shared, eos_ids: Iterable[int]) -> None:
+        self._config = config
+        self._eos_ids = frozenset(eos_ids)
+        self._link = Link(shared, self._receive, self._received)
+        self._owners: dict[int, Stream] = {}  # by key
+        self._keys = count(1)
+        self._streams: set[Stream] = set()
+        self._woken: set[Stream] = set()
+        self._bank: Bank | None = None
+        self._load = _NO_LOAD
+        self._told_s = 0.0
+        self.rules: Rules | None = None
+        self.ready = asyncio.Event()  # the rank has said hello
+        self.draining = False
+
+    def start(self) -> None:
+        """Begin to read what the core says."""
+        self._link.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way, or output waits to be written."""
+        return bool(self._owners) or any(not stream.out.empty for stream in self._streams)
+
+    def open(self, stream: Stream) -> None:
+        self._streams.add(stream)
+        self._books.join(stream)
+        stream.out.draining = self.draining
+
+    def close(self, stream: Stream) -> None:
+        """The stream is gone, and its requests with it."""
+        self._streams.discard(stream)
+        for key in list(stream.numbers):
+            self._abandon(stream, key)
+        self._books.leave(stream)
+
+    @property
+    def _books(self) -> Bank:
+        assert self._bank is not None, "no stream opens before the rank has said hello"
+        return self._bank
+
+    def credit(self, stream: Stream) -> engine_pb2.Credit:
+        """The newest; whoever asks is about to tell it."""
+        load, granted = self._load, self._books.grant(self._load)[stream]
+        stream.told_tokens = granted.tokens
+        return engine_pb2.Credit(
+            seen=granted.seen,
+            tokens=granted.tokens,
+            load=engine_pb2.Load(
+                prompt_tokens=load.prompt_tokens, running=load.running, waiting=load.waiting,
+                free_blocks=load.free_blocks, total_blocks=load.total_blocks,
+            ),
+        )  # fmt: skip
+
+    async def take(self, stream: Stream, message: engine_pb2.FromRouter) -> None:
+        """Act on one message of a router; waits only while the core's inbox is full. Raises ValueError on nonsense."""
+        stream.heard_s = time.monotonic()
+        kind = message.WhichOneof("kind")
+        if kind == "submit":
+            await self._link.room()
+            self._submit(stream, message.submit)
+        elif kind == "cancel":
+            key = stream.keys.get(message.cancel.number)
+            if key is not None:
+                self._abandon(stream, key)
+        elif kind == "hello":
+            raise ValueError("a second Hello on one stream")
+
+    def _submit(self, stream: Stream, submit: engine_pb2.Submit) -> None:
+        if submit.number <= stream.newest:
+            raise ValueError(f"submit {submit.number} after {stream.newest}: numbers must rise")
+        stream.newest = submit.number
+        stream.out.credit = True
+        if self.draining:
+            self._reject(stream, submit.number, Rejected.UNAVAILABLE, Invalid("", "this group drains; try another"))
+            return
+        assert self.rules is not None
+        key = next(self._keys)
+        try:
+            new = read_submit(submit, key, self.rules)
+            record = encode(new)
+            if len(record) > self._link.largest:
+                raise Invalid("prompt", f"{len(new.prompt)} tokens are more than this group takes at once")
+        except Invalid as error:
+            self._reject(stream, submit.number, Rejected.INVALID, error)
+            return
+        self._owners[key] = stream
+        stream.begin(submit.number, key)
+        self._books.on_submit(stream, submit.number, len(new.prompt) + len(new.generated))
+        self._link.send(record)
+        stream.wake.set()
+
+    def _reject(self, stream: Stream, number: int, code: "engine_pb2.Rejected.Code.ValueType", why: Invalid) -> None:
+        """Refuse a submit that the core never sees."""
+        self._books.on_refused(stream, number)
+        stream.reject(number, code, why.field, why.message)
+
+    def _abandon(self, stream: Stream, key: int) -> None:
+        self._books.on_begun(stream, stream.numbers[key])
+        stream.forget(key)
+        del self._owners[key]
+        self._link.send(encode(Cancel(key)))
+
+    def _receive(self, record: bytes) -> None:
+        if (said := hello.load(record)) is not None:
+            self._greet(said)
+            return
+        message = decode(record)
+        if isinstance(message, Outputs):
+            self._deliver(message)
+        elif isinstance(message, Load):
+            self._load = message
+        elif isinstance(message, Refused):
+            self._refuse(message)
+
+    def _greet(self, said: Hello) -> None:
+        self.rules = Rules(
+            said.vocabulary, said.context_length, said.block_size, self._eos_ids, self._config.prefix_caching
+        )
+        self._bank = Bank(hello.limits(said, self._config))
+        self.ready.set()
+
+    def _deliver(self, outputs: Outputs) -> None:
+        for output in outputs.rows:
+            stream = self._owners.get(output.key)
+            if stream is None:
+                continue  # given up while the step was under way
+            self._books.on_begun(stream, stream.numbers[output.key])
+            if stream.deliver(output):
+                del self._owners[output.key]
+            self._woken.add(stream)
+
+    def _refuse(self, refused: Refused) -> None:
+        stream = self._owners.pop(refused.key, None)
+        if stream is not None:
+            number = stream.numbers[refused.key]
+            stream.forget(refused.key)
+            self._books.on_begun(stream, number)
+            stream.reject(number, Rejected.INVALID, refused.field, refused.message)
+
+    def _received(self) -> None:
+        """After a burst of records: one wake-up a stream, and news of credit for those who had none left."""
+        if self._bank is not None:
+            for router, granted in self._bank.grant(self._load).items():
+                if isinstance(router, Stream) and router.told_tokens <= 0 < granted.tokens:
+                    router.out.credit = True
+                    self._woken.add(router)
+        for stream in self._woken:
+            stream.wake.set()
+        self._woken.clear()
+
+    def _tell_credit(self) -> None:
+        for stream in self._streams:
+            stream.out.credit = True
+        self._woken |= self._streams
+
+    def tell_credit_when_due(self) -> None:
+        """Call it often: each stream hears its credit once a second at least."""
+        now = time.monotonic()
+        if now - self._told_s >= _CREDIT_S:
+            self._told_s = now
+            self._tell_credit()
+            self._received()
+
+    def drain(self) -> None:
+        """Take nothing new and say so."""
+        self.draining = True
+        for stream in self._streams:
+            stream.out.draining = True
+            stream.wake.set()
+
+    async def close_streams(self, limit_s: float) -> None:
+        """End every stream once it has written what it owes."""
+        until = time.monotonic() + limit_s
+        for stream in self._streams:
+            stream.close()
+        while self._streams and time.monotonic() < until:
+            await asyncio.sleep(0.02)

@@ -1,0 +1,113 @@
+"""Engine.Serve and Engine.Files: gRPC around the Engine."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.worker.config import Config
+from octavo.worker.engine import Engine
+from octavo.worker.stream import Stream
+from octavo.worker.tls import Roles
+
+_LOOK_S = 0.5
+_CHUNK_BYTES = 1 << 20
+_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "config.json",
+)  # fmt: skip
+_ServeContext = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
+_FilesContext = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
+
+logger = logging.getLogger(__name__)
+
+
+class EngineServicer(engine_pb2_grpc.EngineServicer):
+    """incarnation, fingerprint: of this life, for the Welcome."""
+
+    def __init__(self, engine: Engine, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]) -> None:
+        self._engine = engine
+        self._config = config
+        self._roles = roles
+        self._incarnation = incarnation
+        self._folder, self._fingerprint = model
+
+    async def Serve(  # type: ignore[override]  # the generated base is for both kinds of server
+        self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
+    ) -> None:
+        await self._roles.require("router", context)
+        name = await self._greet(await anext(aiter(request_iterator), None), context)
+        stream = Stream(name)
+        await self._engine.ready.wait()
+        self._engine.open(stream)
+        try:
+            await context.write(self._welcome(stream))
+            reason = await self._carry(stream, request_iterator, context)
+        finally:
+            self._engine.close(stream)
+        if reason is not None:
+            code, text = reason
+            logger.warning("router %s is cut off: %s", name, text)
+            await context.abort(code, text)
+
+    async def Files(  # type: ignore[override]  # see Serve
+        self, request: engine_pb2.FilesRequest, context: _FilesContext
+    ) -> AsyncIterator[engine_pb2.FileChunk]:
+        await self._roles.require("router", context)
+        for name in _FILES:
+            path = self._folder / name
+            if not path.is_file():
+                continue
+            data = await asyncio.to_thread(path.read_bytes)
+            for start in range(0, max(1, len(data)), _CHUNK_BYTES):
+                chunk = data[start : start + _CHUNK_BYTES]
+                yield engine_pb2.FileChunk(name=name, data=chunk, fingerprint=self._fingerprint)
+
+    async def _greet(self, first: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
+        """The router's name. Aborts the call when it is not of this service."""
+        if first is None or first.WhichOneof("kind") != "hello":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Serve is its Hello")
+        assert first is not None  # abort does not return
+        theirs, ours = first.hello.service_uid, self._config.service_uid
+        if theirs != ours:
+            text = f"this group belongs to service {ours!r}, and the router to {theirs!r}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        return first.hello.router
+
+    def _welcome(self, stream: Stream) -> engine_pb2.FromEngine:
+        rules = self._engine.rules
+        assert rules is not None
+        return engine_pb2.FromEngine(
+            welcome=engine_pb2.Welcome(
+                incarnation=self._incarnation, fingerprint=self._fingerprint, served_name=self._config.served_name,
+                context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
+            ),
+            credit=self._engine.credit(stream),
+        )  # fmt: skip
+
+    async def _carry(
+        self, stream: Stream, messages: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Until either end is done; a code and text when this router must be cut off."""
+        reading = asyncio.create_task(self._read(stream, messages))
+        writing = asyncio.create_task(stream.write_all(context.write, lambda: self._engine.credit(stream)))
+        try:
+            while not (reading.done() or writing.done()):
+                await asyncio.wait({reading, writing}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if (overrun := stream.overrun(time.monotonic())) is not None:
+                    return grpc.StatusCode.RESOURCE_EXHAUSTED, overrun
+            if reading.done() and isinstance(error := reading.exception(), ValueError):
+                return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            return None
+        finally:
+            reading.cancel()
+            writing.cancel()
+            await asyncio.wait({reading, writing}, timeout=1.0)
+
+    async def _read(self, stream: Stream, messages: AsyncIterator[engine_pb2.FromRouter]) -> None:
+        async for message in messages:
+            await self._engine.take(stream, message)

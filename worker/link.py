@@ -1,0 +1,58 @@
+"""serve's ends of the rings to the core, on its event loop."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from octavo.worker import ring
+from octavo.worker.ring import Reader, Writer
+from octavo.worker.wiring import Shared
+
+
+class Link:
+    """Records to the core are kept in order while its ring is full; records from it are handed to `receive`."""
+
+    def __init__(self, shared: Shared, receive: Callable[[bytes], None], received: Callable[[], None]) -> None:
+        """received: called after each burst of records."""
+        self._writer, self._reader = Writer(shared.inbox), Reader(shared.outbox)
+        self._receive, self._received = receive, received
+        self._kept: deque[bytes] = deque()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._reader.fds.data, self._read)
+        loop.add_reader(self._writer.fds.space, self._write)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest record."""
+        return self._writer.largest
+
+    def send(self, record: bytes) -> None:
+        """Never waits; who sends much waits for `room` before."""
+        self._kept.append(record)
+        self._push()
+
+    async def room(self) -> None:
+        """Until the core has taken what was sent."""
+        await self._room.wait()
+
+    def _push(self) -> None:
+        while self._kept and self._writer.push(self._kept[0]):
+            self._kept.popleft()
+        if self._kept:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def _write(self) -> None:
+        ring.clear(self._writer.fds.space)
+        self._push()
+
+    def _read(self) -> None:
+        ring.clear(self._reader.fds.data)
+        while (record := self._reader.pop()) is not None:
+            self._receive(record)
+        self._received()

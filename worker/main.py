@@ -1,0 +1,66 @@
+"""`octavo worker`: reads the flags and becomes the supervisor of one pod (or, on one machine, of one group)."""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from octavo.worker.config import Config, ConfigError, parse_bytes
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags; each is a field of Config."""
+    parser = argparse.ArgumentParser(prog="octavo worker", description="Run one pod of a group: token ids in and out.")
+    add = parser.add_argument
+    add("--model", required=True, help="bundled://NAME, file:///path or a folder")
+    add("--served-name", default="", help="the name clients ask for (default: the model's last path part)")
+    add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
+    add("--context-length", type=int, metavar="TOKENS", help="default: the model's")
+    add("--max-batch-tokens", type=int, default=512, metavar="TOKENS", help="tokens in one step (default: 512)")
+    add("--max-requests", type=int, default=64, help="requests that run together (default: 64)")
+    add("--kv-cache-memory", metavar="QUANTITY", help="e.g. 512Mi (default: a quarter of the memory limit, else 1Gi)")
+    add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
+    add("--device", choices=["auto", "cpu"], default="auto")
+    add("--serve", required=True, metavar="ADDRESS", help="for routers: unix:/path or host:port")
+    add("--group", required=True, metavar="ADDRESS", help="for the group's other pods")
+    add("--status", required=True, metavar="ADDRESS", help="for the operator")
+    add("--health", required=True, metavar="ADDRESS", help="plain HTTP: /livez, /readyz, /startupz")
+    add("--metrics", required=True, metavar="ADDRESS", help="plain HTTP: /metrics")
+    add("--tls-dir", metavar="DIR", help="ca.crt, tls.crt, tls.key; without it only this machine may connect")
+    add("--service-uid", default="")
+    add("--revision", default="")
+    add("--pod-name", default="local")
+    add("--stage", type=int, default=0)
+    add("--stages", type=int, default=1)
+    add("--grace-period", type=float, default=120.0, metavar="SECONDS", help="from SIGTERM to SIGKILL (default: 120)")
+    return parser
+
+
+def read_config(arguments: argparse.Namespace) -> Config:
+    """Raises ConfigError naming the flag."""
+    values = vars(arguments).copy()
+    memory = values.pop("kv_cache_memory")
+    values["kv_cache_bytes"] = None if memory is None else parse_bytes("--kv-cache-memory", memory)
+    values["prefix_caching"] = not values.pop("no_prefix_caching")
+    values["grace_s"] = values.pop("grace_period")
+    values["served_name"] = values["served_name"] or values["model"].rstrip("/").rpartition("/")[2]
+    return Config(**values)
+
+
+def main(argv: list[str]) -> int:
+    """Run until drained: 0. Bad flags: 2."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        config = read_config(arguments)
+    except ConfigError as error:
+        print(f"octavo worker: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s worker %(message)s")
+    from octavo.worker.supervisor import Supervisor
+
+    return asyncio.run(Supervisor(config).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""How a child of the supervisor begins and how it fails.
+
+It dies with the supervisor (PR_SET_PDEATHSIG), leaves Ctrl-C and SIGTERM to it, and tells the cause of a failure as
+one line of JSON through an inherited pipe, so that a status names more than an exit code.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from octavo.worker import wiring
+from octavo.worker.wiring import Wiring
+
+_PR_SET_PDEATHSIG = 1
+_MESSAGE_CHARACTERS = 2000  # a pipe holds 4096 bytes at least, so the write never waits
+
+logger = logging.getLogger(__name__)
+
+
+class Fault(Exception):
+    """A child cannot go on, and the cause has a name that users see in the status."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a child said before it exited."""
+
+    reason: str
+    message: str
+
+
+def run(name: str, main: Callable[[Wiring], None]) -> None:
+    """Be the child `name`; returns when `main` does, exits 1 with a report when it raises."""
+    mine = wiring.load(sys.argv[1])
+    die_with(mine.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)s worker.{name} %(message)s"
+    )
+    try:
+        main(mine)
+    except Exception as error:
+        logger.exception("%s failed", name)
+        reason = getattr(error, "reason", None) or f"{name.capitalize()}Failed"
+        write_report(mine.report, Report(reason, str(error) or type(error).__name__))
+        os._exit(1)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when `parent` dies; at once when it is dead already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def write_report(fd: int, report: Report) -> None:
+    text = json.dumps({"reason": report.reason, "message": report.message[:_MESSAGE_CHARACTERS]}, ensure_ascii=True)
+    os.write(fd, text.encode()[:4096])
+
+
+def read_report(fd: int) -> Report | None:
+    """What the child wrote; None when it said nothing. Never waits."""
+    try:
+        data = os.read(fd, 65536)
+    except BlockingIOError:
+        return None
+    if not data:
+        return None
+    try:
+        values = json.loads(data)
+        return Report(str(values["reason"]), str(values["message"]))
+    except (ValueError, KeyError, TypeError):
+        return Report("Unknown", data.decode(errors="replace"))

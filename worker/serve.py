@@ -1,0 +1,108 @@
+"""The leader's gRPC process: routers and supervisors talk to it, the core does the work.
+
+One server carries Engine and Group; each call checks the role in the caller's certificate.
+"""
+
+import asyncio
+import logging
+import signal
+import uuid
+from pathlib import Path
+
+import grpc.aio
+
+from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
+from octavo.worker import process
+from octavo.worker.board import SERVE, Board, Slot
+from octavo.worker.channel import OPTIONS
+from octavo.worker.config import ConfigError
+from octavo.worker.engine import Engine
+from octavo.worker.engine_service import EngineServicer
+from octavo.worker.group.incarnation import Identity, Incarnation
+from octavo.worker.group.leader import GroupServicer
+from octavo.worker.models.checkpoint import inspect
+from octavo.worker.process import Fault
+from octavo.worker.tls import Roles, bind
+from octavo.worker.wiring import Wiring
+
+_BEAT_S = 0.25
+_CLOSE_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class Serve:
+    """One life of the leader."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        config = wiring.config
+        self._wiring = wiring
+        self._board = Board(wiring.shared.board)
+        checkpoint = inspect(Path(wiring.model_dir))
+        identity = Identity(config.service_uid, config.revision, wiring.fingerprint)
+        self._incarnation = Incarnation(uuid.uuid4().hex, identity, config.stages)
+        self._roles = Roles(config)
+        self._engine = Engine(config, wiring.shared, checkpoint.eos_ids)
+        self._group = GroupServicer(self._incarnation, self._roles)
+        self._draining = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until drained, or until the life ends. Raises Fault when it ends by a failure."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
+        server = self._server()
+        await server.start()
+        self._engine.start()
+        tasks = [asyncio.create_task(one) for one in (self._beat(), self._group.watch(), self._drain())]
+        ending = asyncio.create_task(self._group.ended.wait())
+        await asyncio.wait({*tasks, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await server.stop(1.0)
+        for task in tasks:
+            if task.done():
+                task.result()
+        if (failure := self._group.failure) is not None:
+            raise Fault(failure.reason, failure.message)
+
+    def _server(self) -> grpc.aio.Server:
+        config, wiring = self._wiring.config, self._wiring
+        server = grpc.aio.server(options=OPTIONS)
+        model = (Path(wiring.model_dir), wiring.fingerprint)
+        servicer = EngineServicer(self._engine, config, self._roles, self._incarnation.id, model)
+        engine_pb2_grpc.add_EngineServicer_to_server(servicer, server)
+        group_pb2_grpc.add_GroupServicer_to_server(self._group, server)
+        addresses = {config.serve: "--serve", config.group: "--group", wiring.local: "--group"}
+        try:
+            for address, flag in addresses.items():
+                bind(server, flag, address, config)
+        except ConfigError as error:
+            raise Fault("AddressUnavailable", str(error)) from error
+        return server
+
+    async def _beat(self) -> None:
+        while True:
+            self._board.beat(SERVE)
+            if self._engine.ready.is_set():
+                self._board.write(SERVE, Slot.PHASE, group_pb2.SERVING)
+                self._engine.tell_credit_when_due()
+            await asyncio.sleep(_BEAT_S)
+
+    async def _drain(self) -> None:
+        """On SIGTERM: refuse new work, finish, end the life."""
+        await self._draining.wait()
+        logger.info("draining")
+        self._engine.drain()
+        while self._engine.busy:
+            await asyncio.sleep(0.02)
+        await self._engine.close_streams(_CLOSE_S)
+        self._group.end(None)
+
+
+def main(wiring: Wiring) -> None:
+    asyncio.run(_run(wiring))
+
+
+async def _run(wiring: Wiring) -> None:
+    await Serve(wiring).run()
+
+
+if __name__ == "__main__":
+    process.run("serve", main)

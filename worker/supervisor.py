@@ -1,0 +1,181 @@
+"""Pid 1 of a worker pod: it outlives the processes that do the work and starts them anew when they fail.
+
+check the model --> a life --> failed: kill all, record, back off --> check the model ...
+                        '----> drained: exit 0
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable
+from pathlib import Path
+
+import grpc.aio
+
+from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.worker.backoff import Backoff
+from octavo.worker.channel import OPTIONS
+from octavo.worker.children import Children
+from octavo.worker.config import Config, ConfigError, is_unix
+from octavo.worker.health import health_pages
+from octavo.worker.life import Birth, Life
+from octavo.worker.metrics import Totals, metrics_page
+from octavo.worker.models.checkpoint import Checkpoint, ModelError, inspect
+from octavo.worker.models.resolve import resolve
+from octavo.worker.pages import serve_pages
+from octavo.worker.status import GroupState, StatusServicer, failure
+from octavo.worker.tls import Roles, bind
+
+_DRAIN_MARGIN_S = 5.0  # a drain ends so long before the kubelet's SIGKILL
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One pod."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._state = GroupState()
+        self._totals = Totals()
+        self._children = Children()
+        self._stopping = asyncio.Event()
+        self._life: Life | None = None
+
+    async def run(self) -> int:
+        """Until SIGTERM or SIGINT; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGCHLD, lambda: self._children.reap())
+        server = grpc.aio.server(options=OPTIONS)
+        folder = Path(tempfile.mkdtemp(prefix="octavo-worker-", dir=_scratch()))
+        try:
+            await self._listen(server)
+            await self._live(folder)
+        except ConfigError as error:
+            print(f"octavo worker: {error}", file=sys.stderr)
+            return 2
+        finally:
+            await server.stop(0)
+            shutil.rmtree(folder, ignore_errors=True)
+        logger.info("drained")
+        return 0
+
+    async def _listen(self, server: grpc.aio.Server) -> None:
+        config = self._config
+        health = health_pages(self._state, lambda: self._children.unkillable_s)
+        await serve_pages("--health", config.health, health)
+        await serve_pages("--metrics", config.metrics, {"/metrics": metrics_page(self._totals, self._state)})
+        servicer = StatusServicer(config, self._state, Roles(config))
+        group_pb2_grpc.add_StatusServicer_to_server(servicer, server)
+        bind(server, "--status", config.status, config)
+        await server.start()
+
+    async def _live(self, folder: Path) -> None:
+        """Lives, one after the other, until this pod is told to stop."""
+        local = self._config.group if is_unix(self._config.group) else f"unix:{folder}/leader.sock"
+        backoff = Backoff()
+        while not self._stopping.is_set():
+            served_s, failed = await self._one_life(local)
+            if failed is None:
+                return
+            self._state.failed(failed)
+            wait_s, backoff = backoff.after(served_s)
+            logger.error(
+                "life %d failed: %s (pod %s, rank %d, exit code %d): %s; the next begins in %.1f s",
+                self._state.restarts, failed.reason, failed.pod, failed.rank, failed.exit_code, failed.message, wait_s,
+            )  # fmt: skip
+            await self._wait(asyncio.sleep(wait_s), None)
+
+    async def _one_life(self, local: str) -> tuple[float, group_pb2.Failure | None]:
+        """(seconds served, failure); no failure when it drained."""
+        try:
+            checkpoint = await self._check_model()
+        except ModelError as error:
+            return 0.0, failure(self._config.pod_name, -1, error.reason, 0, str(error))
+        if checkpoint is None:
+            return 0.0, None
+        self._children = Children()
+        birth = Birth(self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid())
+        life = Life(birth, self._state, self._children)
+        self._totals.current = life.gauges
+        try:
+            failed = await self._run(life)
+        finally:
+            self._totals.end_life()
+            life.close()
+        return life.served_s, failed
+
+    async def _run(self, life: Life) -> group_pb2.Failure | None:
+        """Run the life; on a stop drain it, for as long as the grace period allows."""
+        living = asyncio.create_task(life.run())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not living.done():
+            if life.serving:
+                life.drain()
+                logger.info("draining")
+                await asyncio.wait({living}, timeout=max(1.0, self._config.grace_s - _DRAIN_MARGIN_S))
+            living.cancel()
+            await asyncio.wait({living})
+        if living.cancelled() or self._stopping.is_set():
+            return None
+        return living.result()
+
+    async def _check_model(self) -> Checkpoint | None:
+        """Find and check the model in a thread, because it may take long; None when the pod is stopped meanwhile."""
+        config, state = self._config, self._state
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Checkpoint | ModelError] = loop.create_future()
+
+        def fetching(percent: int) -> None:
+            state.phase, state.progress_percent = group_pb2.FETCHING, percent
+
+        def check() -> None:
+            try:
+                result: Checkpoint | ModelError = inspect(resolve(config.model, fetching))
+            except ModelError as error:
+                result = error
+            except Exception as error:  # whatever a file can do to a parser is the model's fault, with its text
+                logger.exception("checking the model failed")
+                result = ModelError("ModelInvalid", config.model, f"{type(error).__name__}: {error}")
+            loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(result))
+
+        threading.Thread(target=check, name="check-model", daemon=True).start()
+        if not await self._wait(asyncio.shield(answer), None):
+            return None
+        result = answer.result()
+        if isinstance(result, ModelError):
+            raise result
+        state.model = group_pb2.ModelInfo(
+            fingerprint=result.fingerprint, architecture=result.config.architecture, size_bytes=result.size_bytes,
+            context_length=config.context_length or result.context_length, note="; ".join(result.notes),
+        )  # fmt: skip
+        return result
+
+    async def _wait(self, what: Awaitable[object], limit_s: float | None) -> bool:
+        """Wait for it, for the limit or for the stop, whichever is first; whether it came."""
+        waiting = asyncio.ensure_future(what)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopping}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.done()
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+
+def _scratch() -> str | None:
+    """Where a private socket can be made: the usual place, or the memory disk of a pod whose root is read-only."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return "/dev/shm"
+    return None

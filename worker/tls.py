@@ -1,0 +1,75 @@
+"""Who may connect, and as what. Certificates carry one DNS name `ROLE.<service uid>.octavo`.
+
+Servers ask for a client certificate and read their own files anew at each handshake, so a renewed certificate needs no
+restart. Unix sockets carry no TLS: their folder's permissions say who may connect.
+"""
+
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from octavo.worker.config import Config, ConfigError, is_unix
+
+_FILES = ("tls.key", "tls.crt", "ca.crt")
+
+
+def server_credentials(tls_dir: Path) -> grpc.ServerCredentials:
+    """Mutual TLS from ca.crt, tls.crt and tls.key of `tls_dir`. Raises ConfigError when they cannot be read."""
+    try:
+        newest = _read(tls_dir)
+    except OSError as error:
+        raise ConfigError(f"--tls-dir: {error}") from error
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal newest
+        try:
+            files = _read(tls_dir)
+        except OSError:
+            return None  # half-way through being replaced: go on with what is loaded
+        if files == newest:
+            return None
+        newest = files
+        return _configuration(files)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(newest), fetch, require_client_authentication=True)
+
+
+def _read(tls_dir: Path) -> tuple[bytes, bytes, bytes]:
+    key, certificate, authority = ((tls_dir / name).read_bytes() for name in _FILES)
+    return key, certificate, authority
+
+
+def _configuration(files: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+    key, certificate, authority = files
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
+
+
+def bind(server: grpc.aio.Server, flag: str, address: str, config: Config) -> None:
+    """Listen on `address`, with TLS unless it is a Unix socket or the pod has none. Raises ConfigError."""
+    try:
+        if is_unix(address) or config.tls_dir is None:
+            server.add_insecure_port(address)
+        else:
+            server.add_secure_port(address, server_credentials(Path(config.tls_dir)))
+    except RuntimeError as error:
+        raise ConfigError(f"{flag}: cannot listen on {address}: {error}") from error
+
+
+class Roles:
+    """Which peers may call. Without TLS everybody who can connect may."""
+
+    def __init__(self, config: Config) -> None:
+        self._secure = config.tls_dir is not None
+        self._uid = config.service_uid
+
+    async def require(self, role: str, context: "grpc.aio.ServicerContext[object, object]") -> None:
+        """Abort the call with PERMISSION_DENIED unless the peer's certificate has `role` of this service."""
+        if not self._secure or context.peer().startswith("unix:"):
+            return
+        wanted = f"{role}.{self._uid}.octavo"
+        names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
+        if wanted not in names:
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f"this call needs the name {wanted}; the certificate has {names}"
+            )
