@@ -14,24 +14,21 @@ Steps run in order and results return in order, hence:
   when the request gives its blocks back.
 """
 
-from array import array
 from bisect import insort
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
-from octavo.hashing import ROOT, block_hashes
-from octavo.worker.cache.blocks import Blocks
-from octavo.worker.cache.prefix import Prefix
+from octavo.worker.cache.cache import Cache
 from octavo.worker.lane import Lane, Members
 from octavo.worker.limits import Limits
 from octavo.worker.output import Load, Output
 from octavo.worker.pace import Pace, Work
 from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
-from octavo.worker.step import Admit, Forward, Sample, Step, StepResult
-from octavo.worker.step import Blocks as Append
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.stops import Stops
 from octavo.worker.underway import UnderWay
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
@@ -57,8 +54,7 @@ class Scheduler:
     def __init__(self, limits: Limits, pace: Pace | None = None) -> None:
         self._limits = limits
         self._pace = pace or Pace(least=limits.block_size)
-        self._prefix = Prefix()
-        self._blocks = Blocks(limits.blocks, self._prefix)
+        self._cache = Cache(limits)
         # A decoding request has a row in every step, so there are never more requests than a step has tokens.
         self._slots = list(range(min(limits.max_requests, limits.max_batch_tokens) - 1, -1, -1))
         self._live: dict[int, Request] = {}  # by key
@@ -68,15 +64,12 @@ class Scheduler:
         self._leaving: list[Request] = []  # hold a slot that steps under way still name
         self._under_way: deque[UnderWay] = deque()
         self._work: dict[int, Work] = {}  # of steps whose seconds have not been told; heartbeats teach nothing
-        self._stop_sets: Counter[frozenset[int]] = Counter()
-        self._stops: frozenset[int] = frozenset()  # all of them together
+        self._stops = Stops()
         self._number = 0  # newest step issued
         self._returned = 0  # newest step whose result has come
         self._received = 0
         self._admissions = 0
         self._preemptions = 0
-        self._cache_queries = 0
-        self._cache_hits = 0
 
     # What arrives
 
@@ -89,10 +82,9 @@ class Scheduler:
         request = Request(new, self._received, self._limits.total(new), [*new.prompt, *new.generated])
         if self._limits.prefix_caching:
             request.hashes = list(new.hashes[: request.known // self._limits.block_size])
-            request.expected_hits = len(self._hits(request)) * self._limits.block_size
+            request.expected_hits = len(self._cache.hits(request)) * self._limits.block_size
         self._live[new.key] = request
-        self._stop_sets[new.stop_ids] += 1
-        self._stops |= new.stop_ids
+        self._stops.add(new.stop_ids)
         self._wait(request)
 
     def cancel(self, key: int) -> None:
@@ -124,7 +116,7 @@ class Scheduler:
             return None
         self._number += 1
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
-        appends += [Append(request.slot, 0, tuple(request.blocks)) for request in admitted]
+        appends += [Blocks(request.slot, 0, tuple(request.blocks)) for request in admitted]
         return self._issue(tuple(map(_admit, admitted)), tuple(appends), chunks, work)
 
     def heartbeat(self) -> Step | None:
@@ -135,18 +127,16 @@ class Scheduler:
         self._under_way.append(UnderWay(self._number, _NOBODY))
         return Step(self._number, Forward(), Sample())
 
-    def _grow(self) -> list[Append]:
+    def _grow(self) -> list[Blocks]:
         """A block for each decoding request that needs one, if need be taken from the least deserving."""
-        grown: dict[Request, Append] = {}
+        grown: dict[Request, Blocks] = {}
         for request in self._lane.short():
-            while not self._blocks.free and request.phase is Phase.DECODING:
+            while not self._cache.blocks.free and request.phase is Phase.DECODING:
                 victim = self._victim()
                 grown.pop(victim, None)
                 self._preempt(victim)
             if request.phase is Phase.DECODING:
-                block = self._blocks.take()
-                grown[request] = Append(request.slot, len(request.blocks), (block,))
-                request.blocks.append(block)
+                grown[request] = Blocks(request.slot, len(request.blocks), (self._cache.grow(request),))
                 self._lane.grown(request)
         return list(grown.values())
 
@@ -191,35 +181,25 @@ class Scheduler:
         yield from list(self._prefilling)
         while admit and self._waiting and self._slots:
             request = self._waiting[-1]
-            hits = self._hits(request)
-            if not self._fits(request, hits):
+            hits = self._cache.hits(request)
+            watermark = self._limits.watermark_blocks if self._lane or self._prefilling else 0
+            if not self._cache.fits(request, hits, watermark):
                 return
             self._waiting.pop()
             self._take_in(request, hits)
             yield request
 
-    def _fits(self, request: Request, hits: list[int]) -> bool:
-        fresh = self._limits.blocks_for(request.known) - len(hits)
-        left = self._blocks.free - self._blocks.idle(hits) - fresh
-        return left >= (self._limits.watermark_blocks if self._lane or self._prefilling else 0)
-
     def _take_in(self, request: Request, hits: list[int]) -> None:
-        self._blocks.share(hits)
-        fresh = self._limits.blocks_for(request.known) - len(hits)
-        request.blocks = [*hits, *(self._blocks.take() for _ in range(fresh))]
+        self._cache.admit(request, hits)
         request.slot = self._slots.pop()
-        request.issued = len(hits) * self._limits.block_size
-        request.indexed = len(hits)
-        self._admissions += 1
         if not request.admitted:
             request.cached = request.issued
+        self._admissions += 1
         request.admitted = self._admissions
         request.phase = Phase.PREFILLING
         self._prefilling.append(request)
-        self._cache_queries += request.known
-        self._cache_hits += request.issued
 
-    def _issue(self, admits: tuple[Admit, ...], appends: tuple[Append, ...], chunks: list[Chunk], work: Work) -> Step:
+    def _issue(self, admits: tuple[Admit, ...], appends: tuple[Blocks, ...], chunks: list[Chunk], work: Work) -> Step:
         """Turn the decision into a step, and move everybody on as if it had run."""
         members = self._lane.members()
         decoding = len(members.keys)
@@ -257,7 +237,7 @@ class Scheduler:
         request = chunk.request
         request.issued += chunk.count
         request.last_step = self._number
-        self._index(request)
+        self._cache.index(request)
         if not chunk.samples:
             return
         if request.known == request.total - 1:
@@ -297,8 +277,7 @@ class Scheduler:
     def _settle(self, step: UnderWay, result: StepResult, outputs: list[Output]) -> set[int]:
         """Correct the outputs of entries that are not just one more token; returns those not to be shown."""
         special = step.last.union(range(len(step.members.keys), step.entries), result.failed)
-        if not self._stops.isdisjoint(result.ids):
-            special.update(entry for entry, token in enumerate(result.ids) if token in self._stops)
+        special.update(self._stops.among(result.ids))
         special -= step.skipped
         for entry in special:
             request = step.request(entry)
@@ -329,13 +308,13 @@ class Scheduler:
             prompt_tokens=queued + under_way,
             running=len(self._lane) + len(self._prefilling),
             waiting=len(self._waiting),
-            free_blocks=self._blocks.free,
-            total_blocks=self._blocks.total,
-            cached_blocks=self._blocks.cached,
+            free_blocks=self._cache.blocks.free,
+            total_blocks=self._cache.blocks.total,
+            cached_blocks=self._cache.blocks.cached,
             received=self._received,
             preemptions=self._preemptions,
-            cache_queries=self._cache_queries,
-            cache_hits=self._cache_hits,
+            cache_queries=self._cache.queried_tokens,
+            cache_hits=self._cache.hit_tokens,
         )
 
     # Changes of one request
@@ -354,7 +333,7 @@ class Scheduler:
         """Nothing more of this request will be shown. spoilt: its KV must not be found by others."""
         if spoilt:
             request.tokens.pop()
-            self._blocks.spoil(request.hashes)
+            self._cache.spoil(request)
         if request.phase is Phase.WAITING:
             self._waiting.remove(request)
         elif request.phase in (Phase.PREFILLING, Phase.DECODING):
@@ -365,13 +344,7 @@ class Scheduler:
         for step in self._under_way:
             step.skip(request)
         del self._live[request.new.key]
-        self._forget_stops(request.new.stop_ids)
-
-    def _forget_stops(self, stop_ids: frozenset[int]) -> None:
-        self._stop_sets[stop_ids] -= 1
-        if not self._stop_sets[stop_ids]:
-            del self._stop_sets[stop_ids]
-            self._stops = frozenset().union(*self._stop_sets)
+        self._stops.drop(request.new.stop_ids)
 
     def _leave_slot(self, request: Request) -> None:
         """Free the slot if no step under way names it, else at a later result."""
@@ -384,38 +357,9 @@ class Scheduler:
             self._wait(request)
 
     def _give_back(self, request: Request, index: bool = True) -> None:
-        """Release the blocks, tail first, so that the cache loses ends of prefixes before their beginnings."""
         if index:
-            self._index(request)
-        self._blocks.release(reversed(request.blocks))
-        request.blocks = []
-
-    def _index(self, request: Request) -> None:
-        """Offer full blocks of issued, known tokens to the prefix cache."""
-        full = min(request.issued, request.known) // self._limits.block_size
-        if full <= request.indexed or not self._limits.prefix_caching:
-            return
-        self._hash(request, full)
-        for entry in range(request.indexed, full):
-            self._prefix.add(request.hashes[entry], request.blocks[entry])
-        request.indexed = full
-
-    def _hits(self, request: Request) -> list[int]:
-        """Cached blocks it could start from; the last known token is always computed, since its logits are wanted."""
-        if not self._limits.prefix_caching:
-            return []
-        usable = (request.known - 1) // self._limits.block_size
-        self._hash(request, usable)
-        return self._prefix.match(request.hashes[:usable])
-
-    def _hash(self, request: Request, blocks: int) -> None:
-        """Know the hashes of the first `blocks` blocks; those of generated tokens come with time."""
-        have = len(request.hashes)
-        if have < blocks:
-            size = self._limits.block_size
-            ids = array("I", request.tokens[have * size : blocks * size]).tobytes()
-            parent = request.hashes[-1] if have else ROOT
-            request.hashes += block_hashes(ids, block_size=size, parent=parent)
+            self._cache.index(request)
+        self._cache.give_back(request)
 
 
 def _admit(request: Request) -> Admit:

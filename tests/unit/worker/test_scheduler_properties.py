@@ -131,7 +131,7 @@ class Traffic(RuleBasedStateMachine):
     def blocks_are_conserved(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        blocks, total = self.scheduler._blocks, self.limits.blocks
+        blocks, total = self.scheduler._cache.blocks, self.limits.blocks
         holders = [*self.scheduler._lane.requests, *self.scheduler._prefilling]
         assert sum(blocks.uses(block) > 0 for block in range(total)) + blocks.free == total
         assert sum(map(blocks.uses, range(total))) == sum(len(request.blocks) for request in holders)
@@ -155,4 +155,4 @@ class Traffic(RuleBasedStateMachine):
 
 
 TestTraffic = Traffic.TestCase
-TestTraffic.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestTraffic.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
