@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -18,6 +19,8 @@ BACKOFF_S = (0.2, 10.0)
 GOOD_S = 60.0  # a life this long forgives the failures before it
 SCRAPE_S = 1.0
 POLL_S = 5.0
+# Helpers are forked and become other programs at once: neither library need prepare for more.
+QUIET_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "TOKENIZERS_PARALLELISM": "false"}
 SNAPSHOT_BYTES = 16 << 20
 
 
@@ -107,6 +110,7 @@ class Child:
                 *argv,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                env=os.environ | QUIET_FORKS,
             )
         self._lines, self._writer = await asyncio.open_unix_connection(sock=ours, limit=SNAPSHOT_BYTES)
 

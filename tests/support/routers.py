@@ -1,0 +1,92 @@
+"""A real router, as a process, in front of leaders of the test's own."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+
+START_S = 60.0
+STOP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRouter:
+    process: asyncio.subprocess.Process
+    url: str
+    metrics_url: str
+    session: aiohttp.ClientSession
+
+    async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict]:  # JSON of any shape
+        async with self.session.post(self.url + path, json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def raw(self, path: str, body: bytes) -> tuple[int, dict]:
+        async with self.session.post(self.url + path, data=body) as response:
+            return response.status, await response.json()
+
+    async def status(self, path: str) -> int:
+        async with self.session.get(self.url + path) as response:
+            return response.status
+
+    async def events(self, path: str, body: dict) -> list[str]:
+        """The data of each event of a stream that was accepted."""
+        async with self.session.post(self.url + path, json=body | {"stream": True}) as response:
+            assert response.status == 200, await response.text()
+            text = (await response.read()).decode()
+        return [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+
+    async def metrics(self) -> str:
+        async with self.session.get(self.metrics_url) as response:
+            return await response.text()
+
+    async def sample(self, name: str) -> float:
+        """The sum of a metric's samples over its labels."""
+        lines = [line for line in (await self.metrics()).splitlines() if line.partition("{")[0].split(" ")[0] == name]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+    async def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), STOP_S)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def routing(groups: Sequence[str], *flags: str, ready: bool = True) -> AsyncIterator[RunningRouter]:
+    """Ready means that a group serves; else the process only listens."""
+    http, metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    places = [part for group in groups for part in ("--group", group)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "octavo", "router", "--http", http, "--metrics", metrics, *places, *flags, env=os.environ
+    )
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", session)
+        try:
+            await _until(router, "/readyz" if ready else "/livez")
+            yield router
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def _until(router: RunningRouter, path: str) -> None:
+    async with asyncio.timeout(START_S):
+        while True:
+            try:
+                if await router.status(path) == 200:
+                    return
+            except aiohttp.ClientError:
+                assert router.process.returncode is None, "the router ended while starting"
+            await asyncio.sleep(0.05)
