@@ -31,8 +31,8 @@ class Traffic(RuleBasedStateMachine):
 
     @initialize(
         depth=st.integers(1, 3),
-        blocks=st.integers(6, 24),
-        budget=st.integers(1, 24),
+        blocks=st.one_of(st.integers(5, 9), st.integers(6, 24)),
+        budget=st.integers(2, 24),
         slots=st.integers(1, 6),
         caching=st.booleans(),
         watermark=st.sampled_from((0.0, 0.1, 0.4)),
@@ -49,26 +49,31 @@ class Traffic(RuleBasedStateMachine):
         cut=st.integers(0, 3),
         generated=st.lists(st.integers(0, VOCABULARY - 1), max_size=2),
         max_tokens=st.integers(1, 30),
+        copies=st.integers(1, 3),
         stops=st.sampled_from(((), (7,), (1, 2, 3), tuple(range(20, 30)))),
         priority=st.integers(-1, 1),
     )
-    def arrive(self, phrases, cut, generated, max_tokens, stops, priority) -> None:  # type: ignore[no-untyped-def]
+    def arrive(self, phrases, cut, generated, max_tokens, copies, stops, priority) -> None:  # type: ignore[no-untyped-def]
         prompt = [token for phrase in phrases for token in phrase]
         prompt = prompt[: max(1, len(prompt) - cut)]
-        new = NewRequest(
-            key=len(self.clients),
-            prompt=tuple(prompt),
-            generated=tuple(generated),
-            sampling=Sampling(),
-            max_tokens=max_tokens,
-            stop_ids=frozenset(stops),
-            priority=priority,
-        )
+        for _ in range(copies):
+            new = NewRequest(
+                key=len(self.clients),
+                prompt=tuple(prompt),
+                generated=tuple(generated),
+                sampling=Sampling(),
+                max_tokens=max_tokens,
+                stop_ids=frozenset(stops),
+                priority=priority,
+            )
+            self.submit(new)
+
+    def submit(self, new: NewRequest) -> None:
         try:
             self.scheduler.submit(new)
         except Invalid:
-            last = min(len(prompt) + max_tokens, CONTEXT) - 1
-            assert len(generated) >= max_tokens or last > self.limits.blocks * 4, "refused without need"
+            last = min(len(new.prompt) + new.max_tokens, CONTEXT) - 1
+            assert len(new.generated) >= new.max_tokens or last > self.limits.blocks * 4, "refused without need"
         else:
             self.clients[new.key] = Client(new)
 
