@@ -1,0 +1,269 @@
+"""A worker pod as real processes over Unix sockets, and a client that speaks to it as a router would."""
+
+import array
+import asyncio
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
+from octavo.worker.channel import OPTIONS
+
+NO_TOKEN = 0xFFFFFFFF
+START_S = 60.0
+
+
+class WorkerProcess:
+    """`octavo worker` in a folder of its own. addresses: unix: unless `addresses` says otherwise."""
+
+    def __init__(self, model: str | Path, *flags: str, addresses: dict[str, str] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="octavo-test-"))
+        names = ("serve", "group", "status", "health", "metrics")
+        self.addresses = {name: f"unix:{self.folder}/{name}" for name in names} | (addresses or {})
+        self.log = self.folder / "log"
+        places = [part for name, address in self.addresses.items() for part in (f"--{name}", address)]
+        self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB", *flags]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "WorkerProcess":
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "octavo.worker.main", *self._arguments]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def children(self) -> dict[str, int]:
+        """Pids of serve, core and rank, as the process table has them."""
+        found = {}
+        for pid in _children_of(self.pid):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for part in command:
+                if part.startswith(b"octavo.worker."):
+                    found[part.decode().rpartition(".")[2]] = pid
+        return found
+
+    async def ready(self, timeout_s: float = START_S) -> None:
+        """Until /readyz is 200."""
+        await until(lambda: self.get("health", "/readyz")[0] == 200, timeout_s, lambda: self.text())
+
+    def get(self, name: str, path: str) -> tuple[int, str]:
+        """(status, body) of a page; status 0 when nobody answers."""
+        connection = _UnixConnection(self.addresses[name].removeprefix("unix:"))
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def metric(self, name: str) -> float:
+        for line in self.get("metrics", "/metrics")[1].splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+        raise AssertionError(f"no metric {name}")
+
+    async def status(self) -> group_pb2.GroupStatus:
+        async with grpc.aio.insecure_channel(self.addresses["status"], options=OPTIONS) as channel:
+            stub = group_pb2_grpc.StatusStub(channel)
+            return await stub.Get(group_pb2.StatusRequest(), timeout=10, wait_for_ready=True)
+
+    def text(self) -> str:
+        return self.log.read_text()[-6000:]
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def exit_code(self, timeout_s: float) -> int:
+        assert self.process is not None
+        await until(lambda: self.process is not None and self.process.poll() is not None, timeout_s, self.text)
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def serving(model: str | Path, *flags: str) -> AsyncIterator[WorkerProcess]:
+    """A worker that serves; gone afterwards."""
+    worker = WorkerProcess(model, *flags).start()
+    try:
+        await worker.ready()
+        yield worker
+    finally:
+        worker.close()
+
+
+@dataclass
+class Answer:
+    """What came for one request. finish: 0 while it goes on."""
+
+    ids: list[int] = field(default_factory=list)
+    finish: int = 0
+    cached: int = 0
+    rejected: engine_pb2.Rejected | None = None
+    lost: bool = False
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RouterClient:
+    """One Serve stream. Ignores credit (a router must not), so that a test can send what it likes."""
+
+    def __init__(self, address: str, uid: str = "", channel: grpc.aio.Channel | None = None) -> None:
+        self._channel = channel or grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._uid = uid
+        self._call = None
+        self.answers: dict[int, Answer] = {}
+        self.credit = engine_pb2.Credit()
+        self.welcome = engine_pb2.Welcome()
+        self.draining = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.code: grpc.StatusCode | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, reads: bool = True) -> "RouterClient":
+        """reads=False: never read beyond the Welcome."""
+        self._call = engine_pb2_grpc.EngineStub(self._channel).Serve(wait_for_ready=True)
+        await self._call.write(engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=self._uid, router="test")))
+        first = await asyncio.wait_for(self._call.read(), START_S)
+        assert first is not grpc.aio.EOF, await self._call.details()
+        self.welcome = first.welcome
+        self.credit = first.credit
+        self._tasks = [asyncio.create_task(self._beat())]
+        if reads:
+            self._tasks.append(asyncio.create_task(self._read()))
+        return self
+
+    async def submit(self, prompt: Sequence[int], max_tokens: int, **sampling: float) -> Answer:
+        number = len(self.answers) + 1
+        answer = self.answers[number] = Answer()
+        message = engine_pb2.FromRouter(
+            submit=engine_pb2.Submit(
+                number=number,
+                prompt=array.array("I", prompt).tobytes(),
+                sampling=engine_pb2.Sampling(**sampling),
+                limits=engine_pb2.Limits(max_tokens=max_tokens),
+            )
+        )
+        await self._call.write(message)
+        return answer
+
+    async def cancel(self, number: int) -> None:
+        await self._call.write(engine_pb2.FromRouter(cancel=engine_pb2.Cancel(number=number)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        await self._channel.close()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(2)
+            try:
+                await self._call.write(engine_pb2.FromRouter())
+            except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                return
+
+    async def _read(self) -> None:
+        try:
+            while (message := await self._call.read()) is not grpc.aio.EOF:
+                self._take(message)
+        except (grpc.aio.AioRpcError, asyncio.CancelledError):
+            pass
+        self.ended.set()
+        for answer in self.answers.values():
+            if not answer.done.is_set():
+                answer.lost = True
+                answer.done.set()
+        self.code = await self._call.code()
+
+    def _take(self, message: engine_pb2.FromEngine) -> None:
+        assert message.HasField("credit"), "every message repeats the credit"
+        self.credit = message.credit
+        kind = message.WhichOneof("kind")
+        if kind == "output":
+            self._rows(message.output)
+        elif kind == "rejected":
+            answer = self.answers[message.rejected.number]
+            answer.rejected = message.rejected
+            answer.done.set()
+        elif kind == "draining":
+            self.draining.set()
+
+    def _rows(self, output: engine_pb2.StepOutput) -> None:
+        numbers, ids, cached = (array.array("I", part) for part in (output.numbers, output.ids, output.cached))
+        for number, token, finish, hits in zip(numbers, ids, output.finishes, cached, strict=True):
+            answer = self.answers[number]
+            assert not answer.finish, f"request {number} hears more after its finish"
+            if token != NO_TOKEN:
+                answer.ids.append(token)
+            answer.cached += hits
+            answer.finish = finish
+            if finish:
+                answer.done.set()
+
+
+@contextlib.asynccontextmanager
+async def client(worker: WorkerProcess, reads: bool = True) -> AsyncIterator[RouterClient]:
+    one = await RouterClient(worker.addresses["serve"]).open(reads)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+async def until(true: Callable[[], bool], timeout_s: float, why: Callable[[], str] = lambda: "") -> float:
+    """Poll until it holds; the seconds it took."""
+    began = time.monotonic()
+    while not true():
+        waited = time.monotonic() - began
+        assert waited < timeout_s, f"not so within {timeout_s} s\n{why()}"
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began
+
+
+def _children_of(pid: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        if int(stat.rpartition(")")[2].split()[1]) == pid:
+            yield int(entry.name)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=5)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(5)
+        self.sock.connect(self._path)
