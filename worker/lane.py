@@ -2,8 +2,8 @@
 
     position of a request in the next step = base + tick        tick: steps that the lane has taken
 
-What a request will need is known when it joins, as a tick: `needs` (its next block) and `ends` (its last position).
-Membership changes rarely, so what depends on it alone is kept as tuples until it does.
+What a request will need is known when it joins, as a tick: `needs` (its next block) and `ends` (the one after its last
+position). Membership changes rarely, so what depends on it alone is kept as tuples until it does.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Lane:
         self._bases.append(base)
         self._counters.append(base + 1 - len(request.new.prompt))
         self._needs.setdefault(self._need(request, base), []).append(request)
-        self._ends.setdefault(request.total - 2 - base, []).append(request)
+        self._ends.setdefault(request.total - 1 - base, []).append(request)
         self.context += request.issued
         self._members = None
 
@@ -64,7 +64,7 @@ class Lane:
         for column in (self.requests, self._keys, self._slots, self._appends, self._bases, self._counters):
             del column[index]
         _drop(self._needs, self._need(request, base), request)
-        _drop(self._ends, request.total - 2 - base, request)
+        _drop(self._ends, request.total - 1 - base, request)
         request.issued = base + self._tick
         request.last_step = max(request.last_step, self._number)
         self.context -= request.issued
@@ -79,8 +79,8 @@ class Lane:
         _drop(self._needs, self._tick, request)
         self._needs.setdefault(self._tick + self._block_size, []).append(request)
 
-    def last(self) -> list[Request]:
-        """Requests whose next position is the last that they will ever compute."""
+    def done(self) -> list[Request]:
+        """Requests whose last position was in the newest step."""
         return list(self._ends.get(self._tick, ()))
 
     def members(self) -> Members:

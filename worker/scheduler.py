@@ -17,17 +17,17 @@ Steps run in order and results return in order, hence:
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
 from octavo.worker.cache.cache import Cache
+from octavo.worker.chunk import Chunk, Decoding, assemble
 from octavo.worker.lane import Lane, Members
 from octavo.worker.limits import Limits
 from octavo.worker.output import Load, Output
 from octavo.worker.pace import Pace, Work
 from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.step import Blocks, Forward, Sample, Step, StepResult
 from octavo.worker.stops import Stops
 from octavo.worker.underway import UnderWay
 
@@ -35,19 +35,6 @@ __all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
 
 _NOBODY = Members((), (), (), (), (), ())
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Positions of one request's known tokens that go into a step."""
-
-    request: Request
-    start: int
-    count: int
-
-    @property
-    def samples(self) -> bool:
-        return self.start + self.count == self.request.known
 
 
 class Scheduler:
@@ -117,7 +104,12 @@ class Scheduler:
         self._number += 1
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
         appends += [Blocks(request.slot, 0, tuple(request.blocks)) for request in admitted]
-        return self._issue(tuple(map(_admit, admitted)), tuple(appends), chunks, work)
+        decoding = Decoding(self._lane.members(), *self._lane.advance(self._number))
+        step = assemble(self._number, admitted, appends, decoding, chunks)
+        self._move_on(decoding.members, chunks)
+        self._work[self._number] = work
+        self._work.pop(self._number - 64, None)  # nobody told
+        return step
 
     def heartbeat(self) -> Step | None:
         """A step without rows, to see that the ranks live; None when `depth` steps are under way."""
@@ -199,50 +191,27 @@ class Scheduler:
         request.phase = Phase.PREFILLING
         self._prefilling.append(request)
 
-    def _issue(self, admits: tuple[Admit, ...], appends: tuple[Blocks, ...], chunks: list[Chunk], work: Work) -> Step:
-        """Turn the decision into a step, and move everybody on as if it had run."""
-        members = self._lane.members()
-        decoding = len(members.keys)
-        last = {members.requests.index(request) for request in self._lane.last()}
-        starts, counters = self._lane.advance(self._number)
-        others = [(decoding + row, chunk.request) for row, chunk in enumerate(chunks) if chunk.samples]
-        for request in [members.requests[entry] for entry in last]:
+    def _move_on(self, members: Members, chunks: list[Chunk]) -> None:
+        """Everybody's state as if the step had run."""
+        others = tuple(chunk.request for chunk in chunks if chunk.samples)
+        done = self._lane.done()
+        last = {members.requests.index(request) for request in done}
+        for request in done:
             self._all_issued(request)
         for chunk in chunks:
-            self._move_on(chunk)
-        last.update(decoding + entry for entry, (_, request) in enumerate(others) if request.phase is Phase.ISSUED)
-        self._under_way.append(
-            UnderWay(
-                self._number,
-                members,
-                tuple(request for _, request in others),
-                last,
-                prefill_tokens=sum(chunk.count for chunk in chunks),
-            )
-        )
-        self._work[self._number] = work
-        self._work.pop(self._number - 64, None)  # nobody told
-        forward = Forward(
-            admits,
-            appends,
-            members.slots + tuple(chunk.request.slot for chunk in chunks),
-            starts + tuple(chunk.start for chunk in chunks),
-            members.counts + tuple(chunk.count for chunk in chunks),
-        )
-        sampled = tuple(request.known - len(request.new.prompt) for _, request in others)
-        sample = Sample(members.rows + tuple(row for row, _ in others), counters + sampled)
-        return Step(self._number, forward, sample)
+            self._move_on_prefill(chunk)
+        last.update(entry for entry, request in enumerate(others, len(members.rows)) if request.phase is Phase.ISSUED)
+        prefill_tokens = sum(chunk.count for chunk in chunks)
+        self._under_way.append(UnderWay(self._number, members, others, last, prefill_tokens))
 
-    def _move_on(self, chunk: Chunk) -> None:
-        request = chunk.request
+    def _move_on_prefill(self, chunk: Chunk) -> None:
+        request, samples = chunk.request, chunk.samples
         request.issued += chunk.count
         request.last_step = self._number
         self._cache.index(request)
-        if not chunk.samples:
-            return
-        if request.known == request.total - 1:
+        if samples and request.known == request.total - 1:
             self._all_issued(request)
-        else:
+        elif samples:
             self._prefilling.remove(request)
             self._lane.join(request)
 
@@ -271,7 +240,9 @@ class Scheduler:
         keys = members.keys + tuple(request.new.key for request in step.others)
         outputs = list(map(_output, zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0))))
         dropped = self._settle(step, result, outputs)
-        self._free_slots()
+        leaving, self._leaving = self._leaving, []
+        for request in leaving:
+            self._leave_slot(request)
         return [output for entry, output in enumerate(outputs) if entry not in dropped] if dropped else outputs
 
     def _settle(self, step: UnderWay, result: StepResult, outputs: list[Output]) -> set[int]:
@@ -295,11 +266,6 @@ class Scheduler:
             if finish is not Finish.NOT_FINISHED:
                 self._end(request, spoilt=finish is Finish.FAILED)
         return step.skipped
-
-    def _free_slots(self) -> None:
-        leaving, self._leaving = self._leaving, []
-        for request in leaving:
-            self._leave_slot(request)
 
     def load(self) -> Load:
         under_way = sum(step.prefill_tokens for step in self._under_way)
@@ -360,8 +326,3 @@ class Scheduler:
         if index:
             self._cache.index(request)
         self._cache.give_back(request)
-
-
-def _admit(request: Request) -> Admit:
-    generated = request.known - len(request.new.prompt)
-    return Admit(request.slot, tuple(request.tokens), request.new.sampling, generated)

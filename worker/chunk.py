@@ -1,0 +1,58 @@
+"""Prefill in a step, and the step put together from its decoding rows and its chunks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from octavo.worker.lane import Members
+from octavo.worker.request import Request
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Positions of one request's known tokens that go into a step; the last known one is sampled from."""
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == self.request.known
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """The lane's part of a step. starts, counters: one entry a member."""
+
+    members: Members
+    starts: tuple[int, ...]
+    counters: tuple[int, ...]
+
+
+def assemble(
+    number: int, admitted: Iterable[Request], appends: Sequence[Blocks], decoding: Decoding, chunks: Sequence[Chunk]
+) -> Step:
+    """Rows: the decoding ones, then the chunks in their order. Call it while the requests still hold their slots."""
+    members = decoding.members
+    first = len(members.rows)
+    forward = Forward(
+        tuple(map(_admit, admitted)),
+        tuple(appends),
+        members.slots + tuple(chunk.request.slot for chunk in chunks),
+        decoding.starts + tuple(chunk.start for chunk in chunks),
+        members.counts + tuple(chunk.count for chunk in chunks),
+    )
+    sample = Sample(
+        members.rows + tuple(row for row, chunk in enumerate(chunks, first) if chunk.samples),
+        decoding.counters + tuple(_sampled(chunk.request) for chunk in chunks if chunk.samples),
+    )
+    return Step(number, forward, sample)
+
+
+def _admit(request: Request) -> Admit:
+    return Admit(request.slot, tuple(request.tokens), request.new.sampling, _sampled(request))
+
+
+def _sampled(request: Request) -> int:
+    return request.known - len(request.new.prompt)
