@@ -1,0 +1,66 @@
+"""An operator at rest writes nothing but its Lease."""
+
+import time
+from pathlib import Path
+
+import pytest
+from support.bed import Bed, wait_until
+from support.operators import operator, service, settled, writes
+
+IDLE_S = 120
+
+
+@pytest.mark.timeout(300)
+def test_ten_idle_services_cause_no_writes_but_leases(bed: Bed, space: str, tmp_path: Path) -> None:
+    services = [service(f"s{i}", replicas=1 + i % 2) for i in range(10)]
+    with operator(bed.kubeconfig, tmp_path, space) as one:
+        bed.apply(*services, namespace=space)
+        settled(bed, space)
+        offset = bed.audit_log.stat().st_size
+        time.sleep(IDLE_S)
+        assert writes(bed, space, offset) == []
+        lease = bed.get("lease", "octavo-operator", space)
+        assert lease is not None and one.leads  # it lived, and could have written
+
+
+def test_a_restarted_operator_writes_nothing_where_nothing_changed(bed: Bed, space: str, tmp_path: Path) -> None:
+    with operator(bed.kubeconfig, tmp_path, space) as one:
+        bed.apply(service(), namespace=space)
+        settled(bed, space)
+        assert one.stop() == 0
+    offset = bed.audit_log.stat().st_size
+    with operator(bed.kubeconfig, tmp_path, space) as another:
+        wait_until(lambda: another.leads, 10, "the second operator leads")
+        time.sleep(5)
+        assert writes(bed, space, offset) == []
+
+
+def test_quantities_in_other_spellings_cause_no_write(bed: Bed, space: str, tmp_path: Path) -> None:
+    def resources(cpu: object, memory: str) -> dict[str, object]:
+        return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
+
+    def asked(cpu: object, memory: str) -> dict[str, object]:
+        return service(resources=resources(cpu, memory), router={"resources": resources(cpu, memory)})
+
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(asked("1000m", "1Gi"), namespace=space)
+        settled(bed, space)
+        before = _versions(bed, space)
+        offset = bed.audit_log.stat().st_size
+        bed.apply(asked(1, "1024Mi"), namespace=space)
+        settled(bed, space, quiet_s=5)
+        written = [
+            line for line in writes(bed, space, offset) if "inferenceservices" not in line and "events" not in line
+        ]
+        assert written == []  # the status may name the new generation; nothing else moves
+        assert _versions(bed, space) == before
+
+
+def _versions(bed: Bed, space: str) -> dict[str, str]:
+    """The generation of what has one: the spec that was written, whatever the controllers did to the status."""
+    kinds = "statefulsets,deployments,networkpolicies,poddisruptionbudgets"
+    selector = "octavo.dev/service=chat"
+    return {
+        f"{o['kind']}/{o['metadata']['name']}": str(o["metadata"]["generation"])
+        for o in bed.objects(kinds, space, selector)
+    }

@@ -1,0 +1,98 @@
+"""What the API server itself refuses, without any operator: every rule, bound and name."""
+
+import json
+from typing import Any
+
+import pytest
+from support.bed import Bed, BedError
+from support.operators import service
+
+from octavo.operator.api.schema import RULES
+
+MODEL = "bundled://smollm2-135m-instruct"
+
+
+def _refusal(bed: Bed, space: str, resource: dict[str, Any]) -> str:
+    try:
+        bed.kubectl("create", "--dry-run=server", "-f", "-", "-n", space, stdin=_json(resource))
+    except BedError as error:
+        return str(error)
+    return ""
+
+
+def _json(resource: dict[str, Any]) -> str:
+    return json.dumps(resource)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 40, "chat-2", "x-y-z"])
+def test_a_good_name_is_accepted(bed: Bed, space: str, name: str) -> None:
+    assert _refusal(bed, space, service(name)) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 41, "a" * 52, "a" * 63, "a" * 200, "chat.one", "2chat", "chat-ranks", "chat-leaders", "chat-router"]
+)
+def test_a_name_that_children_could_not_carry_is_refused(bed: Bed, space: str, name: str) -> None:
+    assert "metadata.name" in _refusal(bed, space, service(name))
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "an unknown scheme": {"model": {"uri": "s3://bucket/model"}},
+    "a path that leaves its volume": {"model": {"uri": "pvc://claim/../other"}},
+    "a relative folder": {"model": {"uri": "file://models"}},
+    "a rollout that cannot step": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
+    "more requests than tokens of a step": {"engine": {"maxRequests": 300, "maxBatchTokens": 256}},
+    "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
+    "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+    "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
+}
+BOUNDS: dict[str, dict[str, Any]] = {
+    "spec.replicas": {"replicas": -1},
+    "spec.replicas of a thousand": {"replicas": 1000},
+    "spec.model.dtype": {"model": {"uri": MODEL, "dtype": "float8"}},
+    "spec.model.contextLength": {"model": {"uri": MODEL, "contextLength": 0}},
+    "spec.model.servedName": {"model": {"uri": MODEL, "servedName": "two words"}},
+    "spec.accelerator.resource": {"accelerator": {"resource": "nvidia.com/gpu"}},
+    "spec.engine.maxBatchTokens": {"engine": {"maxBatchTokens": 0}},
+    "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
+    "spec.router.processes": {"router": {"processes": 0}},
+    "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
+    "spec.router.service.type": {"router": {"service": {"type": "ExternalName"}}},
+    "spec.router.service.port": {"router": {"service": {"port": 70000}}},
+    "spec.image": {"image": "two words"},
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_spec_against_the_rules_is_refused_with_the_rules_message(bed: Bed, space: str, what: str) -> None:
+    said = _refusal(bed, space, service(**CASES[what]))
+    assert any(rule.message in said for rule in RULES), said
+
+
+def test_every_rule_refuses_something(bed: Bed, space: str) -> None:
+    said = [_refusal(bed, space, service(**case)) for case in CASES.values()]
+    said += [_refusal(bed, space, service(name)) for name in ("2chat", "chat-ranks")]
+    for rule in RULES:
+        assert any(rule.message in text for text in said), f"no case breaks the rule: {rule.message}"
+
+
+@pytest.mark.parametrize("where", BOUNDS)
+def test_a_value_out_of_bounds_is_refused_with_its_field(bed: Bed, space: str, where: str) -> None:
+    assert where.split()[0] in _refusal(bed, space, service(**BOUNDS[where]))
+
+
+def test_an_unknown_field_is_refused_by_a_strict_client(bed: Bed, space: str) -> None:
+    assert "quantisation" in _refusal(bed, space, service(quantisation="int8"))
+
+
+def test_the_smallest_service_gets_its_defaults(bed: Bed, space: str) -> None:
+    bed.apply(service(), namespace=space)
+    found = bed.get("infsvc", "chat", space)
+    assert found is not None
+    assert found["spec"]["replicas"] == 1 and found["spec"]["rollout"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_explain_reads_as_a_manual(bed: Bed) -> None:
+    text = bed.kubectl("explain", "infsvc.spec", "--recursive=false")
+    assert "no description" not in text.lower() and "replicas" in text
+    assert "<empty>" not in bed.kubectl("explain", "infsvc.spec.engine")

@@ -1,0 +1,129 @@
+"""Real operator processes against a real API server."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from support.bed import Bed, wait_until
+
+AGENTS = ("octavo-operator", "kopf")
+
+
+def service(name: str = "chat", **spec: Any) -> dict[str, Any]:
+    """A small InferenceService."""
+    return {
+        "apiVersion": "octavo.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {"model": {"uri": "bundled://smollm2-135m-instruct"}, **spec},
+    }
+
+
+class Operator:
+    """One `octavo operator` process; its log is a file."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, *flags: str) -> None:
+        self.health, self.metrics = _free_port(), _free_port()
+        self.log = folder / f"operator-{self.health}.log"
+        command = [sys.executable, "-m", "octavo", "operator", *flags]
+        command += ["--health", f"127.0.0.1:{self.health}", "--metrics", f"127.0.0.1:{self.metrics}"]
+        with self.log.open("w") as log:
+            environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def ready(self) -> "Operator":
+        wait_until(lambda: self.get("/readyz") == 200, 30, f"operator ready, log:\n{self.log.read_text()[-2000:]}")
+        return self
+
+    def get(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}{path}", timeout=2) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    @property
+    def leads(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=2) as answer:
+                return b"\noctavo_operator_leader 1.0" in answer.read()
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+
+@contextmanager
+def operator(kubeconfig: Path, folder: Path, namespace: str, *flags: str) -> Iterator[Operator]:
+    """An operator of one namespace, its Lease there too."""
+    started = Operator(kubeconfig, folder, "--namespace", namespace, "--lease-namespace", namespace, *flags)
+    try:
+        yield started.ready()
+    finally:
+        started.kill()
+
+
+def condition(bed: Bed, namespace: str, kind: str, name: str = "chat") -> dict[str, Any]:
+    """The condition of a service, {} if it has none such."""
+    found = bed.get("infsvc", name, namespace) or {}
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] == kind), {})
+
+
+def writes(bed: Bed, namespace: str, offset: int = 0) -> list[str]:
+    """What operators wrote in a namespace according to the audit log, from a byte offset on; Leases left out."""
+    found = []
+    with bed.audit_log.open() as log:
+        log.seek(offset)
+        for line in log:
+            event = json.loads(line)
+            about = event.get("objectRef") or {}
+            by_operator = any(agent in event.get("userAgent", "") for agent in AGENTS)
+            is_write = event["verb"] not in ("get", "list", "watch")
+            if by_operator and is_write and about.get("namespace") == namespace and about.get("resource") != "leases":
+                found.append(
+                    f"{event['verb']} {about.get('resource')}/{about.get('name')} {about.get('subresource', '')}"
+                )
+    return found
+
+
+def settled(bed: Bed, namespace: str, quiet_s: float = 3.0, timeout_s: float = 60.0) -> None:
+    """Waits until no operator has written in the namespace for a while, after it wrote at least once."""
+    end, last, since = time.monotonic() + timeout_s, -1, time.monotonic()
+    while time.monotonic() < end:
+        count = len(writes(bed, namespace))
+        if count != last:
+            last, since = count, time.monotonic()
+        elif count and time.monotonic() - since > quiet_s:
+            return
+        time.sleep(0.3)
+    raise AssertionError(f"namespace {namespace} does not come to rest, last writes: {writes(bed, namespace)[-5:]}")
+
+
+def as_yaml(*objects: dict[str, Any]) -> str:
+    return "\n---\n".join(yaml.safe_dump(item) for item in objects)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

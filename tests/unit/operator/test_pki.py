@@ -1,0 +1,78 @@
+"""Certificates over the years: who is trusted when, with a clock of our own."""
+
+import datetime
+
+from cryptography import x509
+
+from octavo.operator import pki
+from octavo.operator.pki import Authority
+
+UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+DAY = datetime.timedelta(days=1)
+NAME = pki.san("worker", UID)
+
+
+def _trusted(leaf: pki.Pair, bundle: bytes) -> bool:
+    authorities = x509.load_pem_x509_certificates(bundle)
+    return any(_issued(leaf.parsed, authority) for authority in authorities)
+
+
+def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except Exception:  # any refusal counts as one
+        return False
+    return True
+
+
+def test_a_new_authority_signs_leaves_with_exactly_one_name() -> None:
+    ca = pki.authority(None, UID, START)
+    leaf = pki.new_leaf(ca, NAME, START)
+    assert pki.leaf_is_good(leaf, ca, NAME, START)
+    names = leaf.parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [NAME]
+
+
+def test_a_leaf_of_another_role_authority_or_time_is_renewed() -> None:
+    ca, other = pki.authority(None, UID, START), pki.authority(None, UID, START)
+    leaf = pki.new_leaf(ca, NAME, START)
+    assert not pki.leaf_is_good(leaf, ca, pki.san("router", UID), START)
+    assert not pki.leaf_is_good(leaf, other, NAME, START)
+    assert not pki.leaf_is_good(leaf, ca, NAME, START + pki.LEAF_LIFE - pki.LEAF_RENEW_BEFORE)
+    assert not pki.leaf_is_good(pki.Pair(b"damaged", leaf.key), ca, NAME, START)
+    assert not pki.leaf_is_good(pki.Pair(leaf.certificate, pki.new_leaf(ca, NAME, START).key), ca, NAME, START)
+
+
+def test_nothing_is_made_anew_while_nothing_is_due() -> None:
+    ca = pki.authority(None, UID, START)
+    assert pki.authority(ca, UID, START + 300 * DAY) is ca
+
+
+def test_over_ten_years_peers_that_are_half_a_day_late_trust_each_other() -> None:
+    """Each day one peer may still hold the files of half a day ago."""
+    ca: Authority | None = None
+    leaf, old, changes = None, None, 0
+    for half_days in range(2 * 3650):
+        now = START + half_days * DAY / 2
+        fresh = pki.authority(ca, UID, now)
+        changes += ca is not None and fresh.current != ca.current
+        ca = fresh
+        if leaf is None or not pki.leaf_is_good(leaf, ca, NAME, now):
+            leaf = pki.new_leaf(ca, NAME, now)
+        if old is not None and old != (leaf, ca.bundle):
+            assert _trusted(leaf, old[1]) and _trusted(old[0], ca.bundle), now
+        assert leaf.ends > now and ca.current.ends > now
+        old = (leaf, ca.bundle)
+    assert changes >= 4
+
+
+def test_the_old_authority_leaves_the_bundle_after_a_leafs_life() -> None:
+    ca = pki.authority(None, UID, START)
+    now = ca.current.ends - pki.CA_NEXT_BEFORE
+    announced = pki.authority(ca, UID, now)
+    promoted = pki.authority(announced, UID, now + pki.SPREAD)
+    assert announced.next is not None and promoted.current == announced.next
+    assert ca.current.certificate in promoted.bundle
+    later = pki.authority(promoted, UID, now + pki.SPREAD + pki.LEAF_LIFE)
+    assert ca.current.certificate not in later.bundle

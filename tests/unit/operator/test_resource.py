@@ -1,0 +1,125 @@
+"""The resource as files and the API server give it: defaults, and errors that name the field."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.services import resource, service
+
+from octavo.operator.api import crd
+from octavo.operator.api.schema import RULES, crd_schema
+from octavo.operator.api.v1alpha1 import SpecError, parse
+
+ROOT = Path(__file__).parents[3]
+URI = "bundled://smollm2-135m-instruct"
+
+
+def test_the_chart_ships_the_crd_that_the_code_prints() -> None:
+    assert (ROOT / "charts/octavo/files/crds/inferenceservices.yaml").read_text() == crd.text()
+
+
+def test_every_field_has_a_description_and_a_bound() -> None:
+    missing = list(_unbounded(crd_schema()["properties"]["spec"], "spec"))
+    assert missing == []
+
+
+def _unbounded(schema: dict[str, Any], path: str) -> Any:
+    if "description" not in schema:
+        yield f"{path} has no description"
+    kind = schema.get("type")
+    if kind == "string" and "maxLength" not in schema:
+        yield f"{path} has no bound"
+    if kind == "integer" and not ("minimum" in schema and "maximum" in schema):
+        yield f"{path} has no bound"
+    if kind == "array" and "maxItems" not in schema:
+        yield f"{path} has no bound"
+    for name, field in schema.get("properties", {}).items():
+        yield from _unbounded(field, f"{path}.{name}")
+    for inner in ("items", "additionalProperties"):
+        if inner in schema:
+            yield from _unbounded(schema[inner], f"{path}[]")
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_valid(example: Path) -> None:
+    for document in yaml.safe_load_all(example.read_text()):
+        if document["kind"] == "InferenceService":
+            parse(document)
+
+
+def test_defaults_are_filled_in_all_the_way_down() -> None:
+    spec = service().spec
+    assert spec.replicas == 1 and spec.model.served_name == "chat" and spec.model.dtype == "auto"
+    assert (spec.rollout.max_surge, spec.rollout.max_unavailable) == (1, 0)
+    assert spec.router.queue.max_wait_s == 60.0 and spec.router.service.port == 80
+    assert spec.engine.prefix_caching and spec.engine.kv_cache_memory is None
+    assert spec.resources["limits"] == {"memory": "3Gi"}
+
+
+def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
+    spec = service(router={"queue": {"maxWait": "500ms"}}, rollout={"maxSurge": 2}).spec
+    assert spec.router.queue.max_wait_s == 0.5 and spec.router.queue.max_requests == 1000
+    assert spec.router.replicas == 1 and spec.rollout.max_unavailable == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        ("spec.replicas", {"replicas": -1}),
+        ("spec.replicas", {"replicas": 1000}),
+        ("spec.replicas", {"replicas": "2"}),
+        ("spec.replicas", {"replicas": True}),
+        ("spec.replicas", {"replicas": 1.5}),
+        ("spec.replcas", {"replcas": 2}),
+        ("spec.model", {"model": "x"}),
+        ("spec.model.uri", {"model": {}}),
+        ("spec.model.uri", {"model": {"uri": "hf://x/y"}}),
+        ("spec.model.uri", {"model": {"uri": "pvc://claim/../other"}}),
+        ("spec.model.uri", {"model": {"uri": "file:///a/.."}}),
+        ("spec.model.uri", {"model": {"uri": "file://relative"}}),
+        ("spec.model.uri", {"model": {"uri": "pvc://Claim"}}),
+        ("spec.model.servedName", {"model": {"uri": URI, "servedName": "a b"}}),
+        ("spec.model.dtype", {"model": {"uri": URI, "dtype": "int3"}}),
+        ("spec.model.contextLength", {"model": {"uri": URI, "contextLength": 1}}),
+        ("spec.rollout", {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}),
+        ("spec.engine", {"engine": {"maxRequests": 1000}}),
+        ("spec.engine.kvCacheMemory", {"engine": {"kvCacheMemory": "lots"}}),
+        ("spec.engine.kvCacheMemory", {"engine": {"kvCacheMemory": "1Mi"}}),
+        ("spec.resources", {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}),
+        ("spec.resources.limits[memory]", {"resources": {"limits": {"memory": "x"}}}),
+        ("spec.router.resources", {"router": {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1"}}}}),
+        ("spec.router.queue.maxWait", {"router": {"queue": {"maxWait": "soon"}}}),
+        ("spec.router.service.port", {"router": {"service": {"port": 70000}}}),
+        ("spec.accelerator.resource", {"accelerator": {"resource": "abacus"}}),
+        ("spec.accelerator.tolerations[0].operator", {"accelerator": {"tolerations": [{"operator": "Maybe"}]}}),
+        ("spec.image", {"image": "two words"}),
+    ],
+)
+def test_a_wrong_field_is_named(field: str, spec: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(resource(**spec))
+    assert caught.value.field == field
+    assert str(caught.value).startswith(field)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 40, "a-1", "ranks", "router-x"])
+def test_a_good_name_is_accepted(name: str) -> None:
+    assert parse(resource(name)).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "1a", "a-", "a.b", "a_b", "a" * 41, "a" * 200, "x-ranks", "x-leaders", "x-router"]
+)
+def test_a_bad_name_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match=r"metadata\.name"):
+        parse(resource(name))
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"expected octavo\.dev/v1alpha1 InferenceService, found v1/Pod"):
+        parse({"apiVersion": "v1", "kind": "Pod"})
+
+
+def test_every_rule_stands_in_the_schema() -> None:
+    assert crd.text().count("rule:") == len(RULES)

@@ -1,0 +1,105 @@
+"""The work queue's schedule, with a clock of its own."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.operator.workqueue import FIRST_BACKOFF_S, MAX_BACKOFF_S, Schedule
+
+
+def test_a_key_added_twice_is_worked_on_once() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    queue.add("a", 0)
+    assert queue.take(1) == "a"
+    queue.done("a")
+    assert queue.take(1) is None
+
+
+def test_a_key_is_never_worked_on_twice_at_once() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    assert queue.take(0) == "a"
+    queue.add("a", 0)
+    assert queue.take(1) is None
+    queue.done("a")
+    assert queue.take(1) == "a"
+
+
+def test_a_busy_key_does_not_hold_up_another() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    assert queue.take(0) == "a"
+    queue.add("a", 0)
+    queue.add("b", 1)
+    assert queue.take(1) == "b"
+
+
+def test_the_earliest_wish_counts() -> None:
+    queue = Schedule()
+    queue.add("a", 60)
+    queue.add("a", 5)
+    queue.add("a", 30)
+    assert queue.take(4) is None
+    assert queue.take(5) == "a"
+    queue.done("a")
+    assert queue.take(100) is None
+
+
+def test_failures_back_off_and_success_forgets_them() -> None:
+    queue, delays = Schedule(), []
+    queue.add("a", 0)
+    now = 0.0
+    for _ in range(12):
+        assert queue.take(now) == "a"
+        delays.append(queue.failed("a", now))
+        now += delays[-1]
+    assert delays[0] == FIRST_BACKOFF_S and delays[1] == 2 * FIRST_BACKOFF_S and delays[-1] == MAX_BACKOFF_S
+    assert queue.take(now) == "a"
+    queue.done("a")
+    queue.add("a", now)
+    assert queue.take(now) == "a"
+    assert queue.failed("a", now) == FIRST_BACKOFF_S
+
+
+def test_a_failing_key_does_not_spin_when_its_objects_change() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    queue.take(0)
+    delay = queue.failed("a", 0)
+    queue.add("a", 0)
+    assert queue.take(delay / 2) is None
+    assert queue.take(delay) == "a"
+
+
+def test_what_the_user_changes_cuts_the_back_off_short() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    queue.take(0)
+    queue.failed("a", 0)
+    queue.add("a", 0, urgent=True)
+    assert queue.take(0) == "a"
+
+
+@given(st.lists(st.tuples(st.sampled_from("add take done fail".split()), st.sampled_from("abc"), st.integers(0, 5))))
+def test_no_key_that_was_added_is_lost(steps: list[tuple[str, str, int]]) -> None:
+    queue, now, taken, wanted = Schedule(), 0.0, set[str](), set[str]()
+    for action, key, value in steps:
+        now += value
+        if action == "add":
+            queue.add(key, now)
+            wanted.add(key)
+        elif action == "take" and (found := queue.take(now)) is not None:
+            assert found not in taken and found in wanted
+            taken.add(found)
+            wanted.discard(found)
+        elif action == "done" and key in taken:
+            queue.done(key)
+            taken.discard(key)
+        elif action == "fail" and key in taken:
+            queue.failed(key, now)
+            taken.discard(key)
+            wanted.add(key)
+    for key in taken:
+        queue.done(key)
+    found_later = {queue.take(now + 10 * MAX_BACKOFF_S) for _ in range(4)} - {None}
+    assert found_later == wanted
