@@ -75,7 +75,7 @@ def timestamp(now: float) -> str:
 
 
 def _ready(facts: Facts) -> Verdict:
-    if facts.blocked:
+    if facts.blocked and (facts.serving == 0 or facts.blocked.reason == "NameTaken"):
         return False, facts.blocked.reason, facts.blocked.message
     if facts.goal.groups == 0:
         return _none_wished(facts)

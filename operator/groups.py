@@ -27,6 +27,13 @@ class Group:
         return self.live is None or deleting(self.live)
 
     @property
+    def unsettled(self) -> bool:
+        """Pods of a StatefulSet that is not seen: it is new, or just gone. A look later it is clear which."""
+        if self.live is not None:
+            return False
+        return any(pod["metadata"].get("ownerReferences") and not deleting(pod) for pod in self.pods)
+
+    @property
     def serving(self) -> bool:
         """All its pods are ready, as they are exactly while it serves."""
         if self.leaving or self.live is None:

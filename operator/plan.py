@@ -163,7 +163,7 @@ def _every(
     yield Apply(policies.router_policy(service), "who may dial the routers")
     yield Apply(policies.worker_budget(service), "evictions take one worker at a time")
     yield Apply(policies.router_budget(service), "evictions take one router at a time")
-    yield Apply(_router(service, snapshot, options), f"{service.spec.router.replicas} router pods")
+    yield Apply(_router(service, snapshot, options), f"routers: {service.spec.router.replicas} wished")
     yield from _group_sets(service, options, goal, allowed)
 
 
@@ -189,7 +189,8 @@ def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed
         return
     template = present or worker.pod_template(service, goal.revision, options)
     for index in allowed.create:
-        reason = f"{goal.groups} groups of revision {goal.revision} are wished, {index} is the next free index"
+        wished = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
+        reason = f"{wished} of revision {goal.revision} wished, {index} is the next free index"
         yield Apply(worker.statefulset(service, index, goal.revision, template, None), reason)
 
 
@@ -226,7 +227,7 @@ def _requeue(observed: tuple[Group, ...], snapshot: Snapshot, waits: float | Non
     times = [next_check(observed, snapshot.lost_nodes, now)]
     if waits is not None and now < waits + UNSCHEDULABLE_S:
         times.append(waits + UNSCHEDULABLE_S - now + 0.1)
-    if any(not group.leaving and not group.serving and _runs(group) for group in observed):
+    if any(group.unsettled or (not group.leaving and not group.serving and _runs(group)) for group in observed):
         times.append(POLL_S)
     return min((time for time in times if time is not None), default=None)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from octavo.operator import names
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
 from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan
@@ -80,16 +81,24 @@ def _with_uid(document: Object) -> Object:
     return {**document, "metadata": {"uid": PLACEHOLDER_UID, "generation": 1, **metadata}}
 
 
+def _without_copy(item: Object) -> dict[str, object]:
+    """The object without the annotation that repeats its pod template."""
+    metadata = {**item["metadata"]}
+    metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.TEMPLATE}
+    if not metadata["annotations"]:
+        del metadata["annotations"]
+    return {**item, "metadata": metadata}
+
+
 def render(service: InferenceService, planned: Plan) -> str:
     """The plan as YAML documents, each under its reason."""
     parts = [f"# InferenceService {service.namespace}/{service.name}: {len(planned.apply)} objects\n"]
     if planned.certificates:
         for leaf in planned.certificates.leaves:
-            parts.append(
-                f"# Secret {leaf.secret}: a certificate for {leaf.dns_name}, signed by {planned.certificates.ca_secret}\n"
-            )
+            signer = planned.certificates.ca_secret
+            parts.append(f"# Secret {leaf.secret}: a certificate for {leaf.dns_name}, signed by {signer}\n")
     for item in planned.apply:
-        body = yaml.safe_dump(dict(item.object), sort_keys=False, width=140)
+        body = yaml.safe_dump(_without_copy(item.object), sort_keys=False, width=140)
         parts.append(f"---\n# {item.object['kind']} {item.object['metadata']['name']}: {item.reason}\n{body}")
     for condition in (planned.status or {}).get("conditions", ()):
         if condition["type"] == "Degraded" and condition["status"] == "True":

@@ -1,8 +1,8 @@
 """Revisions: the hash of the user's fields that shape pods, and the template that is kept while the hash stays.
 
 Only what differs from the schema's default goes into the hash, quantities as numbers: a new field with a default, or
-another spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they are
-written into the template once, which is kept as an annotation and rendered anew only for a new hash.
+another spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they
+are written into the template once, which is kept as an annotation and rendered anew only for a new hash.
 """
 
 import hashlib

@@ -5,8 +5,8 @@
     an old group that does not serve goes at once                    so a bad revision can always be taken back
     beyond wish, groups of the wished revision go: those that do not serve first, then the highest index
 
-A new group takes the lowest index that neither a group nor a left-over pod holds. The old group's drain is its pods' own
-work: deleting its StatefulSet sends SIGTERM, and its index and its room are free when the pods are gone.
+A new group takes the lowest index that neither a group nor a left-over pod holds. The old group's drain is its pods'
+own work: deleting its StatefulSet sends SIGTERM, and its index and its room are free when the pods are gone.
 """
 
 from collections.abc import Iterable
@@ -45,6 +45,8 @@ def step(goal: Goal, observed: Iterable[Group], taken_names: frozenset[int] = fr
     keep = tuple(group for group in live if group.index not in gone)
     current = sum(group.revision == goal.revision for group in keep)
     wanted = min(goal.groups - current, goal.groups + goal.max_surge - len(taken))
+    if any(group.unsettled for group in taken):
+        wanted = 0
     occupied = {group.index for group in taken} | taken_names
     return Step(_free(occupied, wanted), keep, tuple(doomed))
 

@@ -1,6 +1,6 @@
 """Does a live object already hold what we wish? Compares only what we own, by meaning: `1000m` is `1`.
 
-`holds` asks whether every wished field has the wished value; fields that the API server filled in or others added are ignored.
+`holds` asks whether every wished field has the wished value; what the API server filled in or others added is ignored.
 `leftovers` finds what we once applied and no longer wish, from managedFields: server-side apply must run to remove it.
 Both together say whether a write can be skipped. Wished objects leave out what is zero: the API server drops it.
 """

@@ -1,7 +1,7 @@
 """What is observed of one service: the input of `plan`, beside the service itself.
 
 Kubernetes objects are kept as the JSON that the API server sent (an `Object`); nothing here does I/O.
-`observe` fills a Snapshot from its caches: objects labelled `octavo.dev/service: NAME` *and* owned by the service's uid.
+`observe` fills a Snapshot from its caches: objects labelled `octavo.dev/service: NAME` *and* owned by its uid.
 """
 
 from collections.abc import Mapping

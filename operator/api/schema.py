@@ -1,11 +1,13 @@
 """The schema of InferenceService: each field with its meaning, unit, bound and default, written once.
 
-`octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows the descriptions.
+`octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows it.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from octavo.operator.api.status_schema import status_schema
@@ -144,9 +146,10 @@ def _stem(resource: Mapping[str, Any]) -> str:
     return name
 
 
+@cache
 def service_schema() -> Json:
-    """The openAPIV3Schema of the whole resource."""
-    schema = _object(
+    """The openAPIV3Schema of the whole resource. Made once: not to be written into."""
+    return _object(
         "An InferenceService serves one language model: routers that speak the OpenAI API, and groups of worker pods "
         "that hold a copy of the model each.",
         {
@@ -158,12 +161,11 @@ def service_schema() -> Json:
         },
         required=["metadata", "spec"],
     )
-    return schema
 
 
 def crd_schema() -> Json:
     """`service_schema` with the CEL rules in their places."""
-    schema = service_schema()
+    schema = deepcopy(service_schema())
     for rule in RULES:
         node = schema
         for step in rule.at.split(".") if rule.at else ():
@@ -266,10 +268,9 @@ def _model() -> Json:
         "The model to serve.",
         {
             "uri": _text(
-                "Where the model is: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a folder of "
-                "a PersistentVolumeClaim of the namespace, mounted read-only), or file:///PATH (a folder of the node, if "
-                "the operator was started with --allow-host-path). The folder holds config.json, safetensors and the "
-                "tokenizer.",
+                "Where the model is: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a folder "
+                "of a PersistentVolumeClaim, mounted read-only), or file:///PATH (a folder of the node, if the operator"
+                " was started with --allow-host-path). It holds config.json, safetensors and the tokenizer.",
                 512,
                 minLength=1,
             ),
@@ -286,8 +287,8 @@ def _model() -> Json:
                 default="auto",
             ),
             "contextLength": _integer(
-                "Most tokens of prompt and answer together. Default: the model's own, lowered (and said so in the status) "
-                "when the KV cache cannot hold one such request.",
+                "Most tokens of prompt and answer together. Default: the model's own, lowered (and said so in the "
+                "status) when the KV cache cannot hold one such request.",
                 16,
                 10_485_760,
             ),
@@ -403,5 +404,5 @@ def _rollout() -> Json:
                 0,
             ),
         },
-        default={},
+        default={"maxSurge": 1, "maxUnavailable": 0},
     )

@@ -72,8 +72,8 @@ def _group() -> Json:
 def _conditions() -> Json:
     return {
         "type": "array",
-        "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a group "
-        "holds the model. RouterReady: a router accepts requests. Degraded: something is broken; the reason names it.",
+        "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a "
+        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken: see its reason.",
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

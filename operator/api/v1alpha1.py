@@ -100,6 +100,8 @@ def parse(resource: Json) -> InferenceService:
         raise SpecError("kind", f"expected {API_VERSION} {KIND}, found {found}")
     wished = {key: value for key, value in resource.items() if key != "status"}
     whole = complete(service_schema(), wished, "")
+    if "name" not in whole["metadata"]:
+        raise SpecError("metadata.name", "is required")
     for rule in RULES:
         if not rule.holds(whole):
             raise SpecError(rule.field, rule.message)

@@ -32,9 +32,7 @@ def complete(schema: Json, value: Any, path: str) -> Any:  # Any: JSON
         _check_text(schema, str(value), path)
         return value
     kind = schema["type"]
-    if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
-        article = "an" if kind[0] in "aio" else "a"
-        raise SpecError(path or "(resource)", f"expected {article} {kind}, found {_shown(value)}")
+    _check_type(kind, value, path)
     if kind == "object":
         return _complete_object(schema, value, path)
     if kind == "array":
@@ -49,24 +47,9 @@ def complete(schema: Json, value: Any, path: str) -> Any:  # Any: JSON
 
 def _complete_object(schema: Json, value: Json, path: str) -> Json:
     fields: Json = schema.get("properties", {})
-    extra = schema.get("additionalProperties")
     _check_count(schema, len(value), path, "Properties")
-    result = {}
-    for key, item in value.items():
-        if item is None:
-            continue  # null is an absent field
-        if key in fields:
-            result[key] = complete(fields[key], item, _join(path, key))
-        elif isinstance(extra, Mapping):
-            result[key] = complete(extra, item, f"{path}[{key}]")
-        elif schema.get("x-kubernetes-preserve-unknown-fields") or not (fields or extra is None):
-            result[key] = item
-        elif path == "metadata":
-            result[key] = item  # the API server's own
-        else:
-            raise SpecError(
-                _join(path, key), f"unknown field; {path or 'the resource'} has {', '.join(sorted(fields))}"
-            )
+    given = {key: item for key, item in value.items() if item is not None}  # null is an absent field
+    result = {key: _complete_field(schema, key, item, path) for key, item in given.items()}
     for key, field in fields.items():
         if key not in result and "default" in field:
             result[key] = complete(field, field["default"], _join(path, key))
@@ -74,6 +57,23 @@ def _complete_object(schema: Json, value: Json, path: str) -> Json:
         if key not in result:
             raise SpecError(_join(path, key), "is required")
     return result
+
+
+def _complete_field(schema: Json, key: str, item: Any, path: str) -> Any:  # Any: JSON
+    fields: Json = schema.get("properties", {})
+    if key in fields:
+        return complete(fields[key], item, _join(path, key))
+    if "additionalProperties" in schema:
+        return complete(schema["additionalProperties"], item, f"{path}[{key}]")
+    if path == "metadata":
+        return item  # the API server's own
+    raise SpecError(_join(path, key), f"unknown field; {path or 'the resource'} has {', '.join(sorted(fields))}")
+
+
+def _check_type(kind: str, value: object, path: str) -> None:
+    if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+        article = "an" if kind[0] in "aio" else "a"
+        raise SpecError(path or "(resource)", f"expected {article} {kind}, found {_shown(value)}")
 
 
 def _check_bounds(schema: Json, value: int, path: str) -> None:

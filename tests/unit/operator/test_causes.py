@@ -1,0 +1,191 @@
+"""Each way to break has its name in the status, with the pod in the message."""
+
+from typing import Any
+
+import pytest
+from support.services import condition, pod, service
+
+from octavo.operator.options import Options
+from octavo.operator.plan import Plan, plan
+from octavo.operator.revision import worker_revision
+from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+SCHEDULED = condition("PodScheduled", "True")
+NO_NODE = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available."
+NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "models" not found.'
+QUOTA = 'create Pod chat-0-0 in StatefulSet chat-0 failed error: pods "chat-0-0" is forbidden: exceeded quota: q, ...'
+
+
+def made(*pods: Json, name: str = "chat-0", **more: Any) -> Snapshot:
+    """One StatefulSet, as the operator made it, with these pods."""
+    first = plan(service(), Snapshot(), Options(), 0.0)
+    found = next(dict(item.object) for item in first.apply if item.object["kind"] == "StatefulSet")
+    found["metadata"] = {**found["metadata"], "uid": "sts-uid", "name": name}
+    return Snapshot(statefulsets=(found,), pods=pods, router={"metadata": {}, "status": {"readyReplicas": 1}}, **more)
+
+
+def seen(snapshot: Snapshot, **spec: Any) -> Plan:
+    return plan(service(**spec), snapshot, Options(), 1_000.0)
+
+
+def conditions(planned: Plan) -> dict[str, Json]:
+    assert planned.status is not None
+    return {entry["type"]: entry for entry in planned.status["conditions"]}
+
+
+def waiting(reason: str, message: str = "") -> Json:
+    return {"image": "img", "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def ended(reason: str, code: int, message: str = "") -> Json:
+    last = {
+        "terminated": {"reason": reason, "exitCode": code, "message": message, "finishedAt": "2026-01-01T00:00:00Z"}
+    }
+    return {"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}
+
+
+def running(*containers: Json, **more: Any) -> Json:
+    return pod("chat-0-0", phase="Running", conditions=[SCHEDULED], containerStatuses=list(containers), **more)
+
+
+def unschedulable(message: str) -> Json:
+    found = condition("PodScheduled", "False", reason="Unschedulable", message=message)
+    return pod("chat-0-0", phase="Pending", conditions=[found])
+
+
+PODS = {
+    "ImagePullBackOff": running(waiting("ErrImagePull", "manifest unknown")),
+    "Unschedulable": unschedulable(NO_NODE),
+    "VolumePending": unschedulable(NO_CLAIM),
+    "OOMKilled": running(ended("OOMKilled", 137)),
+    "CrashLoop": running(ended("Error", 1, "Traceback\nRuntimeError: no")),
+    "CreateContainerConfigError": running(waiting("CreateContainerConfigError", "no such key")),
+}
+
+
+@pytest.mark.parametrize("reason", PODS)
+def test_what_keeps_a_pod_from_serving_is_named(reason: str) -> None:
+    found = conditions(seen(made(PODS[reason])))
+    for kind in ("Ready", "Progressing", "ModelLoaded"):
+        assert (found[kind]["status"], found[kind]["reason"]) == ("False", reason)
+        assert "chat-0-0" in found[kind]["message"]
+    assert (found["Degraded"]["status"], found["Degraded"]["reason"]) == ("True", reason)
+
+
+def test_an_unschedulable_pod_says_which_resource_is_missing() -> None:
+    assert "no node has enough cpu" in conditions(seen(made(PODS["Unschedulable"])))["Ready"]["message"]
+
+
+def test_a_crash_shows_the_last_line_of_its_log() -> None:
+    assert "RuntimeError: no" in conditions(seen(made(PODS["CrashLoop"])))["Ready"]["message"]
+
+
+def test_an_exceeded_quota_is_named() -> None:
+    event = WarningEvent("StatefulSet", "chat-0", "FailedCreate", QUOTA, 1.0)
+    found = conditions(seen(made(warnings=(event,))))
+    assert found["Ready"]["reason"] == "QuotaExceeded" and "exceeded quota: q" in found["Ready"]["message"]
+
+
+def test_a_host_folder_that_is_missing_is_a_model_not_found() -> None:
+    event = WarningEvent("Pod", "chat-0-0", "FailedMount", "hostPath type check failed: /m is not a directory", 1.0)
+    mounting = pod(
+        "chat-0-0", phase="Pending", conditions=[SCHEDULED], containerStatuses=[waiting("ContainerCreating")]
+    )
+    assert conditions(seen(made(mounting, warnings=(event,))))["Ready"]["reason"] == "ModelNotFound"
+
+
+@pytest.mark.parametrize("reason", ["ModelInvalid", "ModelNotFound", "OOMKilled", "RankExited"])
+def test_what_the_supervisor_reports_is_named(reason: str) -> None:
+    failure = Failure("chat-0-0", 0, reason, -9, "model.safetensors: truncated", 5.0)
+    report = GroupReport("r", "FAILED", restarts=3, last_failure=failure, pod_uid="uid-chat-0-0")
+    planned = seen(made(running({"restartCount": 0, "state": {"running": {}}}), reports={0: report}))
+    found = conditions(planned)
+    assert found["Ready"]["reason"] == reason and "model.safetensors: truncated" in found["Ready"]["message"]
+    assert planned.status is not None
+    group = planned.status["groups"][0]
+    assert (group["state"], group["restarts"], group["lastFailure"]["reason"]) == ("Failed", 3, reason)
+
+
+def test_the_report_of_a_pod_that_is_gone_does_not_count() -> None:
+    failure = Failure("chat-0-0", 0, "ModelInvalid", 1, "bad", 5.0)
+    report = GroupReport("r", "FAILED", last_failure=failure, pod_uid="uid-of-another")
+    found = conditions(seen(made(running({"state": {"running": {}}}), reports={0: report})))
+    assert found["Degraded"]["status"] == "False"
+
+
+def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
+    report = GroupReport(
+        "r", "LOADING", progress_percent=71, model=ModelInfo(architecture="LlamaForCausalLM", size_bytes=9)
+    )
+    planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))
+    assert planned.status is not None
+    assert conditions(planned)["Ready"]["message"] == "chat-0: Loading 71 %"
+    assert planned.status["groups"][0]["progress"] == 71
+    assert planned.status["model"] == {"architecture": "LlamaForCausalLM", "sizeBytes": 9}
+    assert planned.requeue_after == 2.0
+
+
+def test_a_serving_group_is_ready_whatever_happened_before() -> None:
+    failure = Failure("chat-0-0", 0, "RankExited", -9, "killed", 5.0)
+    report = GroupReport("r", "SERVING", restarts=1, last_failure=failure)
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    planned = seen(made(ready, reports={0: report}))
+    found = conditions(planned)
+    assert {kind: entry["status"] for kind, entry in found.items()} == {
+        "Ready": "True",
+        "Progressing": "False",
+        "ModelLoaded": "True",
+        "RouterReady": "True",
+        "Degraded": "False",
+    }
+    assert planned.requeue_after is None and planned.status is not None
+    assert planned.status["groups"][0]["lastFailure"]["reason"] == "RankExited"
+
+
+def test_a_service_without_a_router_is_not_ready_and_says_so() -> None:
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    snapshot = made(ready)
+    found = conditions(seen(Snapshot(statefulsets=snapshot.statefulsets, pods=snapshot.pods)))
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("False", "RouterStarting")
+
+
+def test_a_broken_router_is_named() -> None:
+    router = pod("chat-router-x", phase="Pending", conditions=[SCHEDULED], containerStatuses=[waiting("ErrImagePull")])
+    router["metadata"]["labels"] = {"octavo.dev/component": "router", "octavo.dev/service": "chat"}
+    found = conditions(seen(Snapshot(pods=(router,))))
+    assert found["RouterReady"]["reason"] == "ImagePullBackOff" and found["Degraded"]["status"] == "True"
+
+
+def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    one = made(ready)
+    second = {**one.statefulsets[0], "metadata": {**one.statefulsets[0]["metadata"], "name": "chat-1", "uid": "u1"}}
+    second["metadata"]["labels"] = {**second["metadata"]["labels"], "octavo.dev/group": "1"}
+    broken = pod("chat-1-0", 1, owner="u1", **PODS["ImagePullBackOff"]["status"])
+    both = Snapshot(statefulsets=(one.statefulsets[0], second), pods=(ready, broken), router=one.router)
+    found = conditions(seen(both, replicas=2))
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartlyServing")
+    assert (found["Degraded"]["status"], found["Degraded"]["reason"]) == ("True", "ImagePullBackOff")
+
+
+def test_a_transition_time_moves_only_with_its_status() -> None:
+    first = seen(made(PODS["ImagePullBackOff"]))
+    again = plan(service(status=dict(first.status or {})), made(PODS["OOMKilled"]), Options(), 9_000.0)
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    third = plan(service(status=dict(again.status or {})), made(ready), Options(), 20_000.0)
+    times = [conditions(each)["Ready"]["lastTransitionTime"] for each in (first, again, third)]
+    assert times[0] == times[1] == "1970-01-01T00:16:40Z" and times[2] == "1970-01-01T05:33:20Z"
+
+
+def test_events_are_made_of_transitions_alone() -> None:
+    first = seen(made(PODS["ImagePullBackOff"]))
+    assert [event.reason for event in first.events] == ["ImagePullBackOff"]
+    same = plan(service(status=dict(first.status or {})), made(PODS["ImagePullBackOff"]), Options(), 9_000.0)
+    assert same.events == ()
+    other = plan(service(status=dict(same.status or {})), made(PODS["OOMKilled"]), Options(), 9_000.0)
+    assert [(event.type, event.reason) for event in other.events] == [("Warning", "OOMKilled")]
+
+
+def test_the_revision_of_the_snapshot_is_the_wished_one() -> None:
+    assert made().statefulsets[0]["metadata"]["labels"]["octavo.dev/revision"] == worker_revision(service())

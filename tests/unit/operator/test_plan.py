@@ -1,0 +1,220 @@
+"""A plan is a function of what it is given: the same in, the same out, and objects that stay what they are."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.services import resource, service
+from support.tiny_cluster import TinyCluster
+
+from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.options import Options
+from octavo.operator.plan import Plan, plan, plan_invalid
+from octavo.operator.snapshot import Snapshot
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": st.integers(0, 3),
+        "paused": st.booleans(),
+        "image": st.sampled_from(["a", "b"]),
+        "engine": st.fixed_dictionaries(
+            {}, optional={"prefixCaching": st.booleans(), "maxRequests": st.integers(1, 64)}
+        ),
+        "router": st.fixed_dictionaries({}, optional={"replicas": st.integers(0, 3), "processes": st.integers(1, 4)}),
+        "model": st.sampled_from([{"uri": "pvc://c/p"}, {"uri": "bundled://x", "servedName": "y"}]),
+        "resources": st.sampled_from([{}, {"limits": {"memory": "1Gi"}}]),
+    },
+)
+
+
+def fresh(**spec: Any) -> Plan:
+    return plan(service(**spec), Snapshot(), Options(), 0.0)
+
+
+def objects(planned: Plan) -> dict[tuple[str, str], Json]:
+    return {(a.object["kind"], a.object["metadata"]["name"]): dict(a.object) for a in planned.apply}
+
+
+def reasons(planned: Plan, kind: str) -> tuple[str, str]:
+    assert planned.status is not None
+    found = next(entry for entry in planned.status["conditions"] if entry["type"] == kind)
+    return found["status"], found["reason"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(SPECS)
+def test_the_same_input_gives_the_same_plan(spec: Json) -> None:
+    tiny = TinyCluster(resource(**spec))
+    for _ in range(3):
+        first, second = (plan(parse(tiny.resource), tiny.snapshot(), tiny.options, tiny.now) for _ in range(2))
+        assert json.dumps(first.status) == json.dumps(second.status) and first == second
+        tiny.reconcile()
+        tiny.advance(lambda events: events[-1])
+
+
+@settings(max_examples=100, deadline=None)
+@given(SPECS, SPECS)
+def test_selectors_and_names_stay_whatever_changes_in_the_spec(one: Json, other: Json) -> None:
+    first, second = objects(fresh(**one)), objects(fresh(**other))
+    for key in first.keys() & second.keys():
+        assert _selector(first[key]) == _selector(second[key])
+    assert {key for key in first if key[0] != "StatefulSet"} == {key for key in second if key[0] != "StatefulSet"}
+
+
+def _selector(item: Json) -> object:
+    spec = item.get("spec", {})
+    return spec.get("selector") or spec.get("podSelector")
+
+
+def test_selectors_match_the_pods_they_mean_and_no_others() -> None:
+    made = objects(fresh())
+    worker = made["StatefulSet", "chat-0"]["spec"]["template"]["metadata"]["labels"]
+    router = made["Deployment", "chat-router"]["spec"]["template"]["metadata"]["labels"]
+    first_pod = {**worker, "apps.kubernetes.io/pod-index": "0"}  # the StatefulSet controller's
+
+    def selects(kind: str, name: str, pod: dict[str, str]) -> bool:
+        found: Any = _selector(made[kind, name])
+        return bool((found.get("matchLabels") or found).items() <= pod.items())
+
+    for kind, name in [
+        ("StatefulSet", "chat-0"),
+        ("PodDisruptionBudget", "chat-workers"),
+        ("NetworkPolicy", "chat-workers"),
+    ]:
+        assert selects(kind, name, worker) and not selects(kind, name, router)
+    assert selects("Service", "chat-ranks", worker) and not selects("Service", "chat-leaders", worker)
+    assert selects("Service", "chat-leaders", first_pod) and not selects("Service", "chat", first_pod)
+    for kind, name in [("Deployment", "chat-router"), ("Service", "chat"), ("NetworkPolicy", "chat-router")]:
+        assert selects(kind, name, router) and not selects(kind, name, worker)
+
+
+def test_workers_are_named_before_they_are_ready_and_routers_see_only_those_that_serve() -> None:
+    made = objects(fresh())
+    assert made["Service", "chat-ranks"]["spec"]["publishNotReadyAddresses"] is True
+    assert "publishNotReadyAddresses" not in made["Service", "chat-leaders"]["spec"]
+
+
+def test_every_object_belongs_to_the_service_and_has_no_finalizer() -> None:
+    for item in objects(fresh()).values():
+        (owner,) = item["metadata"]["ownerReferences"]
+        assert owner["uid"] == "uid-chat" and owner["controller"] is True
+        assert item["metadata"]["namespace"] == "default" and "finalizers" not in item["metadata"]
+        assert item["metadata"]["labels"]["octavo.dev/service"] == "chat"
+
+
+def _templates(planned: Plan) -> Iterator[Json]:
+    for item in objects(planned).values():
+        if item["kind"] in ("StatefulSet", "Deployment"):
+            yield item["spec"]["template"]["spec"]
+
+
+def test_pods_fit_the_restricted_security_level() -> None:
+    templates = list(_templates(fresh(model={"uri": "pvc://claim/path"})))
+    assert len(templates) == 2
+    for pod in templates:
+        assert (
+            pod["securityContext"]["runAsNonRoot"]
+            and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        )
+        assert all("hostPath" not in volume for volume in pod["volumes"])
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] and not security["allowPrivilegeEscalation"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_workers_hold_no_token_and_a_claim_is_mounted_read_only() -> None:
+    pod = objects(fresh(model={"uri": "pvc://claim/a/b"}))["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    (container,) = pod["containers"]
+    assert "--model=file:///models/a/b" in container["args"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "models", "persistentVolumeClaim": {"claimName": "claim", "readOnly": True}} in pod["volumes"]
+
+
+def test_fields_reach_the_flags_of_the_worker() -> None:
+    engine = {"maxBatchTokens": 256, "maxRequests": 8, "kvCacheMemory": "0.5Gi", "prefixCaching": False}
+    made = objects(
+        fresh(model={"uri": "bundled://x", "servedName": "n", "contextLength": 99}, engine=engine, image="mine")
+    )
+    (container,) = made["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
+    wished = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
+    assert {*wished.split(), "--kv-cache-memory=536870912", "--no-prefix-caching"} <= set(container["args"])
+    assert container["image"] == "mine"
+
+
+def test_a_foreign_object_is_left_alone_and_the_status_says_so() -> None:
+    snapshot = Snapshot(foreign=frozenset({("Service", "chat")}))
+    planned = plan(service(), snapshot, Options(), 0.0)
+    assert ("Service", "chat") not in objects(planned) and ("Service", "chat-ranks") in objects(planned)
+    assert reasons(planned, "Ready") == ("False", "NameTaken") and reasons(planned, "Degraded") == ("True", "NameTaken")
+
+
+def test_a_foreign_statefulset_costs_only_its_index() -> None:
+    snapshot = Snapshot(foreign=frozenset({("StatefulSet", "chat-0")}))
+    planned = plan(service(), snapshot, Options(), 0.0)
+    assert ("StatefulSet", "chat-1") in objects(planned) and ("StatefulSet", "chat-0") not in objects(planned)
+
+
+def test_a_host_folder_needs_the_operators_leave() -> None:
+    planned = fresh(model={"uri": "file:///data/model"})
+    assert reasons(planned, "Ready") == ("False", "HostPathNotAllowed")
+    assert not any(kind == "StatefulSet" for kind, _ in objects(planned))
+    wished = service(model={"uri": "file:///data/model"})
+    allowed = plan(wished, Snapshot(), Options(allow_host_path=True), 0.0)
+    pod = objects(allowed)["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
+    assert {"name": "models", "hostPath": {"path": "/data/model", "type": "Directory"}} in pod["volumes"]
+
+
+def test_certificates_name_the_role_and_the_service() -> None:
+    wished = fresh().certificates
+    assert wished is not None
+    assert [(leaf.secret, leaf.dns_name) for leaf in wished.leaves] == [
+        ("chat-worker-tls", "worker.uid-chat.octavo"),
+        ("chat-router-tls", "router.uid-chat.octavo"),
+    ]
+
+
+def test_a_resource_that_cannot_be_read_says_so_and_nothing_is_touched() -> None:
+    broken = resource(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})
+    with pytest.raises(SpecError) as caught:
+        parse(broken)
+    planned = plan_invalid(broken, caught.value, 5.0)
+    assert reasons(planned, "Degraded") == ("True", "InvalidSpec") and not planned.apply and not planned.delete
+    again = plan_invalid({**broken, "status": planned.status}, caught.value, 50.0)
+    assert again.status == planned.status and again.events == ()
+
+
+def test_every_step_of_a_plan_has_its_reason() -> None:
+    tiny = TinyCluster(resource(image="a"))
+    tiny.settle()
+    tiny.edit(image="b")
+    planned = tiny.reconcile()
+    assert any("apply StatefulSet chat-1: 1 group of revision" in reason for reason in planned.reasons)
+    assert len(planned.reasons) == len(planned.apply) + len(planned.delete) + len(planned.delete_pods)
+
+
+def test_a_settled_service_plans_only_what_is_already_there() -> None:
+    tiny = TinyCluster(resource(replicas=2))
+    tiny.settle()
+    first, second = tiny.reconcile(), tiny.reconcile()
+    assert first.apply == second.apply and first.status == second.status
+    assert second.events == () and second.requeue_after is None
+    assert {key for key in objects(second) if key[0] == "StatefulSet"} == {
+        ("StatefulSet", "chat-0"),
+        ("StatefulSet", "chat-1"),
+    }
+
+
+def test_a_statefulset_made_by_an_older_release_keeps_its_fixed_fields() -> None:
+    tiny = TinyCluster(resource())
+    tiny.settle()
+    tiny.sets["chat-0"]["spec"]["podManagementPolicy"] = "OrderedReady"
+    made = objects(tiny.reconcile())
+    assert made["StatefulSet", "chat-0"]["spec"]["podManagementPolicy"] == "OrderedReady"

@@ -1,0 +1,61 @@
+"""A revision changes exactly when the user changes what shapes pods."""
+
+from typing import Any
+
+import pytest
+from support.services import service
+
+from octavo.operator.revision import kept_template, router_revision, worker_revision
+
+URI = "bundled://smollm2-135m-instruct"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicas": 3},
+        {"paused": True},
+        {"rollout": {"maxSurge": 2}},
+        {"router": {"replicas": 2, "processes": 2}},
+        {"engine": {"prefixCaching": True}},
+        {"accelerator": {"resource": "cpu", "nodeSelector": {}}},
+        {"model": {"uri": URI, "dtype": "auto"}},
+        {"model": {"uri": URI, "servedName": "chat"}},
+        {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
+    ],
+)
+def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spec: dict[str, Any]) -> None:
+    assert worker_revision(service(**spec)) == worker_revision(service())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"image": "other"},
+        {"restartAt": "now"},
+        {"model": {"uri": URI, "servedName": "other"}},
+        {"model": {"uri": URI, "contextLength": 99}},
+        {"engine": {"prefixCaching": False}},
+        {"engine": {"kvCacheMemory": "64Mi"}},
+        {"resources": {"limits": {"memory": "4Gi"}}},
+        {"resources": {}},
+        {"accelerator": {"nodeSelector": {"a": "b"}}},
+        {"accelerator": {"tolerations": [{"operator": "Exists"}]}},
+    ],
+)
+def test_what_shapes_workers_is_another_revision(spec: dict[str, Any]) -> None:
+    assert worker_revision(service(**spec)) != worker_revision(service())
+
+
+def test_routers_have_a_revision_of_their_own() -> None:
+    plain = router_revision(service())
+    assert router_revision(service(image="other", replicas=2, router={"replicas": 2})) == plain
+    assert router_revision(service(router={"processes": 2})) != plain
+    assert router_revision(service(router={"queue": {"maxWait": "5s"}})) != plain
+    assert router_revision(service(restartAt="now")) != plain
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_damaged_template_is_not_kept(text: str) -> None:
+    metadata = {"labels": {"octavo.dev/revision": "r"}, "annotations": {"octavo.dev/pod-template": text}}
+    assert kept_template({"metadata": metadata}, "r") is None

@@ -1,0 +1,131 @@
+"""A write is skipped exactly when it would change nothing. The live object is one that an API server (1.34) sent."""
+
+import copy
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.operator import semantic
+from octavo.operator.quantity import quantity
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+LIVE: Json = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def owned(live: Json) -> Json:
+    """The wish that was applied to make `live`: what the manager owns of it."""
+    entry = next(item for item in live["metadata"]["managedFields"] if item["manager"] == "octavo")
+    wish: Json = _pick(live, entry["fieldsV1"])
+    wish |= {"apiVersion": live["apiVersion"], "kind": live["kind"]}
+    wish["metadata"]["name"] = live["metadata"]["name"]
+    return wish
+
+
+def _pick(value: Any, fields: Json) -> Any:  # Any: JSON
+    inner = {name: found for name, found in fields.items() if name != "."}
+    if not inner:
+        return copy.deepcopy(value)
+    if isinstance(value, dict):
+        return {name[2:]: _pick(value[name[2:]], found) for name, found in inner.items()}
+    picked = []
+    for name, found in inner.items():
+        keys = json.loads(name[2:])
+        item = next(item for item in value if all(item.get(key) == keys[key] for key in keys))
+        picked.append({**_pick(item, found), **keys})
+    return picked
+
+
+def test_what_was_applied_needs_no_second_write() -> None:
+    assert semantic.unchanged(LIVE, owned(LIVE), "octavo")
+
+
+@given(json_values)
+def test_every_value_holds_itself(value: Any) -> None:
+    assert semantic.holds(value, copy.deepcopy(value))
+
+
+@given(st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(min_size=6), json_values)
+def test_fields_of_others_are_ignored_and_missing_ones_are_not(wish: Json, key: str, value: Any) -> None:
+    assert semantic.holds({**wish, key: value}, wish)
+    assert semantic.holds(wish, {**wish, key: "x"}) is False
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "replicas"), 7),
+        (("spec", "template", "spec", "containers", 0, "image"), "other"),
+        (("spec", "template", "spec", "containers", 0, "args", 0), "--model=other"),
+        (("spec", "template", "spec", "tolerations", 0, "tolerationSeconds"), 300),
+        (("metadata", "labels", "octavo.dev/revision"), "other"),
+        (("spec", "template", "spec", "containers", 0, "resources", "requests", "cpu"), "251m"),
+    ],
+)
+def test_a_changed_field_is_noticed(path: tuple[str | int, ...], value: object) -> None:
+    live = copy.deepcopy(LIVE)
+    wish = owned(LIVE)
+    _set(live, path, value)
+    assert not semantic.unchanged(live, wish, "octavo")
+
+
+@pytest.mark.parametrize(
+    ("live", "wish"), [("1", "1000m"), ("1Gi", "1024Mi"), (1, "1"), ("1e3", "1k"), ("250m", "0.25")]
+)
+def test_other_spellings_of_a_quantity_cause_no_write(live: object, wish: object) -> None:
+    assert semantic.holds({"requests": {"cpu": live}}, {"requests": {"cpu": wish}})
+    assert not semantic.holds({"env": {"cpu": live}}, {"env": {"cpu": wish}}), "only quantities are numbers"
+
+
+def test_a_field_that_is_no_longer_wished_is_noticed() -> None:
+    wish = owned(LIVE)
+    del wish["metadata"]["labels"]["octavo.dev/group"]
+    assert semantic.holds(LIVE, wish)
+    assert list(semantic.leftovers(LIVE, wish, "octavo")) == ["metadata.labels.octavo.dev/group"]
+    wish = owned(LIVE)
+    removed = wish["spec"]["template"]["spec"]["containers"][0]["env"].pop()
+    assert any(removed["name"] in path for path in semantic.leftovers(LIVE, wish, "octavo"))
+    assert not list(semantic.leftovers(LIVE, wish, "somebody-else"))
+
+
+def test_what_others_add_to_a_keyed_list_is_theirs_but_not_to_a_list_that_is_one_value() -> None:
+    live, wish = copy.deepcopy(LIVE), owned(LIVE)
+    live["spec"]["template"]["spec"]["containers"].append({"name": "sidecar", "image": "x"})
+    assert semantic.holds(live, wish)
+    live["spec"]["template"]["spec"]["containers"][0]["args"].append("--more")
+    assert not semantic.holds(live, wish)
+    rule = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}
+    opened = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "TCP"}]}]}
+    assert not semantic.holds(opened, rule), "a port that somebody opened must be closed"
+
+
+def test_empty_wishes_are_held_by_what_the_server_dropped() -> None:
+    assert semantic.holds({}, {"a": {}, "b": [], "c": None, "d": {"e": {}}})
+    assert not semantic.holds({}, {"a": {"b": 1}})
+
+
+@given(st.integers(0, 10**12), st.sampled_from(["", "m", "k", "Mi", "Gi", "T"]))
+def test_quantities_are_exact(number: int, suffix: str) -> None:
+    factor = {"": 1, "m": Fraction(1, 1000), "k": 1000, "Mi": 2**20, "Gi": 2**30, "T": 10**12}[suffix]
+    assert quantity(f"{number}{suffix}") == number * factor
+
+
+@pytest.mark.parametrize("text", ["", "m", "1x", "-1", "1 Gi", "1gi", None, True, [], "Gi1"])
+def test_what_is_no_quantity_is_none(text: object) -> None:
+    assert quantity(text) is None
+
+
+def _set(item: Any, path: tuple[str | int, ...], value: object) -> None:
+    for step in path[:-1]:
+        item = item[step]
+    item[path[-1]] = value
