@@ -49,11 +49,11 @@ def test_nothing_is_made_anew_while_nothing_is_due() -> None:
     assert pki.authority(ca, UID, START + 300 * DAY) is ca
 
 
-def test_over_ten_years_peers_that_are_half_a_day_late_trust_each_other() -> None:
+def test_over_four_years_peers_that_are_half_a_day_late_trust_each_other() -> None:
     """Each day one peer may still hold the files of half a day ago."""
     ca: Authority | None = None
     leaf, old, changes = None, None, 0
-    for half_days in range(2 * 3650):
+    for half_days in range(2 * 1460):
         now = START + half_days * DAY / 2
         fresh = pki.authority(ca, UID, now)
         changes += ca is not None and fresh.current != ca.current
@@ -64,7 +64,7 @@ def test_over_ten_years_peers_that_are_half_a_day_late_trust_each_other() -> Non
             assert _trusted(leaf, old[1]) and _trusted(old[0], ca.bundle), now
         assert leaf.ends > now and ca.current.ends > now
         old = (leaf, ca.bundle)
-    assert changes >= 4
+    assert changes >= 2
 
 
 def test_the_old_authority_leaves_the_bundle_after_a_leafs_life() -> None:
