@@ -49,43 +49,37 @@ class TextModel:
     def encode(self, ask: Ask) -> list[bytes]:
         """Packed ids of each prompt. Raises RequestError 400 naming the field."""
         if ask.kind == "chat":
-            return [_packed("messages", self._rendered(self._template().render(ask.messages)))]
+            return [_filled("messages", _packed(self._rendered(self._template().render(ask.messages))))]
         several = len(ask.prompts) > 1
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
-        return [_packed(field, self._prompt(field, prompt)) for field, prompt in zip(fields, ask.prompts, strict=True)]
+        return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
 
     def detokeniser(self, prompt: bytes) -> Detokeniser:
         if self._byte_level:
             return ByteLevelDetokeniser(self._pieces, self._texts)
         return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist())
 
-    def _prompt(self, field: str, prompt: Prompt) -> Sequence[int]:
+    def _prompt(self, field: str, prompt: Prompt) -> bytes:
         if isinstance(prompt, str):
-            return self._text(prompt)
+            return _filled(field, self._with_bos(prompt, self._text(prompt)))
         if max(prompt) >= self.vocabulary:
             raise invalid(field, f"{field} holds the id {max(prompt)}; the vocabulary ends at {self.vocabulary - 1}")
-        return prompt
+        return _packed(prompt)
 
-    def _text(self, text: str) -> list[int]:
+    def _text(self, text: str) -> bytes:
         ids = self._words.encode(text) if self._words is not None else None
-        if ids is None:
-            ids = self._tokenizer.encode(text).ids
-        return self._with_bos(text, ids)
+        return _packed(self._tokenizer.encode(text).ids) if ids is None else ids
 
-    def _with_bos(self, text: str, ids: list[int]) -> list[int]:
+    def _with_bos(self, text: str, ids: bytes) -> bytes:
         """tokenizer_config.json's `add_bos_token` decides where it is given; a text that spells one has it already."""
-        bos = self._bos_id
-        if bos is None or self._bos is None:
+        if self._bos is None or self._bos_id is None:
             return ids
-        count = 0
-        while count < len(ids) and ids[count] == bos:
-            count += 1
-        spelt = text.startswith(self._bos)
-        if count == 0:
-            return [bos, *ids] if self._add_bos is True else ids
-        if spelt:
-            return ids[1:] if count > 1 and not text.startswith(self._bos * 2) else ids
-        return ids[1:] if self._add_bos is False else ids
+        bos = _packed([self._bos_id])
+        if not ids.startswith(bos):
+            return bos + ids if self._add_bos is True else ids
+        if text.startswith(self._bos):
+            return ids[4:] if ids.startswith(bos * 2) and not text.startswith(self._bos * 2) else ids
+        return ids[4:] if self._add_bos is False else ids
 
     def _template(self) -> ChatTemplate:
         if self._compiled is None:
@@ -127,10 +121,14 @@ def _added(described: Mapping[str, object]) -> list[tuple[str, int, bool]]:
     return [(str(item["content"]), int(item["id"]), bool(item.get("special"))) for item in items]
 
 
-def _packed(field: str, ids: Sequence[int]) -> bytes:
-    if not ids:
-        raise invalid(field, f"{field} has no tokens: this model needs at least one")
+def _packed(ids: Sequence[int]) -> bytes:
     return array("I", ids).tobytes()
+
+
+def _filled(field: str, packed: bytes) -> bytes:
+    if not packed:
+        raise invalid(field, f"{field} has no tokens: this model needs at least one")
+    return packed
 
 
 def _json(files: Mapping[str, bytes], name: str) -> dict[str, object]:
