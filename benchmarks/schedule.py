@@ -10,6 +10,7 @@
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
@@ -114,6 +115,7 @@ def machine() -> dict[str, str]:
     return {
         "cpu": f"{cpu} ({platform.machine()})",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "load_average": f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs",
         "commit": commit.stdout.strip() or "unknown",
     }
 
