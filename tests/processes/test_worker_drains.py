@@ -1,0 +1,112 @@
+"""A worker that is told to stop cuts nobody, and a router that misbehaves disturbs nobody."""
+
+import asyncio
+import random
+import signal
+
+import pytest
+from support.checkpoints import successor_checkpoint
+from support.worker import WorkerProcess, client, serving, until
+
+from octavo.proto.v1 import engine_pb2
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "letters")
+
+
+async def test_sigterm_under_streams_cuts_none_refuses_new_work_and_exits_0(model):
+    async with serving(model) as worker, client(worker) as router:
+        answers = [await router.submit([ord("a")], 300 + 10 * n) for n in range(10)]
+        await until(lambda: all(answer.ids for answer in answers), 30)
+        worker.signal(signal.SIGTERM)
+        await asyncio.wait_for(router.draining.wait(), 10)
+        assert worker.get("health", "/readyz")[0] == 503
+        late = await router.submit([1], 5)
+        await asyncio.wait_for(late.done.wait(), 10)
+        assert late.rejected is not None
+        assert late.rejected.code == engine_pb2.Rejected.UNAVAILABLE
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 90)
+        for n, answer in enumerate(answers):
+            assert answer.finish == engine_pb2.LENGTH
+            assert len(answer.ids) == 300 + 10 * n
+        assert await worker.exit_code(15) == 0
+        assert not worker.children()
+
+
+async def test_a_drain_ends_5_s_before_the_grace_period_does(model):
+    async with serving(model, "--grace-period", "7") as worker, client(worker) as router:
+        answers = [await router.submit([ord("a")], 2000) for _ in range(32)]
+        await until(lambda: all(answer.ids for answer in answers), 30)
+        worker.signal(signal.SIGTERM)
+        assert await worker.exit_code(7) == 0
+
+
+async def test_sigterm_while_loading_exits_0_at_once(model):
+    worker = WorkerProcess(model).start()
+    try:
+        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+        worker.signal(signal.SIGTERM)
+        assert await worker.exit_code(10) == 0
+    finally:
+        worker.close()
+
+
+async def test_a_router_that_stops_reading_is_cut_and_others_go_on(model):
+    async with serving(model, "--context-length", "2048") as worker, client(worker, reads=False) as deaf:
+        for _ in range(31):
+            await deaf.submit([ord("a")], 2000)
+        async with client(worker) as router:
+            answer = await router.submit([ord("a")], 200)
+            await asyncio.wait_for(answer.done.wait(), 60)
+            assert len(answer.ids) == 200
+        # The engine went on without the deaf router: everything it asked for was computed or given up.
+        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 90)
+        assert worker.metric("octavo_worker_restarts_total") == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-prefix-caching",)], ids=["prefix caching", "no prefix caching"])
+async def test_blocks_return_when_a_third_of_2000_requests_vanish(model, flags):
+    rng = random.Random(7)
+    async with serving(model, *flags) as worker, client(worker) as router:
+        idle = worker.metric("octavo_worker_kv_blocks_used")
+        turns = asyncio.Semaphore(32)
+
+        async def one(index: int) -> None:
+            async with turns:
+                prompt = [rng.randrange(97, 122) for _ in range(rng.randrange(1, 64))]
+                vanishes = index % 3 == 0
+                answer = await router.submit(prompt, 1500 if vanishes else rng.randrange(1, 8))
+                if vanishes:
+                    await asyncio.sleep(rng.random() * 0.2)
+                    await router.cancel(next(n for n, other in router.answers.items() if other is answer))
+                else:
+                    await asyncio.wait_for(answer.done.wait(), 60)
+                    assert answer.finish == engine_pb2.LENGTH
+
+        await asyncio.gather(*(one(index) for index in range(2000)))
+        await until(lambda: worker.metric("octavo_worker_kv_blocks_used") == idle, 5)
+        assert worker.metric("octavo_worker_requests_cancelled_total") > 500
+        assert worker.metric("octavo_worker_requests_waiting") == 0
+
+
+async def test_a_cancelled_request_stops_within_a_few_steps(model):
+    async with serving(model) as worker, client(worker) as router:
+        answer = await router.submit([ord("a")], 2000)
+        await until(lambda: len(answer.ids) > 5, 20)
+        await router.cancel(1)
+        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
+        generated = worker.metric("octavo_worker_generated_tokens_total")
+        assert generated < 1000
+        await asyncio.sleep(1)
+        assert worker.metric("octavo_worker_generated_tokens_total") == generated
+
+
+async def test_a_stream_that_ends_takes_its_requests_with_it(model):
+    async with serving(model) as worker:
+        async with client(worker) as router:
+            answers = [await router.submit([ord("a")], 2000) for _ in range(8)]
+            await until(lambda: all(answer.ids for answer in answers), 20)
+        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
+        assert worker.metric("octavo_worker_requests_cancelled_total") == 8

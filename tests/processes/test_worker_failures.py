@@ -1,0 +1,157 @@
+"""Whatever part of a worker dies or hangs, the group serves again by itself and says what happened."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.checkpoints import successor_checkpoint
+from support.worker import WorkerProcess, client, serving, until
+
+from octavo.proto.v1 import group_pb2
+
+RECOVERY_S = 20.0  # twice the aim
+STREAMS = 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "letters")
+
+
+@pytest.mark.parametrize("victim", ["serve", "core", "rank"])
+async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(model, victim):
+    async with serving(model) as worker:
+        first = await worker.status()
+        async with client(worker) as router:
+            answers = await _streams(router)
+            os.kill(worker.children()[victim], signal.SIGKILL)
+            died = time.monotonic()
+            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+            assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
+        await _serves_anew(worker, first.incarnation, RECOVERY_S - (time.monotonic() - died))
+        status = await worker.status()
+        assert status.restarts == 1
+        assert status.last_failure.reason == f"{victim.capitalize()}Exited"
+        assert status.last_failure.exit_code == -signal.SIGKILL
+        assert status.last_failure.rank == (0 if victim == "rank" else -1)
+        assert status.last_failure.pod == "local"
+
+
+async def test_a_killed_supervisor_leaves_no_process_behind(model):
+    async with serving(model) as worker, client(worker) as router:
+        answers = await _streams(router)
+        pids = worker.children().values()
+        assert len(pids) == 3
+        worker.signal(signal.SIGKILL)
+        await until(lambda: not any(_lives(pid) for pid in pids), 5)
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+        assert all(answer.lost for answer in answers)
+
+
+@pytest.mark.parametrize(("victim", "reason"), [("rank", "RankStuck"), ("core", "CoreStuck"), ("serve", "ServeStuck")])
+async def test_a_stopped_process_is_found_out_and_replaced(model, victim, reason):
+    async with serving(model) as worker:
+        first = await worker.status()
+        os.kill(worker.children()[victim], signal.SIGSTOP)
+        await _serves_anew(worker, first.incarnation, 5 + RECOVERY_S)
+        status = await worker.status()
+        assert status.last_failure.reason == reason
+        assert status.restarts == 1
+
+
+async def test_live_never_fails_and_ready_does_while_a_group_restarts(model):
+    async with serving(model) as worker:
+        os.kill(worker.children()["rank"], signal.SIGKILL)
+        await until(lambda: worker.get("health", "/readyz")[0] == 503, 5)
+        assert worker.get("health", "/livez")[0] == 200
+        assert worker.get("health", "/startupz")[0] == 503
+        await worker.ready(RECOVERY_S)
+
+
+async def test_counters_do_not_fall_when_a_life_ends(model):
+    async with serving(model) as worker:
+        async with client(worker) as router:
+            answer = await router.submit([1], 7)
+            await asyncio.wait_for(answer.done.wait(), 30)
+        os.kill(worker.children()["core"], signal.SIGKILL)
+        await until(lambda: worker.metric("octavo_worker_restarts_total") == 1, 5)
+        await worker.ready(RECOVERY_S)
+        assert worker.metric("octavo_worker_generated_tokens_total") == 7
+
+
+def _truncate(folder: Path) -> str:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    return "model.safetensors"
+
+
+def _pointer(folder: Path) -> str:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    return "model.safetensors"
+
+
+def _no_config(folder: Path) -> str:
+    (folder / "config.json").unlink()
+    return "config.json"
+
+
+def _broken_config(folder: Path) -> str:
+    (folder / "config.json").write_text("{")
+    return "config.json"
+
+
+def _huge_header(folder: Path) -> str:
+    file = folder / "model.safetensors"
+    file.write_bytes((2**63).to_bytes(8, "little") + file.read_bytes()[8:])
+    return "model.safetensors"
+
+
+@pytest.mark.parametrize("spoil", [_truncate, _pointer, _no_config, _broken_config, _huge_header])
+async def test_a_bad_model_folder_is_named_in_the_status_and_mended_without_a_restart(tmp_path, spoil):
+    folder = successor_checkpoint(tmp_path / "model")
+    file = spoil(folder)
+    worker = WorkerProcess(folder).start()
+    try:
+        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+        async with asyncio.timeout(5):
+            while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
+                await asyncio.sleep(0.1)
+        assert status.last_failure.reason in ("ModelInvalid", "ModelNotFound")
+        assert file in status.last_failure.message
+        assert worker.get("health", "/readyz")[0] == 503
+        assert not worker.children(), "no process is started for a model that cannot be served"
+        successor_checkpoint(folder)
+        await worker.ready()
+    finally:
+        worker.close()
+
+
+async def _streams(router):
+    answers = [await router.submit([ord("a") + n % 26], 1900) for n in range(STREAMS)]
+    await until(lambda: all(answer.ids for answer in answers), 30)
+    return answers
+
+
+async def _serves_anew(worker, before, timeout_s):
+    began = time.monotonic()
+    while True:
+        status = await worker.status()
+        if status.phase == group_pb2.SERVING and status.incarnation != before:
+            break
+        assert time.monotonic() - began < timeout_s, worker.text()
+        await asyncio.sleep(0.1)
+    async with client(worker) as router:
+        answer = await router.submit([ord("a")], 3)
+        await asyncio.wait_for(answer.done.wait(), 20)
+        assert answer.ids == [ord("b"), ord("c"), ord("d")]
+
+
+def _lives(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

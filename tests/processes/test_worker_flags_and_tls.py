@@ -1,0 +1,159 @@
+"""Wrong flags exit with 2 and name the flag; wrong certificates open nothing."""
+
+import datetime
+import socket
+import subprocess
+import sys
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from support.checkpoints import successor_checkpoint
+from support.worker import RouterClient, WorkerProcess, until
+
+from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.worker.channel import OPTIONS
+
+UID = "1234"
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--stages", "2"], "--stages"),
+        (["--max-requests", "0"], "--max-requests"),
+        (["--context-length", "-5"], "--context-length"),
+        (["--kv-cache-memory", "64 bananas"], "--kv-cache-memory"),
+        (["--serve", "0.0.0.0:8500"], "--serve"),
+        (["--health", "nowhere"], "--health"),
+        (["--status", "unix:relative"], "--status"),
+        (["--tls-dir", "/nonexistent"], "--tls-dir"),
+        (["--dtype", "int3"], "--dtype"),
+        (["--model", ""], "--model"),
+    ],
+)
+def test_a_wrong_flag_exits_with_2_and_is_named(tmp_path, flags, named):
+    places = [part for name in ("serve", "group", "status") for part in (f"--{name}", f"unix:{tmp_path}/{name}")]
+    pages = ["--health", f"unix:{tmp_path}/h", "--metrics", f"unix:{tmp_path}/m"]
+    command = [sys.executable, "-m", "octavo.worker.main", "--model", str(tmp_path), *places, *pages, *flags]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert named in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+async def test_a_certificate_opens_only_what_its_role_may_call(tmp_path, authority):
+    serve, group, status = (f"127.0.0.1:{_free_port()}" for _ in range(3))
+    model = successor_checkpoint(tmp_path / "model")
+    folder = authority.issue("worker")
+    addresses = {"serve": serve, "group": group, "status": status}
+    worker = WorkerProcess(model, "--tls-dir", str(folder), "--service-uid", UID, addresses=addresses).start()
+    try:
+        await worker.ready()
+        router = await RouterClient(serve, UID, authority.dial("router", serve)).open()
+        answer = await router.submit([ord("a")], 3)
+        await until(answer.done.is_set, 20)
+        assert answer.ids == [ord("b"), ord("c"), ord("d")]
+        await router.close()
+        assert (await _status(authority, "operator", status)).phase == group_pb2.SERVING
+        assert await _refusal(_status(authority, "router", status)) == grpc.StatusCode.PERMISSION_DENIED
+        for role in ("worker", "operator"):
+            intruder = RouterClient(serve, UID, authority.dial(role, serve))
+            assert await _refusal(intruder.open()) == grpc.StatusCode.PERMISSION_DENIED
+            await intruder.close()
+        assert await _refusal(_join(authority, "router", group)) == grpc.StatusCode.PERMISSION_DENIED
+        stranger = Authority(tmp_path)
+        assert await _refusal(_status(stranger, "operator", status)) == grpc.StatusCode.UNAVAILABLE
+        async with grpc.aio.insecure_channel(status, options=OPTIONS) as channel:
+            plain = group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=5)
+            assert await _refusal(plain) == grpc.StatusCode.UNAVAILABLE
+    finally:
+        worker.close()
+
+
+async def test_renewed_certificates_are_served_without_a_restart(tmp_path, authority):
+    status = f"127.0.0.1:{_free_port()}"
+    folder = authority.issue("worker")
+    flags = ("--tls-dir", str(folder), "--service-uid", UID)
+    worker = WorkerProcess(tmp_path, *flags, addresses={"status": status}).start()
+    try:
+        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+        await _status(authority, "operator", status)
+        successor = Authority(tmp_path / "new")
+        successor.issue("worker", folder)
+        assert (await _status(successor, "operator", status)).service_uid == UID
+        assert await _refusal(_status(authority, "operator", status)) == grpc.StatusCode.UNAVAILABLE
+    finally:
+        worker.close()
+
+
+class Authority:
+    """A CA and the leaves it makes: key files as a Secret's volume has them."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._certificate = self._sign("octavo-ca", self._key.public_key(), None)
+
+    def issue(self, role, into=None):
+        folder = into or self._folder / role
+        folder.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        leaf = self._sign(role, key.public_key(), f"{role}.{UID}.octavo")
+        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+        (folder / "ca.crt").write_bytes(self._certificate.public_bytes(pem))
+        (folder / "tls.crt").write_bytes(leaf.public_bytes(pem))
+        (folder / "tls.key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        return folder
+
+    def dial(self, role, address):
+        folder = self.issue(role)
+        parts = [(folder / name).read_bytes() for name in ("ca.crt", "tls.key", "tls.crt")]
+        target = ("grpc.ssl_target_name_override", f"worker.{UID}.octavo")
+        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(*parts), options=(*OPTIONS, target))
+
+    def _sign(self, name, public_key, dns):
+        now = datetime.datetime.now(datetime.UTC)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "octavo-ca")])
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        builder = builder.not_valid_after(now + datetime.timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=dns is None, path_length=None), critical=True)
+        if dns is not None:
+            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(dns)]), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+async def _status(authority, role, address):
+    async with authority.dial(role, address) as channel:
+        return await group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=10)
+
+
+async def _join(authority, role, address):
+    async with authority.dial(role, address) as channel:
+        call = group_pb2_grpc.GroupStub(channel).Join(timeout=10)
+        await call.write(group_pb2.FromPod(handshake=group_pb2.JoinHandshake(service_uid=UID)))
+        await call.read()
+        raise grpc.aio.AioRpcError(await call.code(), (), ())
+
+
+async def _refusal(call):
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await call
+    return refusal.value.code()
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
