@@ -182,7 +182,7 @@ class Life:
     def _failure(self, ended: group_pb2.Failure | Verdict | Exit | None, ooms: int) -> group_pb2.Failure | None:
         name = self._birth.config.pod_name
         if isinstance(ended, Exit):
-            return None if self._draining and ended.code == 0 else _exit_failure(name, ended, oom_kills() > ooms)
+            return None if self._draining and ended.code == 0 else name_exit(name, ended, oom_kills() > ooms)
         if isinstance(ended, Verdict):
             return failure(name, ended.rank, ended.reason, 0, ended.message)
         if ended is None:
@@ -190,7 +190,7 @@ class Life:
         return failure(ended.pod or name, ended.rank, ended.reason, ended.exit_code, ended.message)
 
 
-def _exit_failure(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
+def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
     """Name the cause of an exit: what the child said, else the kernel, else the exit code."""
     if ended.report is not None:
         return failure(pod_name, ended.rank, ended.report.reason, ended.code, ended.report.message)

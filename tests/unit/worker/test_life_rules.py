@@ -1,0 +1,153 @@
+"""The rules by which a life begins, is watched, ends and is followed by another."""
+
+import pytest
+
+from octavo.worker.backoff import Backoff
+from octavo.worker.cgroup import oom_kills
+from octavo.worker.children import Exit
+from octavo.worker.config import Config, ConfigError, parse_bytes
+from octavo.worker.group.incarnation import Identity, Incarnation, Member
+from octavo.worker.life import name_exit
+from octavo.worker.overdue import Overdue
+from octavo.worker.process import Report
+from octavo.worker.watch import Pulse, Watch, look
+
+S = 10**9
+ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
+OURS = Identity("uid", "revision", "model")
+
+
+def test_the_wait_between_lives_doubles_to_10_s_and_a_good_life_resets_it():
+    backoff, waits = Backoff(), []
+    for _ in range(8):
+        wait, backoff = backoff.after(served_s=1.0)
+        waits.append(wait)
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    wait, backoff = backoff.after(served_s=61.0)
+    assert (wait, backoff.next_s) == (0.2, 0.4)
+
+
+def _pulses(now_s, **changes):
+    values = {"serve": now_s, "core": now_s, "progress": 0, "deadline": 0} | changes
+    return [
+        Pulse("serve", -1, int(values["serve"] * S), 5, 0),
+        Pulse("core", -1, int(values["core"] * S), 5, 0, int(values["deadline"] * S)),
+        Pulse("rank", 0, 0, 3, values["progress"], beats=False),
+    ]
+
+
+def _look_until(end_s, serving, start=10.0, **changes):
+    watch, now = Watch(int(start * S), int(start * S)), start
+    while now < end_s:
+        now += 0.25
+        current = {key: value(now) if callable(value) else value for key, value in changes.items()}
+        watch, verdict = look(watch, _pulses(now, **current), serving, int(now * S))
+        if verdict is not None:
+            return now, verdict
+    return None
+
+
+def test_a_process_silent_for_5_s_ends_the_life_and_is_named():
+    when, verdict = _look_until(60, serving=True, core=10.0)
+    assert 15.0 < when <= 15.5
+    assert (verdict.reason, verdict.rank) == ("CoreStuck", -1)
+
+
+def test_a_step_beyond_its_deadline_is_the_ranks_fault():
+    when, verdict = _look_until(60, serving=True, deadline=20.0)
+    assert 20.0 < when <= 20.5
+    assert (verdict.reason, verdict.rank) == ("RankStuck", 0)
+
+
+def test_loading_may_take_for_ever_as_long_as_it_progresses():
+    assert _look_until(900, serving=False, progress=lambda now: int(now // 100)) is None
+    when, verdict = _look_until(900, serving=False)
+    assert 130 < when <= 131
+    assert verdict.reason == "LoadStalled"
+
+
+def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
+    watch = Watch(10 * S, 10 * S)
+    watch, verdict = look(watch, _pulses(10.0), True, 40 * S)
+    assert verdict is None
+    watch, verdict = look(watch, _pulses(40.0), True, int(40.25 * S))
+    assert verdict is None
+
+
+def test_a_step_is_overdue_after_5_s_or_ten_times_its_prediction_from_when_it_had_the_device():
+    steps = Overdue()
+    assert steps.deadline_ns == 0
+    steps.issued(100 * S, 0.01)
+    steps.issued(101 * S, 2.0)
+    assert steps.deadline_ns == 105 * S
+    assert steps.returned(104 * S) == 4 * S
+    assert steps.deadline_ns == 124 * S
+    assert steps.returned(110 * S) == 6 * S
+    assert steps.deadline_ns == 0
+    assert steps.idle_ns(112 * S) == 2 * S
+
+
+def test_only_pods_of_the_same_service_revision_and_model_belong_to_a_life():
+    life = Incarnation("a", OURS, stages=1)
+    for other in (Identity("x", "revision", "model"), Identity("uid", "x", "model"), Identity("uid", "revision", "x")):
+        assert "'x'" in (life.join(0, other, 0.0) or "")
+    assert "stage 1" in (life.join(1, OURS, 0.0) or "")
+    assert not life.complete
+    assert life.join(0, OURS, 0.0) is None
+    assert life.complete
+    assert "already" in (life.join(0, OURS, 0.0) or "")
+
+
+def test_messages_of_an_old_life_are_refused_and_counted():
+    life = Incarnation("new", OURS, stages=1)
+    life.join(0, OURS, 0.0)
+    assert not life.hear(0, "old", Member(1.0, finished=99))
+    assert not life.hear(3, "new", Member(1.0))
+    assert life.late == 2
+    assert life.members[0].finished == 0
+    assert life.hear(0, "new", Member(1.0, finished=5))
+    assert life.members[0].finished == 5
+
+
+def test_a_stage_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
+    life = Incarnation("a", OURS, stages=1)
+    life.join(0, OURS, 0.0)
+    assert [life.silent(t / 2) for t in range(11)] == [[]] * 11
+    assert life.silent(5.5) == [0]
+    assert life.silent(60.0) == []
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "oom", "reason"),
+    [
+        (Report("OutOfDeviceMemory", "text"), 1, False, "OutOfDeviceMemory"),
+        (None, -9, True, "OOMKilled"),
+        (None, -9, False, "RankExited"),
+        (None, -11, True, "RankExited"),
+        (None, 3, False, "RankExited"),
+    ],
+)
+def test_an_exit_is_named_by_what_the_child_said_then_the_kernel_then_its_code(report, code, oom, reason):
+    failure = name_exit("pod", Exit("rank", 0, code, report, killed=False), oom)
+    assert (failure.reason, failure.exit_code, failure.rank, failure.pod) == (reason, code, 0, "pod")
+    assert failure.message
+
+
+def test_oom_kills_are_read_from_both_versions_of_control_groups(tmp_path):
+    assert oom_kills(tmp_path) == 0
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert oom_kills(tmp_path) == 3
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n")
+    assert oom_kills(tmp_path) == 2
+
+
+def test_amounts_of_memory_are_read_as_kubernetes_and_people_write_them():
+    pairs = {"64MiB": 64 << 20, "512Mi": 512 << 20, "1.5Gi": 3 << 29, "2G": 2 * 10**9, "1048576": 1 << 20}
+    assert {text: parse_bytes("--kv-cache-memory", text) for text in pairs} == pairs
+
+
+def test_plaintext_is_for_this_machine_only():
+    Config(model="m", served_name="m", **{**ADDRESSES, "serve": "127.0.0.1:8500"})
+    with pytest.raises(ConfigError, match="--serve"):
+        Config(model="m", served_name="m", **{**ADDRESSES, "serve": "10.0.0.1:8500"})
