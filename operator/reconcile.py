@@ -19,6 +19,7 @@ from octavo.operator.observe import Observer
 from octavo.operator.options import Options
 from octavo.operator.plan import plan, plan_invalid
 
+UNREADY_AGAIN_S = 15.0
 TAKEN_AGAIN_S = 5.0  # how long a name is believed to be taken before it is looked at again
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ class Reconciler:
             return 0.0  # the plan and the status must hear of it
         if taken.found:
             return TAKEN_AGAIN_S
+        if not _is_ready(resource):  # what is not watched is looked at again: Secrets, warnings
+            return min(UNREADY_AGAIN_S, UNREADY_AGAIN_S if wished.requeue_after is None else wished.requeue_after)
         return wished.requeue_after
 
     async def _plan(self, resource: Object, taken: set[tuple[str, str]], options: Options) -> Plan:

@@ -29,10 +29,12 @@ def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
     ]
 
 
-async def ask(address: str, service_uid: str, own: Pair, bundle: bytes) -> group_pb2.GroupStatus | None:
+async def ask(
+    address: str, service_uid: str, own: Pair, bundle: bytes, port: int = STATUS_PORT
+) -> group_pb2.GroupStatus | None:
     """None: no answer, which is ordinary while a pod starts. A fresh channel each time: addresses change hands."""
     credentials = grpc.ssl_channel_credentials(bundle, own.key, own.certificate)
-    target = f"[{address}]:{STATUS_PORT}" if ":" in address else f"{address}:{STATUS_PORT}"
+    target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     async with grpc.aio.secure_channel(target, credentials, channel_options(service_uid)) as channel:
         try:
             stub = group_pb2_grpc.StatusStub(channel)

@@ -26,7 +26,7 @@ class ApiProxy:
         self.kubeconfig = folder / "proxy.conf"
         self.writes: list[str] = []
         self.after_write: Callable[[int], None] = lambda number: None
-        self._open: set[web.Request] = set()
+        self._open: list[web.Request] = []
         self._down = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -76,11 +76,11 @@ class ApiProxy:
         if self._down:
             _abort(request)
             raise ConnectionResetError
-        self._open.add(request)
+        self._open.append(request)
         try:
             return await self._forward(request)
         finally:
-            self._open.discard(request)
+            self._open.remove(request)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         headers = {k: v for k, v in request.headers.items() if k in ("Content-Type", "Accept", "User-Agent")}
