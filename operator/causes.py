@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from octavo.operator import names
-from octavo.operator.groups import Group, condition, deleting, ready
+from octavo.operator.groups import Group, condition, deleting, ready, unix
 from octavo.operator.snapshot import Object, WarningEvent
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -29,14 +29,14 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
     if group.serving or group.leaving:
         return None
     found = tuple(warnings)
-    if not group.pods and (cause := _not_created(name, found)):
+    if not group.pods and (cause := _not_created(group, name, found)):
         return cause
+    said = _reported(group)
     for pod in group.pods:
         if cause := pod_cause(pod, found):
-            if cause.reason == "CrashLoop" and (said := _reported(group)):
-                return said
-            return cause
-    return _reported(group)
+            # The ranks of a container that runs speak of now, its last state of before.
+            return said if said and (cause.reason == "CrashLoop" or started(pod)) else cause
+    return said
 
 
 def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: Iterable[WarningEvent]) -> Cause | None:
@@ -118,10 +118,10 @@ def _last_line(ended: Object) -> str:
 def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     """A volume that cannot be mounted shows only in events. A secret on its way is no cause."""
     name = pod["metadata"]["name"]
-    if condition(pod, "PodScheduled").get("status") != "True" or _started(pod):
+    if condition(pod, "PodScheduled").get("status") != "True" or started(pod):
         return None
     for event in warnings:
-        if (event.kind, event.name, event.reason) != ("Pod", name, "FailedMount") or "secret" in event.message:
+        if not _about(event, "Pod", pod, "FailedMount") or "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
             return Cause("ModelNotFound", f"{name}: the node has no such folder: {_short(event.message)}")
@@ -129,14 +129,21 @@ def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     return None
 
 
-def _started(pod: Object) -> bool:
+def started(pod: Object) -> bool:
+    """A container of it runs."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return any("running" in (container.get("state") or {}) for container in statuses)
 
 
-def _not_created(name: str, warnings: tuple[WarningEvent, ...]) -> Cause | None:
+def _about(event: WarningEvent, kind: str, item: Object, reason: str) -> bool:
+    """The event speaks of this very object, not of one of the same name before it."""
+    made = unix(item["metadata"].get("creationTimestamp")) or 0.0
+    return (event.kind, event.name, event.reason) == (kind, item["metadata"]["name"], reason) and event.time_s >= made
+
+
+def _not_created(group: Group, name: str, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     for event in warnings:
-        if (event.kind, event.name, event.reason) == ("StatefulSet", name, "FailedCreate"):
+        if group.live and _about(event, "StatefulSet", group.live, "FailedCreate"):
             return _creation(f"StatefulSet {name}", event.message)
     return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from octavo.operator.causes import Cause
+from octavo.operator.causes import Cause, started
 from octavo.operator.groups import Group
 from octavo.operator.rollout import Goal
 
@@ -183,17 +183,17 @@ def state_of(group: Group, cause: Cause | None) -> tuple[str, int | None]:
         return "Draining", None
     if group.serving:
         return "Serving", None
-    if cause:
-        return ("Pending" if cause.reason in _PENDING else "Failed"), None
+    if cause and cause.reason in _PENDING:
+        return "Pending", None
+    runs = any(started(pod) for pod in group.pods)
+    failed = group.report is not None and group.report.phase == "FAILED"
+    if cause and (failed or not runs or group.report is None):
+        return "Failed", None
     if group.report:
         phase = group.report.phase
         measured = phase in ("FETCHING", "LOADING")
         return _PHASES.get(phase, "Starting"), group.report.progress_percent if measured else None
-    return ("Starting" if any(_runs(pod) for pod in group.pods) else "Pending"), None
-
-
-def _runs(pod: Mapping[str, Any]) -> bool:  # Any: JSON
-    return (pod.get("status") or {}).get("phase") == "Running"
+    return ("Starting" if runs else "Pending"), None
 
 
 def _count(number: int, noun: str) -> str:

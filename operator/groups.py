@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from octavo.operator import names
+from octavo.operator.revision import kept_template
 from octavo.operator.snapshot import GroupReport, Object, Snapshot
 
 
@@ -16,10 +17,12 @@ class Group:
     live: Object | None  # the StatefulSet; None: only pods are left
     pods: tuple[Object, ...]
     report: GroupReport | None  # what its present pod 0 says
+    template: Object | None = None  # what it was made from; None: damaged, or only pods are left
 
     @property
     def revision(self) -> str:
-        return names.label(self.live, names.REVISION) if self.live else ""
+        """Empty, so never the wished one, if nobody knows any more what it was made from."""
+        return names.label(self.live, names.REVISION) if self.live and self.template else ""
 
     @property
     def leaving(self) -> bool:
@@ -62,7 +65,8 @@ def _group(index: int, live: Object | None, pods: tuple[Object, ...], snapshot: 
     report = snapshot.reports.get(index)
     if report and report.pod_uid and report.pod_uid not in {pod["metadata"].get("uid") for pod in pods}:
         report = None
-    return Group(index, live, pods, report)
+    template = kept_template(live, names.label(live, names.REVISION)) if live else None
+    return Group(index, live, pods, report, template)
 
 
 def _index(label: str) -> int | None:

@@ -177,14 +177,11 @@ def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed
     """Groups that stay keep their template; new ones of their revision take it over: a revision is one thing."""
     present: Mapping[str, Any] | None = None  # Any: JSON
     for group in allowed.keep:
-        kept = kept_template(group.live, group.revision) if group.live else None
-        if kept is None or group.live is None:
+        if group.template is None:
             continue
-        present = present or (kept if group.revision == goal.revision else None)
-        yield Apply(
-            worker.statefulset(service, group.index, group.revision, kept, group.live),
-            f"group {group.index} stays as it was made",
-        )
+        present = present or (group.template if group.revision == goal.revision else None)
+        kept = worker.statefulset(service, group.index, group.revision, group.template, group.live)
+        yield Apply(kept, f"group {group.index} stays as it was made")
     if not allowed.create:
         return
     template = present or worker.pod_template(service, goal.revision, options)

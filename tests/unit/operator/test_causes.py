@@ -107,6 +107,29 @@ def test_what_the_supervisor_reports_is_named(reason: str) -> None:
     assert (group["state"], group["restarts"], group["lastFailure"]["reason"]) == ("Failed", 3, reason)
 
 
+def test_a_group_that_starts_anew_after_a_failure_shows_both() -> None:
+    failure = Failure("chat-0-0", 0, "RankExited", -9, "rank 0: killed", 5.0)
+    report = GroupReport("r", "LOADING", progress_percent=5, restarts=1, last_failure=failure)
+    planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))
+    assert planned.status is not None
+    assert conditions(planned)["Ready"]["reason"] == "RankExited"
+    assert planned.status["groups"][0]["state"] == "Loading"
+
+
+def test_what_ranks_say_now_counts_more_than_how_the_container_ended_before() -> None:
+    failure = Failure("chat-0-0", 0, "ModelInvalid", 1, "config.json: not JSON", 5.0)
+    report = GroupReport("r", "FAILED", last_failure=failure)
+    container = {**ended("OOMKilled", 137), "state": {"running": {}}}
+    assert conditions(seen(made(running(container), reports={0: report})))["Ready"]["reason"] == "ModelInvalid"
+
+
+def test_an_event_of_an_object_before_of_the_same_name_does_not_count() -> None:
+    event = WarningEvent("StatefulSet", "chat-0", "FailedCreate", QUOTA, 1.0)
+    snapshot = made(warnings=(event,))
+    snapshot.statefulsets[0]["metadata"]["creationTimestamp"] = "1970-01-01T00:00:02Z"
+    assert conditions(seen(snapshot))["Degraded"]["status"] == "False"
+
+
 def test_the_report_of_a_pod_that_is_gone_does_not_count() -> None:
     failure = Failure("chat-0-0", 0, "ModelInvalid", 1, "bad", 5.0)
     report = GroupReport("r", "FAILED", last_failure=failure, pod_uid="uid-of-another")

@@ -134,6 +134,16 @@ def test_restart_at_replaces_every_group_and_takes_the_present_defaults() -> Non
     assert tiny.images() == ["two"] * 3
 
 
+def test_a_group_whose_template_is_lost_is_replaced_like_one_of_another_revision() -> None:
+    tiny = cluster()
+    tiny.settle()
+    tiny.sets["chat-0"]["metadata"]["annotations"]["octavo.dev/pod-template"] = "{"
+    tiny.reconcile()
+    assert sorted(tiny.sets) == ["chat-0", "chat-1"] and tiny.serving() == 1
+    tiny.settle()
+    assert sorted(tiny.sets) == ["chat-1"] and tiny.serving() == 1
+
+
 def test_paused_takes_all_groups_and_keeps_the_routers() -> None:
     tiny = cluster(replicas=2)
     tiny.settle()
