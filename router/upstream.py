@@ -103,7 +103,7 @@ class Stream:
             self._post(wire.cancel(number))
 
     def beat(self) -> None:
-        self._post(wire.HEARTBEAT)
+        self._post(wire.heartbeat())
 
     def handle(self, message: engine_pb2.FromEngine) -> None:
         """Act on one message. Raises Broken when it makes no sense."""
@@ -239,7 +239,7 @@ async def _write(call: ServeCall, stream: Stream) -> None:
     try:
         while True:
             while stream.outbox:
-                await call.write(stream.outbox.popleft())
+                await call.write(wire.bundle(stream.outbox))
             stream.wake.clear()
             await stream.wake.wait()
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):

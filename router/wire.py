@@ -1,11 +1,14 @@
 """The wire to a leader: channel settings, and messages as protobuf wants them."""
 
+from collections import deque
+
 from octavo.proto.v1 import engine_pb2
 from octavo.router.generation import Job
 
 MAX_MESSAGE_BYTES = 64 << 20
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
 MAX_PROMPT_BYTES = MAX_MESSAGE_BYTES - (1 << 20)
+BUNDLE_BYTES = 256 << 10
 NO_TOKEN = 0xFFFFFFFF
 
 # The worker sets the same values: both ends must agree, or a server takes pings for an attack.
@@ -23,7 +26,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
 )
 
-HEARTBEAT = engine_pb2.FromRouter()  # says only that this end lives
+
+def heartbeat() -> engine_pb2.FromRouter:
+    """Says only that this end lives."""
+    return engine_pb2.FromRouter()
 
 
 def submit(number: int, job: Job) -> engine_pb2.FromRouter:
@@ -47,6 +53,15 @@ def cancel(number: int) -> engine_pb2.FromRouter:
 
 def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
     return engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=service_uid, router=router))
+
+
+def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:
+    """Take the first message, and with it those that fit: a write costs more than what is written."""
+    first = outbox.popleft()
+    size = len(first.submit.prompt)
+    while outbox and (size := size + len(outbox[0].submit.prompt)) <= BUNDLE_BYTES:
+        first.more.append(outbox.popleft())
+    return first
 
 
 Row = tuple[int, int, int, int]

@@ -111,3 +111,5 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
     async def _read(self, stream: Stream, messages: AsyncIterator[engine_pb2.FromRouter]) -> None:
         async for message in messages:
             await self._engine.take(stream, message)
+            for further in message.more:
+                await self._engine.take(stream, further)

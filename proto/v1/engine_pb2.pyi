@@ -54,6 +54,7 @@ class FromRouter(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     SUBMIT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """first on every stream"""
@@ -62,16 +63,21 @@ class FromRouter(_message.Message):
     def submit(self) -> Global___Submit: ...
     @_builtins.property
     def cancel(self) -> Global___Cancel: ...
+    @_builtins.property
+    def more(self) -> _containers.RepeatedCompositeFieldContainer[Global___FromRouter]:
+        """further messages, acted on after this one, in order: together they cost one write"""
+
     def __init__(
         self,
         *,
         hello: Global___Hello | None = ...,
         submit: Global___Submit | None = ...,
         cancel: Global___Cancel | None = ...,
+        more: _abc.Iterable[Global___FromRouter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "hello", b"hello", "kind", b"kind", "submit", b"submit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "hello", b"hello", "kind", b"kind", "submit", b"submit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "hello", b"hello", "kind", b"kind", "more", b"more", "submit", b"submit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "submit", "cancel"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015

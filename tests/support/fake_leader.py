@@ -143,13 +143,17 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             yield engine_pb2.FileChunk(name="config.json", data=b"{}", fingerprint=self.script.fingerprint)
 
     async def _read(self, requests: AsyncIterator[engine_pb2.FromRouter], stream: Stream) -> None:
-        async for message in requests:
-            kind = message.WhichOneof("kind")
-            if kind == "submit":
-                self._take(message.submit, stream)
-            elif kind == "cancel":
-                self.cancels.append(message.cancel.number)
-                stream.running.pop(message.cancel.number, None)
+        async for first in requests:
+            for message in (first, *first.more):
+                self._hear(message, stream)
+
+    def _hear(self, message: engine_pb2.FromRouter, stream: Stream) -> None:
+        kind = message.WhichOneof("kind")
+        if kind == "submit":
+            self._take(message.submit, stream)
+        elif kind == "cancel":
+            self.cancels.append(message.cancel.number)
+            stream.running.pop(message.cancel.number, None)
 
     def _take(self, submit: engine_pb2.Submit, stream: Stream) -> None:
         assert submit.number == stream.seen + 1, "numbers rise by one"

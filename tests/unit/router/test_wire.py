@@ -1,6 +1,7 @@
 """What a router makes of a leader's bytes, and where it may speak without TLS."""
 
 from array import array
+from collections import deque
 
 import pytest
 
@@ -43,3 +44,18 @@ def test_plaintext_is_allowed_on_this_machine(address: str) -> None:
 def test_plaintext_to_another_machine_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="tls-dir"):
         check_loopback(address)
+
+
+def test_messages_that_wait_together_are_sent_together_in_order() -> None:
+    outbox = deque([wire.submit(n, Job("r", packed(1), Sampling(), 1)) for n in (1, 2)] + [wire.cancel(1)])
+    sent = wire.bundle(outbox)
+    assert sent.submit.number == 1
+    assert [further.WhichOneof("kind") for further in sent.more] == ["submit", "cancel"]
+    assert not outbox
+
+
+def test_large_prompts_are_not_sent_together() -> None:
+    large = packed(*range(60_000))
+    outbox = deque(wire.submit(n, Job("r", large, Sampling(), 1)) for n in (1, 2))
+    assert not wire.bundle(outbox).more
+    assert len(outbox) == 1
