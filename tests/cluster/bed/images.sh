@@ -25,25 +25,21 @@ ours() {
   for target in operator router worker; do build_target $target "$base" "$torch"; done
 }
 ids() { local image; for image in $IMAGES; do echo "$image $(buildah images --format '{{.ID}}' $image)"; done; }
-store() { # brings the store up to the images of buildah's storage
+changed() { comm -13 <(sort "$BED/store/ids") <(ids | sort) | cut -d' ' -f1; } # images with another id than in the store
+running() { # sockets of running nodes
+  local folder; for folder in "$BED"/cluster/node*/; do
+    ! timeout 5 ctr -a "$RUN/$(basename "$folder").sock" version >/dev/null 2>&1 || echo "$RUN/$(basename "$folder").sock"
+  done
+}
+store() { # brings the store and the running nodes up to the images of buildah's storage
   local socket=$RUN/store.sock pid image
-  mkdir -p "$BED/store/root"; touch "$BED/store/ids"
   "$HERE/containerd.sh" "$BED/store/root" "$RUN/store" /nonexistent >"$BED/store/containerd.toml"
   containerd -c "$BED/store/containerd.toml" >"$BED/store/log" 2>&1 8>&- &
   pid=$!; trap "kill $pid; wait $pid || :; rm -rf '$RUN/store'" EXIT
   wait_for 20 ctr -a $socket version
-  for image in $(changed "$BED/store/ids"); do "$HERE/push.sh" $image $socket; done
+  for image in $(changed); do "$HERE/push.sh" $image $socket $(running); done
   kill $pid; wait $pid || :; trap - EXIT; rm -rf "$RUN/store"
   ids >"$BED/store/ids"
-}
-changed() { comm -13 <(sort "$1") <(ids | sort) | cut -d' ' -f1; } # changed FILE: images with another id than in it
-nodes() { # running nodes remember what they have in their folder
-  local folder image
-  for folder in "$BED"/cluster/node*/; do
-    [ -S "$RUN/$(basename "$folder").sock" ] || continue
-    for image in $(changed "$folder/ids"); do "$HERE/push.sh" $image "$RUN/$(basename "$folder").sock"; done
-    cp "$BED/store/ids" "$folder/ids"
-  done
 }
 
 "$HERE/system.sh"
@@ -52,5 +48,5 @@ if [ "$(cat "$BED/parts/source" 2>/dev/null)" != "$source" ]; then
   ours
   echo "$source" >"$BED/parts/source"
 fi
-[ -f "$BED/store/ids" ] && [ -z "$(changed "$BED/store/ids")" ] || store
-nodes
+mkdir -p "$BED/store/root"; touch "$BED/store/ids"
+[ -z "$(changed)" ] || store

@@ -37,7 +37,6 @@ network() { # one cable to the host's bridge, one pod subnet, routes to the othe
 Y
 }
 containerd_start() {
-  cp "$BED/store/ids" "$folder/ids"
   # From the prepared store, as hard links; its databases are written to and must not be shared.
   cp -al "$BED/store/root/." "$folder/containerd/"
   local file; (cd "$BED/store/root" && find . -name '*.db') | while read -r file; do
