@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
@@ -20,8 +21,8 @@ _CHUNK_BYTES = 1 << 20
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "config.json",
 )  # fmt: skip
-_ServeContext = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
-_FilesContext = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
+_ServeContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
+_FilesContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self._incarnation = incarnation
         self._folder, self._fingerprint = model
 
-    async def Serve(  # type: ignore[override]  # the generated base is for both kinds of server
-        self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
-    ) -> None:
+    async def Serve(self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext) -> None:
         await self._roles.require("router", context)
         name = await self._greet(await anext(aiter(request_iterator), None), context)
         stream = Stream(name)
@@ -54,7 +53,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             logger.warning("router %s is cut off: %s", name, text)
             await context.abort(code, text)
 
-    async def Files(  # type: ignore[override]  # see Serve
+    async def Files(
         self, request: engine_pb2.FilesRequest, context: _FilesContext
     ) -> AsyncIterator[engine_pb2.FileChunk]:
         await self._roles.require("router", context)

@@ -120,7 +120,8 @@ class Reader(_End):
         length, check = _RECORD.unpack(self._get(read, _RECORD.size))
         payload = self._get(read + _RECORD.size, length) if _span(length) <= available else b""
         if len(payload) != length or check != _check(read, payload):
-            return self._not_yet(read)
+            self._not_yet(read)
+            return None
         self._bad = 0
         words[_READ] = read + _span(length)
         if words[_WANTING]:

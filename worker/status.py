@@ -45,7 +45,7 @@ class StatusServicer(group_pb2_grpc.StatusServicer):
         self._state = state
         self._roles = roles
 
-    async def Get(  # type: ignore[override]  # the generated base is for both kinds of server
+    async def Get(
         self,
         request: group_pb2.StatusRequest,
         context: "grpc.aio.ServicerContext[group_pb2.StatusRequest, group_pb2.GroupStatus]",

@@ -138,6 +138,10 @@ class Supervisor:
         def fetching(percent: int) -> None:
             state.phase, state.progress_percent = group_pb2.FETCHING, percent
 
+        def settle(result: Checkpoint | ModelError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
         def check() -> None:
             try:
                 result: Checkpoint | ModelError = inspect(resolve(config.model, fetching))
@@ -146,7 +150,7 @@ class Supervisor:
             except Exception as error:  # whatever a file can do to a parser is the model's fault, with its text
                 logger.exception("checking the model failed")
                 result = ModelError("ModelInvalid", config.model, f"{type(error).__name__}: {error}")
-            loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(result))
+            loop.call_soon_threadsafe(settle, result)
 
         threading.Thread(target=check, name="check-model", daemon=True).start()
         if not await self._wait(asyncio.shield(answer), None):

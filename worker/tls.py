@@ -5,6 +5,7 @@ restart. Unix sockets carry no TLS: their folder's permissions say who may conne
 """
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -32,7 +33,11 @@ def server_credentials(tls_dir: Path) -> grpc.ServerCredentials:
         newest = files
         return _configuration(files)
 
-    return grpc.dynamic_ssl_server_credentials(_configuration(newest), fetch, require_client_authentication=True)
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(newest),
+        fetch,  # type: ignore[arg-type]  # None is how gRPC is told that nothing changed; the stubs do not know it
+        require_client_authentication=True,
+    )
 
 
 def _read(tls_dir: Path) -> tuple[bytes, bytes, bytes]:
@@ -63,8 +68,11 @@ class Roles:
         self._secure = config.tls_dir is not None
         self._uid = config.service_uid
 
-    async def require(self, role: str, context: "grpc.aio.ServicerContext[object, object]") -> None:
-        """Abort the call with PERMISSION_DENIED unless the peer's certificate has `role` of this service."""
+    async def require(self, role: str, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        """Abort the call with PERMISSION_DENIED unless the peer's certificate has `role` of this service.
+
+        The context is any call's: its message types do not matter here.
+        """
         if not self._secure or context.peer().startswith("unix:"):
             return
         wanted = f"{role}.{self._uid}.octavo"

@@ -66,5 +66,12 @@ def dump(wiring: Wiring) -> str:
 
 def load(text: str) -> Wiring:
     values = json.loads(text)
-    shared = {name: value if name == "board" else RingFds(**value) for name, value in values["shared"].items()}
-    return Wiring(**{**values, "config": Config(**values["config"]), "shared": Shared(**shared)})
+    fds = values["shared"]
+    shared = Shared(
+        fds["board"],
+        RingFds(**fds["inbox"]),
+        RingFds(**fds["outbox"]),
+        RingFds(**fds["steps"]),
+        RingFds(**fds["results"]),
+    )
+    return Wiring(**{**values, "config": Config(**values["config"]), "shared": shared})

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
@@ -13,7 +14,7 @@ from octavo.worker.group.incarnation import Identity, Incarnation, Member
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5
-_JoinContext = "grpc.aio.ServicerContext[group_pb2.FromPod, group_pb2.FromLeader]"
+_JoinContext: TypeAlias = "grpc.aio.ServicerContext[group_pb2.FromPod, group_pb2.FromLeader]"
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
                 self.end(group_pb2.Failure(rank=-1, reason="SupervisorSilent", message=f"stage {stages} was silent"))
             await asyncio.sleep(_LOOK_S)
 
-    async def Join(  # type: ignore[override]  # the generated base is for both kinds of server
+    async def Join(
         self, request_iterator: AsyncIterator[group_pb2.FromPod], context: _JoinContext
     ) -> AsyncIterator[group_pb2.FromLeader]:
         await self._roles.require("worker", context)
