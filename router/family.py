@@ -96,6 +96,7 @@ class Child:
         self._lines: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
+        self._owed = 0  # answers that are still to come, also to questions nobody waits for any more
 
     async def start(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
@@ -123,12 +124,14 @@ class Child:
         async with self._asking:
             if self._lines is None or self._writer is None:
                 return b""
-            try:
-                self._writer.write(b"?")
+            line = b""
+            self._writer.write(b"?")
+            self._owed += 1
+            with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(SCRAPE_S):
-                    line = await self._lines.readline()
-            except (OSError, TimeoutError):
-                return b""
+                    while self._owed and not self._lines.at_eof():
+                        line = await self._lines.readline()
+                        self._owed -= 1
             return line if line.endswith(b"\n") else b""
 
     async def ended(self) -> tuple[int, bytes]:
@@ -141,5 +144,6 @@ class Child:
                 rest = await self._lines.read()
             self._writer.close()
             self._lines = self._writer = None
+            self._owed = 0
         lines = [line for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
         return code, lines[-1] if lines else b""

@@ -51,8 +51,11 @@ def main() -> int:
         else:
             answer = _read(model, header, payload)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        answers.write(answer)
-        answers.flush()
+        try:
+            answers.write(answer)
+            answers.flush()
+        except BrokenPipeError:
+            os._exit(0)  # the router is gone
     return 0
 
 
