@@ -37,7 +37,9 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self._incarnation = incarnation
         self._folder, self._fingerprint = model
 
-    async def Serve(self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext) -> None:
+    async def Serve(  # type: ignore[override]  # the generated base knows generators only; this one writes itself
+        self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
+    ) -> None:
         await self._roles.require("router", context)
         name = await self._greet(await anext(aiter(request_iterator), None), context)
         stream = Stream(name)
