@@ -1,9 +1,9 @@
 """The front door: `octavo COMMAND ...`. A component is imported only when it is asked for.
 
-    octavo run [MODEL]        serve a model on this machine
-    octavo plan -f FILE       print the objects that the operator would make, and why
-    octavo crd                print the custom resource definition
-    octavo operator | router | worker    what the images start
+octavo run [MODEL]        serve a model on this machine
+octavo plan -f FILE       print the objects that the operator would make, and why
+octavo crd                print the custom resource definition
+octavo operator | router | worker    what the images start
 """
 
 import sys

@@ -6,10 +6,13 @@ import sys
 def main(argv: list[str]) -> int:
     """0 after a drain, 1 when the model cannot be served, 2 for wrong usage."""
     from octavo.local import flags, service
+    from octavo.worker.models.checkpoint import ModelError, inspect
+    from octavo.worker.models.resolve import resolve
 
     try:
         settings = flags.parse_args(argv)
-    except flags.UsageError as error:
+        inspect(resolve(settings.service.spec.model.uri))  # the bundled model is converted here, with its bar
+    except (flags.UsageError, ModelError) as error:
         print(f"octavo run: {error}", file=sys.stderr)
         return 2
     return service.run(settings)

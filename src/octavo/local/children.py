@@ -4,6 +4,7 @@ A process that ends is started again after a back-off, until `stop` drains them 
 """
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0
 GOOD_AFTER_S = 60.0  # a life this long clears the back-off
+QUIET = {"GRPC_VERBOSITY": "ERROR"}  # its notes on forks would run into the progress bar
 
 
 class Child:
@@ -51,7 +53,7 @@ class Child:
     async def _spawn(self) -> None:
         # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "octavo", *self._argv, start_new_session=True
+            sys.executable, "-m", "octavo", *self._argv, start_new_session=True, env={**os.environ, **QUIET}
         )
 
     async def _keep(self) -> None:

@@ -50,7 +50,7 @@ class Progress:
                         raise StartFailed(f"{failure.reason}: {failure.message}")
                 await asyncio.sleep(POLL_S)
 
-    async def _poll(self, stub: group_pb2_grpc.StatusStub) -> group_pb2.GroupStatus | None:
+    async def _poll(self, stub: "group_pb2_grpc.StatusAsyncStub") -> group_pb2.GroupStatus | None:
         try:
             answer: group_pb2.GroupStatus = await stub.Get(group_pb2.StatusRequest(), timeout=2.0)
         except grpc.aio.AioRpcError:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from octavo import bundled
 from octavo.local import ask
 from octavo.local.children import Child
 from octavo.local.commands import Sockets, router_argv, worker_argv
@@ -55,8 +54,6 @@ class Service:
 
     async def _start(self) -> None:
         spec = self._settings.service.spec
-        if spec.model.uri.startswith("bundled://"):
-            await asyncio.to_thread(_bundled, spec.model.uri.removeprefix("bundled://"))
         for index, sockets in enumerate(self._groups):
             child = Child(f"group {index}", worker_argv(self._settings, sockets), _report)
             self._workers.append(child)
@@ -107,14 +104,6 @@ def run(settings: Settings) -> int:
     """Serve until interrupted."""
     with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
         return asyncio.run(Service(settings, Path(folder)).run())
-
-
-def _bundled(name: str) -> None:
-    """Converts the model here at the first start, where its progress can be seen."""
-    try:
-        bundled.ensure(name)
-    except bundled.BundledError as error:
-        raise StartFailed(str(error)) from error
 
 
 def _report(text: str) -> None:

@@ -1,0 +1,83 @@
+"""`octavo run`: one command serves a model on one machine, and ends when it is told to."""
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from support.checkpoints import successor_checkpoint
+from support.local import LocalRun, complete, local_run, many
+
+ALPHABET = "bcdefghi"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return successor_checkpoint(tmp_path / "model")
+
+
+async def test_it_prints_the_url_answers_the_prompt_and_serves(model: Path) -> None:
+    with local_run(model, "--prompt", "hello") as run:
+        url = run.until_serving()
+        status, body = await complete(url)
+        assert status == 200 and body["choices"][0]["text"] == ALPHABET, body  # type: ignore[index]
+        assert "curl " in run.text and "> hello" in run.text
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 0, run.text
+
+
+async def test_two_groups_and_two_router_processes_share_one_port(model: Path) -> None:
+    with local_run(model, "--replicas", "2", "--router-processes", "2", "--max-requests", "4") as run:
+        answers = await many(run.until_serving(), 24)
+        assert {status for status, _ in answers} == {200}
+        assert {body["choices"][0]["text"] for _, body in answers} == {ALPHABET}  # type: ignore[index]
+
+
+async def test_an_interrupt_finishes_what_is_under_way(model: Path) -> None:
+    with local_run(model) as run:
+        url = run.until_serving()
+        answers = asyncio.create_task(many(url, 5, max_tokens=400))
+        await asyncio.sleep(0.5)
+        run.process.send_signal(signal.SIGINT)
+        assert [status for status, _ in await answers] == [200] * 5
+        assert await asyncio.to_thread(run.end) == 0
+
+
+async def test_a_resource_from_a_file_is_served_and_flags_win(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "service.yaml"
+    file.write_text(
+        "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: local}\n"
+        f"spec: {{model: {{uri: 'file://{model}', servedName: from-file}}, engine: {{kvCacheMemory: 32Mi}}}}\n"
+    )
+    with local_run("-f", file, "--served-name", "from-flag") as run:
+        url = run.until_serving()
+        assert (await complete(url, model="from-flag"))[0] == 200
+        assert (await complete(url, model="from-file"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--replicas", "zero"], "--replicas"),
+        (["--port", "70000"], "--port"),
+        (["--context-length", "-1"], "spec.model.contextLength"),
+        (["--kv-cache-memory", "lots"], "spec.engine.kvCacheMemory"),
+        (["--dtype", "float8"], "spec.model.dtype"),
+        (["--no-such-flag"], "--no-such-flag"),
+        (["/no/such/folder"], "/no/such/folder"),
+        (["-f", "/no/such/file.yaml"], "/no/such/file.yaml"),
+        (["bundled://unheard-of"], "unheard-of"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:
+    run = LocalRun(arguments)
+    assert run.end() == 2, run.text
+    assert named in run.text and "Traceback" not in run.text
+
+
+def test_a_broken_model_folder_ends_with_2_and_names_the_file(model: Path) -> None:
+    (model / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    run = LocalRun([str(model)])
+    assert run.end() == 2, run.text
+    assert re.search(r"model\.safetensors.*LFS", run.text)
