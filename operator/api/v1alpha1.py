@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator.api.schema import API_VERSION, KIND, RULES, service_schema
+from octavo.operator.api.rules import RULES
+from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.validate import SpecError, complete
 
 __all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "parse"]

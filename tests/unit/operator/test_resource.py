@@ -8,7 +8,8 @@ import yaml
 from support.services import resource, service
 
 from octavo.operator.api import crd
-from octavo.operator.api.schema import RULES, crd_schema
+from octavo.operator.api.rules import RULES
+from octavo.operator.api.schema import crd_schema
 from octavo.operator.api.v1alpha1 import SpecError, parse
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,52 @@
+"""Kinds of schema fields. Each needs a description and a bound: what has no bound makes the cost of rules unbounded."""
+
+from typing import Any
+
+from octavo.operator.quantity import PATTERN
+
+Json = dict[str, Any]  # Any: JSON
+
+
+def record(
+    description: str, properties: Json, *, default: Json | None = None, required: list[str] | None = None
+) -> Json:
+    """An object of fields."""
+    schema: Json = {"type": "object", "description": description, "properties": properties}
+    if required:
+        schema["required"] = required
+    if default is not None:
+        schema["default"] = default
+    return schema
+
+
+def integer(description: str, low: int, high: int, default: int | None = None) -> Json:
+    """A whole number."""
+    schema: Json = {"type": "integer", "format": "int32", "description": description, "minimum": low, "maximum": high}
+    return schema if default is None else {**schema, "default": default}
+
+
+def text(description: str, longest: int, **more: Any) -> Json:
+    """A string."""
+    return {"type": "string", "description": description, "maxLength": longest, **more}
+
+
+def flag(description: str, default: bool) -> Json:
+    """true or false."""
+    return {"type": "boolean", "description": description, "default": default}
+
+
+def amount(description: str) -> Json:
+    """A Kubernetes quantity."""
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "description": description,
+        "pattern": PATTERN,
+        "maxLength": 32,
+    }
+
+
+def mapping(description: str, values: Json, most: int, default: Json | None = None) -> Json:
+    """Values by free keys."""
+    schema: Json = {"type": "object", "description": description, "additionalProperties": values, "maxProperties": most}
+    return schema if default is None else {**schema, "default": default}

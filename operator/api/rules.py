@@ -1,0 +1,132 @@
+"""Rules of InferenceService that a schema's bounds cannot say: as CEL for the API server, as functions for files."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.operator.quantity import quantity
+
+LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+# One segment is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume.
+BUNDLED = r"^bundled://[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_.-]+)*/?$"
+FOLDER = r"^file://(/[A-Za-z0-9_.-]+)+/?$"
+
+MAX_REQUESTS, MAX_BATCH_TOKENS = 64, 512  # the worker's own defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule across fields: CEL for the API server, evaluated at `at`, and the same as a function for us."""
+
+    at: str  # "" is the whole resource, else a path such as spec.rollout
+    cel: str
+    field: str  # the field that the message is about
+    message: str
+    holds: Callable[[Mapping[str, Any]], bool]  # Any: JSON
+
+
+def _name_allowed(resource: Mapping[str, Any]) -> bool:
+    name = str(resource["metadata"]["name"])
+    return bool(re.match(LABEL, name)) and not name.endswith(("-ranks", "-leaders", "-router"))
+
+
+def _uri_allowed(resource: Mapping[str, Any]) -> bool:
+    uri = str(resource["spec"]["model"]["uri"])
+    return any(re.match(form, uri) for form in (BUNDLED, CLAIM, FOLDER)) and "/../" not in f"{uri}/"
+
+
+def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
+    def holds(resource: Mapping[str, Any]) -> bool:
+        spec = resource["spec"]
+        resources = spec["router"]["resources"] if part == "router" else spec["resources"]
+        limits = resources.get("limits", {})
+        requests = resources.get("requests", {})
+        return all((quantity(requests[k]) or 0) <= (quantity(limits[k]) or 0) for k in requests if k in limits)
+
+    return holds
+
+
+def _within(resources: str) -> str:
+    """CEL: what is requested is at most the limit, where both are given. Keys are bounded, so the cost is."""
+    return (
+        f"!has({resources}.requests) || !has({resources}.limits) || "
+        f"{resources}.requests.all(k, !(k in {resources}.limits) || "
+        f"quantity(string({resources}.requests[k])).compareTo(quantity(string({resources}.limits[k]))) <= 0)"
+    )
+
+
+RULES = (
+    Rule(
+        "",
+        f"self.metadata.name.matches('{LABEL}')",
+        "metadata.name",
+        "metadata.name must be a DNS label that starts with a letter: a-z, 0-9 and -, ending in a letter or digit",
+        lambda resource: _name_allowed({"metadata": {"name": _stem(resource)}}),
+    ),
+    Rule(
+        "",
+        "!self.metadata.name.endsWith('-ranks') && !self.metadata.name.endsWith('-leaders') "
+        "&& !self.metadata.name.endsWith('-router')",
+        "metadata.name",
+        "metadata.name must not end in -ranks, -leaders or -router: these name the objects of another service",
+        _name_allowed,
+    ),
+    Rule(
+        "spec.model",
+        f"(self.uri.matches('{BUNDLED}') || self.uri.matches('{CLAIM}') || self.uri.matches('{FOLDER}')) "
+        "&& !(self.uri + '/').contains('/../')",
+        "spec.model.uri",
+        "spec.model.uri must be bundled://NAME, pvc://CLAIM/PATH or file:///PATH, without .. in the path",
+        _uri_allowed,
+    ),
+    Rule(
+        "spec.engine",
+        f"(has(self.maxRequests) ? self.maxRequests : {MAX_REQUESTS}) <= "
+        f"(has(self.maxBatchTokens) ? self.maxBatchTokens : {MAX_BATCH_TOKENS})",
+        "spec.engine",
+        f"maxRequests (default {MAX_REQUESTS}) must not exceed maxBatchTokens (default {MAX_BATCH_TOKENS}): "
+        "each running request takes a token of every step",
+        lambda resource: (
+            resource["spec"]["engine"].get("maxRequests", MAX_REQUESTS)
+            <= resource["spec"]["engine"].get("maxBatchTokens", MAX_BATCH_TOKENS)
+        ),
+    ),
+    Rule(
+        "spec.engine",
+        "!has(self.kvCacheMemory) || quantity(string(self.kvCacheMemory)).compareTo(quantity('16Mi')) >= 0",
+        "spec.engine.kvCacheMemory",
+        "spec.engine.kvCacheMemory must be at least 16Mi",
+        lambda resource: (quantity(resource["spec"]["engine"].get("kvCacheMemory", "16Mi")) or 0) >= 2**24,
+    ),
+    Rule(
+        "spec.rollout",
+        "self.maxSurge > 0 || self.maxUnavailable > 0",
+        "spec.rollout",
+        "maxSurge and maxUnavailable must not both be 0: no rollout could make a step",
+        lambda resource: resource["spec"]["rollout"]["maxSurge"] + resource["spec"]["rollout"]["maxUnavailable"] > 0,
+    ),
+    Rule(
+        "spec.resources",
+        _within("self"),
+        "spec.resources",
+        "what spec.resources.requests asks for must not exceed spec.resources.limits",
+        _requests_within_limits("worker"),
+    ),
+    Rule(
+        "spec.router.resources",
+        _within("self"),
+        "spec.router.resources",
+        "what spec.router.resources.requests asks for must not exceed spec.router.resources.limits",
+        _requests_within_limits("router"),
+    ),
+)
+
+
+def _stem(resource: Mapping[str, Any]) -> str:
+    """The name without a forbidden ending, so that each of the two rules about names speaks only of its own matter."""
+    name = str(resource["metadata"]["name"])
+    for ending in ("-ranks", "-leaders", "-router"):
+        name = name.removesuffix(ending)
+    return name
