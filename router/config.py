@@ -4,6 +4,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.router.tls import check_loopback
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -42,6 +44,8 @@ def parse_arguments(argv: list[str]) -> Config:
         parser.error("give either --group (once for each group) or --endpoints")
     if flags.tls_dir is not None and not flags.tls_dir.is_dir():
         parser.error(f"argument --tls-dir: {flags.tls_dir} is not a folder")
+    if flags.tls_dir is None:
+        _check_local(parser, flags.group)
     if flags.endpoints is not None and flags.tls_dir is None:
         parser.error("argument --endpoints: groups on other machines need --tls-dir")
     return Config(
@@ -58,6 +62,15 @@ def parse_arguments(argv: list[str]) -> Config:
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
     )
+
+
+def _check_local(parser: argparse.ArgumentParser, groups: list[str]) -> None:
+    for group in groups:
+        if not group.startswith("unix:"):
+            try:
+                check_loopback(group)
+            except ValueError as error:
+                parser.error(f"argument --group: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -49,10 +49,10 @@ class Fields:
             raise self._wrong(name, f"must be {bound}, not {value}")
         return value
 
-    def number(self, name: str, low: float, high: float, default: float) -> float:
+    def number(self, name: str, low: float, high: float) -> float | None:
         value = self.values.get(name)
         if value is None:
-            return default
+            return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, "must be a number")
         if not low <= value <= high:

@@ -22,6 +22,7 @@ from octavo.router.openai import Ask, Kind
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,
+    SERVER,
     EventStream,
     echoed_id,
     is_chunked,
@@ -115,7 +116,7 @@ class _Exchange:
         error = await self._run(outlet)
         if error is not None:
             raise error
-        headers = {REQUEST_ID: echoed_id(self.request, self.identity.id)}
+        headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id)}
         return web.Response(body=outlet.body, content_type=JSON, headers=headers), "200"
 
     async def stream(self) -> tuple[web.StreamResponse, str]:
@@ -160,13 +161,22 @@ class _Exchange:
 
 def _job(ask: Ask, loaded: Loaded, prompt: bytes, id: str) -> Job:
     room = loaded.model.context_length - len(prompt) // 4
-    seed = secrets.randbits(63) if ask.seed is None else ask.seed & (2**64 - 1)
     return Job(
         id=id,
         prompt=prompt,
-        sampling=Sampling(ask.temperature, ask.top_k, ask.top_p, seed),
+        sampling=_sampling(ask, loaded.text.sampling),
         max_tokens=room if ask.max_tokens is None else ask.max_tokens,
         stop_ids=ask.stop_ids,
         ignore_eos=ask.ignore_eos,
         fingerprint=loaded.model.fingerprint,
+    )
+
+
+def _sampling(ask: Ask, default: Sampling) -> Sampling:
+    """The request wins over the model's own defaults."""
+    return Sampling(
+        default.temperature if ask.temperature is None else ask.temperature,
+        default.top_k if ask.top_k is None else ask.top_k,
+        default.top_p if ask.top_p is None else ask.top_p,
+        secrets.randbits(63) if ask.seed is None else ask.seed & (2**64 - 1),
     )

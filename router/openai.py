@@ -77,16 +77,16 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A valid request. max_tokens None: the rest of the context. seed None: the router draws one."""
+    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default."""
 
     kind: Kind
     model: str | None = None
     prompts: tuple[Prompt, ...] = ()
     messages: tuple[Message, ...] = ()
     max_tokens: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
@@ -108,9 +108,9 @@ def parse(kind: Kind, body: object) -> Ask:
         prompts=_prompts(fields.get("prompt")) if kind == "completion" else (),
         messages=messages(fields.get("messages")) if kind == "chat" else (),
         max_tokens=_max_tokens(fields),
-        temperature=fields.number("temperature", 0.0, 2.0, default=1.0),
+        temperature=fields.number("temperature", 0.0, 2.0),
         top_p=_top_p(fields),
-        top_k=max(0, fields.integer("top_k", -1, 2**31 - 1) or 0),
+        top_k=_top_k(fields),
         seed=fields.integer("seed", -(2**63), 2**64 - 1),
         stop=_stop(fields.get("stop")),
         stop_ids=_stop_ids(fields.get("stop_token_ids")),
@@ -182,8 +182,14 @@ def _max_tokens(fields: Fields) -> int | None:
     return new
 
 
-def _top_p(fields: Fields) -> float:
-    top_p = fields.number("top_p", 0.0, 1.0, default=1.0)
+def _top_k(fields: Fields) -> int | None:
+    """0 and -1 both mean off."""
+    top_k = fields.integer("top_k", -1, 2**31 - 1)
+    return None if top_k is None else max(0, top_k)
+
+
+def _top_p(fields: Fields) -> float | None:
+    top_p = fields.number("top_p", 0.0, 1.0)
     if top_p == 0.0:
         raise invalid("top_p", "top_p must be above 0 and at most 1")
     return top_p

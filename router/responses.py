@@ -14,6 +14,7 @@ from octavo.router.openai import error_body
 JSON = "application/json"
 REQUEST_ID = "X-Request-Id"
 MAX_REQUEST_ID = 128
+SERVER = {"Server": "octavo"}  # not which library in which version
 
 
 class EventStream(web.StreamResponse):
@@ -35,7 +36,8 @@ class EventStream(web.StreamResponse):
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    return web.Response(body=orjson.dumps(value), status=status, headers=headers, content_type=JSON)
+    sent = {**SERVER, **(headers or {})}
+    return web.Response(body=orjson.dumps(value), status=status, headers=sent, content_type=JSON)
 
 
 def error_response(error: RequestError, request_id: str) -> web.Response:

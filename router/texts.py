@@ -97,7 +97,7 @@ class Texts:
             raise refusal from error
         self._retire()
         self._loaded = Loaded(model, text, HelperPool(model, HELPERS))
-        log.info("model %s: tokenizer loaded, context %d", model.name, model.context_length)
+        log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
         return self._loaded
 
     def _retire(self) -> None:

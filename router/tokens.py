@@ -11,7 +11,8 @@ import orjson
 from tokenizers import Tokenizer
 
 from octavo.router.detokenise import ByteLevelDetokeniser, Detokeniser, Pieces, Texts, WindowDetokeniser
-from octavo.router.fields import invalid
+from octavo.router.fields import Fields, invalid
+from octavo.router.generation import RequestError, Sampling
 from octavo.router.openai import Ask, Prompt
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
@@ -45,6 +46,7 @@ class TextModel:
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
         self._compiled: ChatTemplate | None = None
+        self.sampling = sampling_defaults(_json(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
         """Packed ids of each prompt. Raises RequestError 400 naming the field."""
@@ -155,6 +157,18 @@ def _tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
+    """What holds when a request does not say: the model's own advice, else OpenAI's defaults."""
+    fields = Fields(generation_config)
+    try:
+        temperature = fields.number("temperature", 0.0, 2.0)
+        top_p = fields.number("top_p", 0.0, 1.0)
+        top_k = fields.integer("top_k", -1, 2**31 - 1)
+    except RequestError as error:
+        raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
+    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0)
 
 
 def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:

@@ -143,6 +143,7 @@ FLAGS = [
     (["--queue-max-wait", "soon"], "--queue-max-wait"),
     (["--tls-dir", "/no/such/folder"], "--tls-dir"),
     (["--endpoints", "a"], "--endpoints"),
+    (["--group", "10.0.0.1:8500"], "--group"),
 ]
 
 
