@@ -259,7 +259,10 @@ class Stream:
         self._last(held + error_frame(error))
 
     def forget(self, index: int) -> bool:
-        return index not in self._named
+        if index in self._named:
+            return False
+        self._waiting.pop(index, None)
+        return True
 
     def _first(self, index: int) -> bytes:
         if index in self._named:
