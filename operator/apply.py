@@ -65,8 +65,8 @@ class Writer:
         live = await self._kube.get(BY_KIND[kind], namespace, name)
         return live is not None and not owned_by(live, owner_uid)
 
-    async def delete(self, namespace: str, gone: Delete) -> None:
-        """Delete the object of this uid; one that is gone already is fine."""
+    async def delete(self, namespace: str, gone: Delete) -> bool:
+        """Delete the object of this uid; False when it is gone already."""
         kind = BY_KIND[gone.kind]
         body: Object = {"preconditions": {"uid": gone.uid}, "propagationPolicy": "Background"}
         if gone.grace_s is not None:
@@ -78,9 +78,10 @@ class Writer:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
-            return
+            return False
         if answer.get("kind") == kind.kind:  # it ends later; until then it carries a deletionTimestamp
             self._caches.learn(answer)
+        return True
 
     async def status(self, resource: Object, status: Mapping[str, Any]) -> bool:
         """Write the whole status of a service; False when it is already so."""

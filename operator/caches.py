@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Kind, Kube, KubeError, Object
 
 SERVICE_LABEL = "octavo.dev/service"
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
@@ -97,6 +97,7 @@ class Cache:
             return
         if old is not None and service_key(old) != service_key(item):
             self._forget(old)
+        item = _slim(item)
         self._objects[_key(item)] = item
         self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
         self._on_change(item)
@@ -163,6 +164,13 @@ def service_key(item: Object) -> str:
     meta = item["metadata"]
     own = item.get("kind") == SERVICE_CR.kind
     return f"{meta['namespace']}/{meta['name'] if own else meta.get('labels', {}).get(SERVICE_LABEL, '')}"
+
+
+def _slim(item: Object) -> Object:
+    """Without what others own in managedFields: it is a third of an object and nobody here reads it."""
+    meta = item["metadata"]
+    own = [entry for entry in meta.get("managedFields") or () if entry.get("manager") == FIELD_MANAGER]
+    return {**item, "metadata": {**meta, "managedFields": own}}
 
 
 def _key(item: Object) -> tuple[str, str]:

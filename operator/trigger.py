@@ -14,6 +14,7 @@ import kopf
 
 from octavo.operator import kube
 
+DAY_OF_RETRIES = 10_000  # an API server that is down for long must not end the watch
 WATCH_S = 300  # an integer: the API server reads nothing else
 log = logging.getLogger(__name__)
 
@@ -58,4 +59,5 @@ def _settings() -> kopf.OperatorSettings:
     settings.watching.inactivity_timeout = kube.WATCH_SILENCE_S
     settings.networking.connect_timeout = kube.CONNECT_TIMEOUT_S
     settings.networking.request_timeout = 60.0
+    settings.networking.error_backoffs = (1.0, 1.0, 2.0, 3.0, 5.0, *[8.0] * DAY_OF_RETRIES)
     return settings

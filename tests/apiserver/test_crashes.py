@@ -2,7 +2,6 @@
 
 import base64
 import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +45,8 @@ def _die_after_every_write(bed: Bed, proxy: ApiProxy, space: str, folder: Path) 
 
 
 def _rests(one: Operator) -> bool:
-    """It leads, and has looked at the service at least twice without a write."""
-    if one.get("/readyz") != 200 or not one.leads:
-        return False
-    with urllib.request.urlopen(f"http://127.0.0.1:{one.metrics}/metrics", timeout=2) as answer:
-        text = answer.read().decode()
-    counts = [
-        float(line.split()[1])
-        for line in text.splitlines()
-        if line.startswith("octavo_operator_reconcile_seconds_count")
-    ]
-    return bool(counts) and counts[0] >= 3
+    """It leads, and has looked at the service a few times without a write."""
+    return one.leads and one.metric("octavo_operator_reconcile_seconds_count") >= 3
 
 
 def _end_state(bed: Bed, space: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def test_objects_that_vanish_while_the_watch_is_cut_come_back(bed: Bed, space: s
         bed.apply(service(), namespace=space)
         settled(bed, space)
         proxy.cut()
-        bed.kubectl("delete", "statefulset", "chat-0", "service/chat", "service/chat-leaders", "-n", space)
+        bed.kubectl("delete", "statefulset/chat-0", "service/chat", "service/chat-leaders", "-n", space)
         bed.kubectl("delete", "infsvc", "--all", "-n", space)
         bed.apply(service("other"), namespace=space)
         time.sleep(3)

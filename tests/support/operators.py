@@ -57,11 +57,16 @@ class Operator:
 
     @property
     def leads(self) -> bool:
+        return self.metric("octavo_operator_leader") == 1
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels; 0 while the process does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=2) as answer:
-                return b"\noctavo_operator_leader 1.0" in answer.read()
+                lines = answer.read().decode().splitlines()
         except OSError:
-            return False
+            return 0.0
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 
     def kill(self) -> None:
         self.process.kill()

@@ -1,0 +1,89 @@
+"""A cache follows the API server through news, gaps and namesakes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from octavo.operator.caches import Cache
+from octavo.operator.kube import POD, Kube, KubeError, KubeUnreachable
+
+Object = dict[str, Any]
+
+
+def pod(name: str, version: int, service: str = "chat") -> Object:
+    meta = {"namespace": "ns", "name": name, "resourceVersion": str(version), "labels": {"octavo.dev/service": service}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+
+
+class Script:
+    """An API server that answers lists and watches as written; at the end it is silent."""
+
+    def __init__(
+        self, lists: list[tuple[list[Object], str]], watches: list[list[tuple[str, Object] | KubeError]]
+    ) -> None:
+        self.lists, self.watches = lists, watches
+        self.versions: list[str] = []
+        self.over = asyncio.Event()
+
+    async def list(self, *_: object, **__: object) -> tuple[list[Object], str]:
+        return self.lists.pop(0)
+
+    async def watch(
+        self, _kind: object, _namespace: object, version: str, *_: object
+    ) -> AsyncIterator[tuple[str, Object]]:
+        self.versions.append(version)
+        if not self.watches:
+            self.over.set()
+            await asyncio.Event().wait()
+        for event in self.watches.pop(0):
+            if isinstance(event, KubeError):
+                raise event
+            yield event
+
+
+async def _follow(script: Script) -> tuple[Cache, list[str]]:
+    changed: list[str] = []
+    cache = Cache(
+        cast(Kube, script), POD, "ns", "octavo.dev/service", lambda item: changed.append(item["metadata"]["name"])
+    )
+    task = asyncio.create_task(cache.run())
+    await asyncio.wait_for(script.over.wait(), 10)
+    task.cancel()
+    return cache, changed
+
+
+def _names(cache: Cache, key: str = "ns/chat") -> list[str]:
+    return [item["metadata"]["name"] for item in cache.of_service(key)]
+
+
+async def test_a_new_list_drops_what_vanished_while_the_watch_was_broken() -> None:
+    lists = [([pod("a", 1), pod("b", 2)], "2"), ([pod("b", 2), pod("c", 8)], "9")]
+    cache, changed = await _follow(Script(lists, [[KubeError(410, "Expired", "too old")]]))
+    assert _names(cache) == ["b", "c"]
+    assert changed == ["a", "b", "a", "c"]  # a is told again when it goes; b did not change
+
+
+async def test_a_broken_watch_goes_on_from_the_last_version() -> None:
+    bookmark = ("BOOKMARK", {"metadata": {"resourceVersion": "7"}})
+    script = Script([([], "2")], [[("ADDED", pod("a", 5)), bookmark, KubeUnreachable("reset")]])
+    cache, _ = await _follow(script)
+    assert script.versions == ["2", "7"] and _names(cache) == ["a"]
+
+
+async def test_an_expired_version_inside_a_watch_leads_to_a_new_list() -> None:
+    expired = ("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
+    cache, _ = await _follow(Script([([pod("a", 1)], "1"), ([], "9")], [[expired]]))
+    assert _names(cache) == []
+
+
+async def test_old_news_does_not_undo_the_answer_to_our_own_write() -> None:
+    cache, _ = await _follow(Script([([pod("a", 1)], "1")], []))
+    cache.learn(pod("a", 7))
+    cache.learn(pod("a", 5))
+    kept = cache.get("ns", "a")
+    assert kept is not None and kept["metadata"]["resourceVersion"] == "7"
+
+
+async def test_a_pod_that_changes_its_service_leaves_the_old_one() -> None:
+    cache, _ = await _follow(Script([([pod("a", 1)], "1")], [[("MODIFIED", pod("a", 2, "other"))]]))
+    assert _names(cache) == [] and _names(cache, "ns/other") == ["a"]
