@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from octavo.router.generation import RequestError
 
@@ -26,6 +26,7 @@ class Held:
         if length is not None and length > MAX_BODY_BYTES:
             raise _too_large()
         self._take(ASSUMED_BYTES if length is None else length)
+        self._go_on()
         try:
             body = await self._request.read()
         except web.HTTPRequestEntityTooLarge as error:
@@ -34,6 +35,12 @@ class Held:
             raise RequestError(error.status, "invalid_request_error", "bad_body", error.reason) from error
         self._take(len(body) - self.size)
         return body
+
+    def _go_on(self) -> None:
+        """curl asks before it sends a large body, and waits a second for this."""
+        asked = self._request.headers.get("Expect", "").lower() == "100-continue"
+        if asked and self._request.version >= HttpVersion11 and self._request.transport is not None:
+            self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _take(self, size: int) -> None:
         self._holding.take(size)

@@ -187,3 +187,15 @@ async def test_a_client_that_does_not_read_disturbs_no_one_and_loses_nothing(
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
     assert answer.count(b"[DONE]") == 1
+
+
+async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(router: RunningRouter) -> None:
+    host, port = router.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = b'{"model":"m","prompt":"x","max_tokens":2}'
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % len(body))
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await asyncio.wait_for(reader.readline(), 5)).split()[1] == b"200"
+    writer.close()
