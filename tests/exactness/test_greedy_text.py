@@ -1,0 +1,50 @@
+"""Greedy text is that of transformers, token by token, however the engine cuts, shares and repeats the work."""
+
+import pytest
+from support.engine import LocalEngine
+from support.subject import BOUNDARIES, TOKENS, Subject
+
+pytestmark = pytest.mark.timeout(900)  # the first test of a model asks transformers
+
+
+def texts(engine: LocalEngine, subject: Subject, prompts: list[list[int]]) -> list[list[int]]:
+    return [answer.ids for answer in engine.generate(prompts, TOKENS, stop_ids=subject.eos_ids)]
+
+
+def test_a_request_alone_gives_the_text_of_transformers(subject: Subject) -> None:
+    engine = LocalEngine(subject.runner)
+    assert [texts(engine, subject, [prompt])[0] for prompt in subject.prompts] == subject.answers
+    assert engine.largest_batch == 1
+
+
+def test_a_batch_of_32_of_mixed_lengths_gives_the_text_of_transformers(subject: Subject) -> None:
+    engine = LocalEngine(subject.runner)
+    prompts, answers = subject.prompts + subject.prompts[:12], subject.answers + subject.answers[:12]
+    assert texts(engine, subject, prompts) == answers
+    assert engine.largest_batch == 32
+
+
+def test_chunked_prefill_beside_decoding_gives_the_text_of_transformers(subject: Subject) -> None:
+    engine = LocalEngine(subject.runner, max_batch_tokens=29)
+    assert texts(engine, subject, subject.prompts) == subject.answers
+
+
+def test_preempted_requests_give_the_text_of_transformers(subject: Subject) -> None:
+    longest = max(len(prompt) for prompt in subject.prompts) + TOKENS
+    engine = LocalEngine(subject.runner, blocks=-(-longest // 16) + 4)
+    assert texts(engine, subject, subject.prompts) == subject.answers
+    assert engine.scheduler.load().preemptions > 0
+
+
+@pytest.mark.parametrize("size", BOUNDARIES)
+def test_a_prefix_from_the_cache_gives_the_text_of_transformers(subject: Subject, size: int) -> None:
+    engine = LocalEngine(subject.runner)
+    alone, longer = subject.prefixed[size]
+    expected, expected_longer = subject.prefixed_answers[size]
+    first, again, other = (
+        engine.generate([prompt], TOKENS, stop_ids=subject.eos_ids)[0] for prompt in (alone, alone, longer)
+    )
+    assert (first.ids, again.ids, other.ids) == (expected, expected, expected_longer)
+    assert first.cached == 0
+    assert again.cached == (size - 1) // 16 * 16, "the last token is always computed"
+    assert other.cached == size // 16 * 16

@@ -1,0 +1,92 @@
+"""Logits in float32 are those of transformers within 1e-4, and text is therefore the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.checkpoints import random_checkpoint
+from support.oracle import Oracle
+from support.subject import Subject
+
+from octavo.worker.models.errors import ModelError
+from octavo.worker.request import Sampling
+from octavo.worker.runner import Runner, RunnerConfig
+from octavo.worker.step import Admit, Blocks, Forward
+
+pytestmark = pytest.mark.timeout(900)  # the first test of a model asks transformers
+TOLERANCE = 1e-4
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+PROMPT = [(7 * index * index + 3) % 250 for index in range(90)]
+
+
+def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> float:
+    """The largest difference at the ends of chunks of the prompt."""
+    expected = oracle.logits(ids)
+    blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
+    worst = 0.0
+    for start in range(0, len(ids), chunk):
+        count = min(chunk, len(ids) - start)
+        admits = (Admit(0, tuple(ids), Sampling(), 0),) if start == 0 else ()
+        hidden = runner.forward(Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,)))
+        assert hidden is not None
+        worst = max(worst, float((runner.logits(hidden)[0] - expected[start + count - 1]).abs().max()))
+    return worst
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 1000])
+def test_logits_are_those_of_transformers(subject: Subject, chunk: int) -> None:
+    ids = max(subject.prompts, key=len)[:80]
+    assert difference(subject.runner, subject.oracle, ids, chunk) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"head_dim": 24},
+        {"num_key_value_heads": 1},
+        {"num_key_value_heads": 4},
+        {"tie_word_embeddings": True},
+        {"rope_theta": 500000.0},
+        {"rope_scaling": {"type": "llama3", **LLAMA3}},
+        {"rope_scaling": {"rope_type": "llama3", **LLAMA3}, "rope_theta": 20000.0},
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 20000.0, **LLAMA3}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 20000.0}},
+    ],
+    ids=str,
+)
+def test_every_setting_of_the_config_counts(tmp_path: Path, config: dict[str, Any]) -> None:
+    folder = random_checkpoint(tmp_path, config=config, shards=2)
+    runner = Runner(RunnerConfig(folder, max_requests=1))
+    assert difference(runner, Oracle(folder), PROMPT, 40) < TOLERANCE
+
+
+def test_the_three_spellings_of_rope_scaling_are_one(tmp_path: Path) -> None:
+    spellings: list[dict[str, Any]] = [
+        {"rope_theta": 20000.0, "rope_scaling": {"type": "llama3", **LLAMA3}},
+        {"rope_theta": 20000.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 20000.0, **LLAMA3}},
+    ]
+    results = [last_logits(tmp_path / str(index), spelling) for index, spelling in enumerate(spellings)]
+    plain = last_logits(tmp_path / "plain", {"rope_theta": 20000.0})
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert not torch.allclose(results[0], plain, atol=1e-2), "the scaling must matter to this prompt"
+
+
+def last_logits(folder: Path, config: dict[str, Any]) -> torch.Tensor:
+    runner = Runner(RunnerConfig(random_checkpoint(folder, config=config), max_requests=1))
+    admit, blocks = Admit(0, tuple(PROMPT), Sampling(), 0), Blocks(0, 0, tuple(range(6)))
+    hidden = runner.forward(Forward((admit,), (blocks,), (0,), (0,), (len(PROMPT),)))
+    assert hidden is not None
+    return runner.logits(hidden)
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn", "longrope", "foo"])
+def test_an_unsupported_rope_type_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    folder = random_checkpoint(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": kind, "factor": 2.0}}))
+    with pytest.raises(ModelError, match=kind) as caught:
+        Runner(RunnerConfig(folder))
+    assert (caught.value.reason, Path(caught.value.file).name) == ("ModelInvalid", "config.json")
