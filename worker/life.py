@@ -22,6 +22,7 @@ from octavo.worker.wiring import Wiring, create_shared
 
 _PHASES = group_pb2.Phase.values()
 _LOOK_S = 0.25
+_LEAVE_S = 2.0
 _LAST_WORD_S = 1.0  # how long an exit may take to be seen after the leader's stream has broken
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Life:
             tasks = [asyncio.create_task(one) for one in (self._exit(), self._watch(), self._join())]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ended = next(task for task in tasks if task.done()).result()
+            if ended is None:  # drained: let serve write its last bytes and leave by itself
+                await asyncio.wait({tasks[0]}, timeout=_LEAVE_S)
             return self._failure(ended, ooms)
         finally:
             for task in tasks:
@@ -80,6 +83,7 @@ class Life:
     def drain(self) -> None:
         """Ask the leader to refuse new work, finish and end the life. Before it serves there is nothing to finish."""
         self._draining = True
+        self._state.phase = group_pb2.DRAINING
         self._children.signal("serve", signal.SIGTERM)
 
     def close(self) -> None:
