@@ -63,11 +63,11 @@ def shrink(path):
         if p[0] == 1:
             at = max(len(out), 0)
             at += (p[3] - at) % PAGE if p[2] else -at
-            moved.append((p[3], p[5], p[2], at))
+            moved.append((p[3], p[5], at))
             out.extend(bytes(at + p[5] - len(out))) if at + p[5] > len(out) else None
             out[at : at + p[5]] = src[p[2] : p[2] + p[5]]
     for p in phdrs:
-        for vaddr, size, old, at in moved:
+        for vaddr, size, at in moved:
             if p[5] and vaddr <= p[3] < vaddr + max(size, 1):
                 p[2] = at + p[3] - vaddr
                 break
@@ -83,22 +83,27 @@ def shrink(path):
     path.chmod(mode)
 
 
+STUB = """static const char text[] = "stub: no GPU";
+const char *stub_text(void) { return text; }
+long stub_error(void) { return 100; }
+"""
+
+
+def alias(name):
+    target = "stub_text" if re.search("String|ErrorName", name) else "stub_error"
+    return f'__asm__(".globl {name}\\n.type {name},@function\\n.set {name},{target}");\n'
+
+
 def stub(path, names, version):
-    c, v = path.parent / "stub.c", path.parent / "stub.map"
-    c.write_text(
-        'static const char text[] = "stub: no GPU";\nconst char *stub_text(void) { return text; }\nlong stub_error(void) { return 100; }\n'
-        + "".join(
-            f'__asm__(".globl {n}\\n.type {n},@function\\n.set {n},{"stub_text" if re.search("String|ErrorName", n) else "stub_error"}");\n'
-            for n in names
-        )
-    )
-    args = ["gcc", "-shared", "-fPIC", "-O1", "-s", f"-Wl,-soname,{path.name}", "-o", str(path), str(c)]
+    source, script = path.parent / "stub.c", path.parent / "stub.map"
+    source.write_text(STUB + "".join(alias(name) for name in names))
+    args = ["gcc", "-shared", "-fPIC", "-O1", "-s", f"-Wl,-soname,{path.name}", "-o", str(path), str(source)]
     if version:
-        v.write_text(f"{version} {{ global: *; }};\n")
-        args.append(f"-Wl,--version-script={v}")
+        script.write_text(f"{version} {{ global: *; }};\n")
+        args.append(f"-Wl,--version-script={script}")
     subprocess.run(args, check=True)
-    c.unlink()
-    v.unlink(missing_ok=True)
+    source.unlink()
+    script.unlink(missing_ok=True)
 
 
 def main(site):
