@@ -4,11 +4,14 @@ import asyncio
 import random
 import signal
 
+import grpc
+import grpc.aio
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.worker import WorkerProcess, client, serving, until
+from support.worker import RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import engine_pb2
+from octavo.worker.channel import OPTIONS
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +57,20 @@ async def test_sigterm_while_loading_exits_0_at_once(model):
 
 
 async def test_a_router_that_stops_reading_is_cut_and_others_go_on(model):
-    async with serving(model, "--context-length", "2048") as worker, client(worker, reads=False) as deaf:
-        for _ in range(31):
-            await deaf.submit([ord("a")], 2000)
+    async with serving(model) as worker:
+        small_window = (*OPTIONS, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
+        address = worker.addresses["serve"]
+        deaf = await RouterClient(address, channel=grpc.aio.insecure_channel(address, options=small_window)).open(False)
+        for _ in range(15):
+            await deaf.submit([ord("a")], 500)
         async with client(worker) as router:
             answer = await router.submit([ord("a")], 200)
             await asyncio.wait_for(answer.done.wait(), 60)
             assert len(answer.ids) == 200
-        # The engine went on without the deaf router: everything it asked for was computed or given up.
-        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 90)
+        await until(lambda: "is cut off" in worker.log.read_text(), 90)
+        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
         assert worker.metric("octavo_worker_restarts_total") == 0
+        await deaf.close()
 
 
 @pytest.mark.parametrize("flags", [(), ("--no-prefix-caching",)], ids=["prefix caching", "no prefix caching"])
@@ -77,7 +84,7 @@ async def test_blocks_return_when_a_third_of_2000_requests_vanish(model, flags):
             async with turns:
                 prompt = [rng.randrange(97, 122) for _ in range(rng.randrange(1, 64))]
                 vanishes = index % 3 == 0
-                answer = await router.submit(prompt, 1500 if vanishes else rng.randrange(1, 8))
+                answer = await router.submit(prompt, 400 if vanishes else rng.randrange(1, 8))
                 if vanishes:
                     await asyncio.sleep(rng.random() * 0.2)
                     await router.cancel(next(n for n, other in router.answers.items() if other is answer))
