@@ -1,0 +1,188 @@
+"""A model folder that cannot be served is refused at once, by file and cause; one that can is read as it says."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.checkpoints import EOS, random_checkpoint, successor_checkpoint
+
+from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.errors import ModelError
+from octavo.worker.models.resolve import resolve
+
+Edit = Callable[[Path], object]
+WEIGHTS = "model.safetensors"
+
+
+def header(path: Path) -> tuple[dict[str, Any], bytes]:
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def rewrite(change: Callable[[dict[str, Any]], object]) -> Edit:
+    """Change the header and keep the data."""
+
+    def edit(path: Path) -> None:
+        entries, data = header(path)
+        change(entries)
+        encoded = json.dumps(entries).encode()
+        path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+
+    return edit
+
+
+def twice(path: Path) -> None:
+    entries, data = header(path)
+    encoded = json.dumps(entries)[:-1].encode() + b', "model.norm.weight": {}}'
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+
+
+def length_is(length: int) -> Edit:
+    return lambda path: path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
+
+
+NORM = "model.norm.weight"
+BAD_FILES: dict[str, tuple[Edit, str]] = {
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "truncated"),
+    "empty": (lambda path: path.write_bytes(b""), "0 bytes long"),
+    "pointer": (
+        lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "LFS pointer",
+    ),
+    "huge header": (length_is(1 << 63), "header is 9223372036854775808 bytes"),
+    "large header": (length_is(200 << 20), "header is 209715200 bytes"),
+    "header beyond the file": (length_is(90 << 20), "truncated"),
+    "not json": (lambda path: path.write_bytes((8).to_bytes(8, "little") + b"garbage!"), "not JSON"),
+    "list": (lambda path: path.write_bytes((2).to_bytes(8, "little") + b"[]"), "not a JSON object"),
+    "beyond the end": (rewrite(lambda all: all[NORM].update(shape=[1 << 30], data_offsets=[0, 4 << 30])), "truncated"),
+    "overlap": (rewrite(lambda all: all[NORM].update(data_offsets=[4, 260])), "overlap"),
+    "twice": (twice, "twice"),
+    "shape": (rewrite(lambda all: all[NORM].update(shape=[65])), "needs 260 bytes and has 256"),
+    "dtype": (rewrite(lambda all: all[NORM].update(dtype="F4")), "unknown dtype 'F4'"),
+    "negative": (rewrite(lambda all: all[NORM].update(shape=[-64])), "not a whole number"),
+    "no offsets": (rewrite(lambda all: all[NORM].pop("data_offsets")), "lacks a dtype"),
+    "missing": (rewrite(lambda all: all.update(other=all.pop(NORM))), "lack model.norm.weight"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_weight_file_is_refused_by_its_cause(tmp_path: Path, name: str) -> None:
+    folder = random_checkpoint(tmp_path)
+    edit, cause = BAD_FILES[name]
+    edit(folder / WEIGHTS)
+    with pytest.raises(ModelError, match=cause) as caught:
+        inspect(folder)
+    assert caught.value.reason == "ModelInvalid"
+    assert str(folder) in caught.value.file
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path, shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ModelError, match="incomplete") as caught:
+        inspect(folder)
+    assert (caught.value.reason, Path(caught.value.file).name) == ("ModelNotFound", "model-00002-of-00003.safetensors")
+
+
+def test_only_what_the_index_assigns_is_read(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path, shards=2)
+    random_checkpoint(tmp_path / "other", seed=9)
+    (tmp_path / "other" / WEIGHTS).rename(folder / "consolidated.safetensors")
+    (folder / WEIGHTS).write_bytes(b"stray")
+    files = {tensor.file.name for tensor in inspect(folder).tensors.values()}
+    assert files == {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+
+
+def config(folder: Path, **changes: Any) -> Path:
+    path = folder / "config.json"
+    kept = {name: value for name, value in (json.loads(path.read_text()) | changes).items() if value != "absent"}
+    path.write_text(json.dumps(kept))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
+        ({"architectures": "absent"}, "architectures"),
+        ({"rope_scaling": {"rope_type": "foo"}}, "'foo'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "'yarn'"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear'"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling.low_freq_factor"),
+        ({"hidden_size": "64"}, "hidden_size"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"torch_dtype": "int8"}, "torch_dtype"),
+        ({"vocab_size": 513}, "shape"),
+    ],
+    ids=str,
+)
+def test_a_config_that_is_not_understood_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], cause: str
+) -> None:
+    with pytest.raises(ModelError, match=cause) as caught:
+        inspect(config(random_checkpoint(tmp_path), **changes))
+    assert caught.value.reason == "ModelInvalid"
+
+
+def test_rope_theta_is_found_in_either_place_and_is_10000_when_absent(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path)
+    assert inspect(folder).config.rope.theta == 10000.0
+    assert inspect(config(folder, rope_theta=7.0)).config.rope.theta == 7.0
+    assert inspect(config(folder, rope_parameters={"rope_theta": 9.0})).config.rope.theta == 9.0
+
+
+def test_tied_models_need_no_head_and_untied_ones_do(tmp_path: Path) -> None:
+    tied = random_checkpoint(tmp_path / "tied", config={"tie_word_embeddings": True})
+    assert inspect(tied).notes == ()
+    with pytest.raises(ModelError, match=r"lack lm_head\.weight"):
+        inspect(config(tied, tie_word_embeddings=False))
+    both = config(random_checkpoint(tmp_path / "both"), tie_word_embeddings=True)
+    assert "lm_head.weight" not in inspect(both).tensors
+    assert "lm_head.weight is ignored" in inspect(both).notes[0]
+
+
+@pytest.mark.parametrize(("eos", "ids"), [([EOS, 7], (EOS, 7)), (7, (7,)), (None, ())])
+def test_the_generation_config_decides_what_ends_a_text(tmp_path: Path, eos: Any, ids: tuple[int, ...]) -> None:
+    folder = successor_checkpoint(tmp_path, eos=eos)
+    assert inspect(folder).eos_ids == ids
+    (folder / "generation_config.json").unlink()
+    assert inspect(folder).eos_ids == (EOS,)
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason", "cause"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "ModelNotFound", "config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "ModelInvalid", "is not JSON"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "ModelInvalid", "holds a list"),
+        (lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": "x"}'), "ModelInvalid", "eos"),
+        (lambda folder: (folder / WEIGHTS).unlink(), "ModelNotFound", "safetensors"),
+    ],
+)
+def test_a_missing_or_broken_file_is_named(tmp_path: Path, edit: Edit, reason: str, cause: str) -> None:
+    folder = random_checkpoint(tmp_path)
+    edit(folder)
+    with pytest.raises(ModelError, match=cause) as caught:
+        inspect(folder)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    "uri", ["bundled://other", "s3://bucket/key", "file://host/path", "file:///no/such", "/no/such"]
+)
+def test_a_uri_that_leads_nowhere_is_named(uri: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve(uri)
+    assert caught.value.file == uri
+
+
+def test_paths_and_file_uris_lead_to_the_same_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    assert resolve(str(folder)) == resolve(f"file://{str(folder).replace(' ', '%20')}") == folder.resolve()
