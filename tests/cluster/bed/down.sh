@@ -4,9 +4,11 @@
 set -uo pipefail
 . "$(dirname "$0")/env.sh"
 [ -d "$STATE" ] || exit 0
+if [ "$MODE" = cluster ]; then # the nodes first: their process ids go with the control plane's
+  for folder in "$STATE"/node*/; do [ ! -d "$folder" ] || "$HERE/node.sh" remove "$(basename "$folder")"; done
+fi
 "$HERE/control.sh" down
 if [ "$MODE" = cluster ]; then
-  for folder in "$STATE"/node*/; do [ ! -d "$folder" ] || "$HERE/node.sh" remove "$(basename "$folder")"; done
   ip link del $BRIDGE 2>/dev/null
   find /sys/fs/cgroup/*/octavo-bed -depth -type d -exec rmdir {} + 2>/dev/null
 fi
