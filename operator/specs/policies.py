@@ -36,7 +36,7 @@ def worker_policy(service: InferenceService, options: Options) -> Json:
     routers = {"podSelector": {"matchLabels": names.component(service.name, "router")}}
     operator = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": options.operator_namespace}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "octavo", "app.kubernetes.io/component": "operator"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "octavo-operator"}},
     }
     ingress: list[Json] = [
         {"from": [workers]},
