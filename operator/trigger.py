@@ -16,6 +16,8 @@ from octavo.operator import kube
 
 DAY_OF_RETRIES = 10_000  # an API server that is down for long must not end the watch
 WATCH_S = 300  # an integer: the API server reads nothing else
+# Only a name in kopf's log. kopf would ask who the user is, and in a container the user has no name.
+IDENTITY: Any = "octavo"  # Any: kopf's own type of it is private
 log = logging.getLogger(__name__)
 
 
@@ -27,6 +29,7 @@ def run(namespaces: tuple[str, ...], enqueue: Callable[[str], None], stop: threa
             registry=_registry(enqueue),
             settings=_settings(),
             standalone=True,
+            identity=IDENTITY,
             clusterwide=everywhere,
             namespaces=namespaces,
             stop_flag=stop,
