@@ -67,5 +67,16 @@ pins: setup
 	$(BIN)/uv pip compile -q --universal --generate-hashes --all-extras --group bundled-model --python-version 3.11 \
 	  --no-annotate --no-header pyproject.toml -o constraints.txt
 
+# The Kubernetes that the tests run on: built once, cached outside the tree.
+bed:
+	tests/cluster/bed/prepare.sh
+
+# A cluster with our images, left running for a person; and its end.
+cluster:
+	tests/cluster/bed/cluster.sh
+
+cluster-down:
+	tests/cluster/bed/cluster.sh down
+
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

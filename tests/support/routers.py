@@ -69,7 +69,7 @@ async def routing(groups: Sequence[str], *flags: str, ready: bool = True) -> Asy
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "octavo", "router", "--http", http, "--metrics", metrics, *places, *flags, env=os.environ
     )
-    timeout = aiohttp.ClientTimeout(total=60)
+    timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", session)
         try:

@@ -1,0 +1,196 @@
+"""Two routers and two groups, all real: what clients see over HTTP when something under them breaks."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support.checkpoints import successor_checkpoint
+from support.routers import RunningRouter, routing
+from support.worker import WorkerProcess, until
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+RECOVERED_S = 20.0  # twice the 10 s in which a killed process's group must serve again
+
+
+@dataclass
+class Streamed:
+    """What one client got. text is what was shown; errors and dones count the frames of that kind."""
+
+    text: str = ""
+    finish: str | None = None
+    errors: int = 0
+    done: bool = False
+    status: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.done and not self.errors and self.finish is not None
+
+
+def expected(tokens: int) -> str:
+    """What follows "a": the alphabet, round and round."""
+    return "".join(ALPHABET[(at + 1) % 26] for at in range(tokens))
+
+
+async def stream(router: RunningRouter, tokens: int, begun: asyncio.Event | None = None) -> Streamed:
+    seen = Streamed()
+    body = {"model": "m", "prompt": "a", "temperature": 0, "max_tokens": tokens, "stream": True}
+    async with router.session.post(router.url + "/v1/completions", json=body) as answer:
+        seen.status = answer.status
+        async for line in answer.content:
+            if not line.startswith(b"data: "):
+                continue
+            if line.strip() == b"data: [DONE]":
+                seen.done = True
+                continue
+            event = json.loads(line[6:])
+            if "error" in event:
+                seen.errors += 1
+                continue
+            choice = event["choices"][0]
+            seen.text += choice["text"]
+            seen.finish = choice["finish_reason"] or seen.finish
+            if begun is not None and seen.text:
+                begun.set()
+    return seen
+
+
+@asynccontextmanager
+async def pair_of_each(model: Path) -> AsyncIterator[tuple[list[RunningRouter], list[WorkerProcess]]]:
+    """Two routers, each with a stream to both groups."""
+    workers = [WorkerProcess(model, "--served-name", "m").start() for _ in range(2)]
+    try:
+        await asyncio.gather(*(worker.ready() for worker in workers))
+        groups = [worker.addresses["serve"] for worker in workers]
+        async with routing(groups, "--served-name", "m") as one, routing(groups, "--served-name", "m") as two:
+            yield [one, two], workers
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "m")
+
+
+async def begin(routers: list[RunningRouter], count: int, tokens: int) -> list[asyncio.Task[Streamed]]:
+    """`count` streams, spread over the routers, each with its first text out."""
+    begun = [asyncio.Event() for _ in range(count)]
+    tasks = [
+        asyncio.create_task(stream(routers[index % len(routers)], tokens, event)) for index, event in enumerate(begun)
+    ]
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(event.wait() for event in begun))
+    return tasks
+
+
+def assert_honest(answers: list[Streamed], tokens: int) -> None:
+    """Whole answers are right; cut ones are a prefix, one error, and no finish reason."""
+    for answer in answers:
+        if answer.whole:
+            assert answer.text == expected(tokens)
+        else:
+            assert (answer.errors, answer.done, answer.finish) == (1, False, None), answer
+            assert expected(tokens).startswith(answer.text)
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "serve", "core", "rank"])
+async def test_a_killed_process_cuts_only_its_own_groups_streams(model: Path, victim: str) -> None:
+    async with pair_of_each(model) as (routers, workers):
+        tasks = await begin(routers, 20, 400)
+        pid = workers[0].pid if victim == "supervisor" else workers[0].children()[victim]
+        os.kill(pid, signal.SIGKILL)
+        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+        assert_honest(answers, 400)
+        assert 0 < sum(answer.whole for answer in answers) < 20, "one group's streams are cut, the other's are not"
+        if victim == "supervisor":
+            workers[0].start()
+        await workers[0].ready(RECOVERED_S)
+        after = await asyncio.gather(*(stream(router, 20) for router in routers * 5))
+        assert all(answer.whole and answer.text == expected(20) for answer in after)
+
+
+async def test_what_has_not_begun_survives_a_killed_rank(model: Path) -> None:
+    async with pair_of_each(model) as (routers, workers):
+        load = [asyncio.create_task(_asking(routers[index % 2], 15)) for index in range(8)]
+        await asyncio.sleep(0.3)
+        os.kill(workers[1].children()["rank"], signal.SIGKILL)
+        for answers in await asyncio.wait_for(asyncio.gather(*load), 120):
+            assert answers == [(200, expected(3))] * 15
+
+
+async def _asking(router: RunningRouter, times: int) -> list[tuple[int, str]]:
+    """Short requests that are not streamed: a client sees nothing of one until it is whole."""
+    answers = []
+    for _ in range(times):
+        body = {"model": "m", "prompt": "a", "temperature": 0, "max_tokens": 3}
+        status, answer = await router.post("/v1/completions", body)
+        answers.append((status, answer["choices"][0]["text"] if status == 200 else str(answer)))
+        await asyncio.sleep(0.02)
+    return answers
+
+
+async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(model: Path) -> None:
+    async with pair_of_each(model) as (routers, workers):
+        tasks = await begin(routers, 10, 400)
+        os.kill(workers[0].children()["rank"], signal.SIGSTOP)
+        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+        assert_honest(answers, 400)
+        assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
+        await workers[0].ready(RECOVERED_S)
+        assert (await workers[0].status()).last_failure.reason == "RankStuck"
+
+
+@pytest.mark.parametrize("component", ["worker", "router"])
+async def test_a_terminated_component_cuts_no_stream(model: Path, component: str) -> None:
+    async with pair_of_each(model) as (routers, workers):
+        tasks = await begin(routers, 20, 400)
+        if component == "worker":
+            workers[0].signal(signal.SIGTERM)
+        else:
+            routers[0].process.send_signal(signal.SIGTERM)
+        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+        assert all(answer.whole and answer.text == expected(400) for answer in answers)
+        if component == "worker":
+            assert await workers[0].exit_code(30) == 0
+            assert (await stream(routers[0], 5)).whole, "the other group takes what comes next"
+        else:
+            assert await asyncio.wait_for(routers[0].process.wait(), 30) == 0
+
+
+async def test_clients_that_vanish_leave_nothing_behind(model: Path) -> None:
+    draw = random.Random(7)
+    async with pair_of_each(model) as (routers, workers):
+        idle = [worker.metric("octavo_worker_kv_blocks_used") for worker in workers]
+        gate = asyncio.Semaphore(8)
+
+        async def one(index: int) -> None:
+            router, leaves = routers[index % 2], index % 3 == 0
+            body = {"model": "m", "prompt": "a" * draw.randint(1, 64), "max_tokens": 400 if leaves else 4}
+            body |= {"stream": index % 2 == 0, "temperature": 0}
+            async with gate:
+                patience = aiohttp.ClientTimeout(total=draw.uniform(0.005, 0.2) if leaves else 60)
+                try:
+                    async with router.session.post(
+                        router.url + "/v1/completions", json=body, timeout=patience
+                    ) as answer:
+                        await answer.read()
+                        assert answer.status == 200
+                except TimeoutError:
+                    assert leaves
+
+        await asyncio.gather(*(one(index) for index in range(600)))
+
+        def settled() -> bool:
+            return [worker.metric("octavo_worker_kv_blocks_used") for worker in workers] == idle
+
+        await until(settled, 5.0, lambda: f"{idle} {[w.get('metrics', '/metrics') for w in workers]}")
