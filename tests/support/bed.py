@@ -61,6 +61,9 @@ class Bed:
         """Its standard output. Raises BedError with what it said on standard error."""
         return _run([str(self.binaries / "kubectl"), *args], env=self.environment, stdin=stdin, timeout=timeout)
 
+    def helm(self, *args: str, timeout: float = 60) -> str:
+        return _run([str(self.binaries / "helm"), *args], env=self.environment, timeout=timeout)
+
     def apply(self, *manifests: dict[str, Any] | str | Path, namespace: str | None = None) -> None:
         """Server-side apply of objects, YAML texts or files."""
         text = "\n---\n".join(_as_yaml(manifest) for manifest in manifests)

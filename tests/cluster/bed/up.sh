@@ -17,6 +17,7 @@ lap "API server ready"
 [ "$MODE" = cluster ] || exit 0
 
 for i in $(seq "$NODES"); do "$HERE/node.sh" add "node$i"; done
+ip route replace 10.96.0.0/16 via $NET.11 # ClusterIPs answer on this machine too, by node1; the route goes with the bridge
 kubectl apply -f "$HERE/coredns.yaml" >/dev/null
 for i in $(seq "$NODES"); do wait_for 90 kubectl wait --for=condition=Ready "node/node$i" --timeout=5s; done
 lap "$NODES nodes ready"

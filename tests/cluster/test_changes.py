@@ -1,0 +1,39 @@
+"""A service changes under clients that ask without a pause: it ends as wished, and nobody is sent away."""
+
+from typing import Any
+
+import pytest
+from support.bed import wait_until
+from support.deployed import Service
+from support.traffic import Traffic
+
+pytestmark = pytest.mark.timeout(300)
+BASE: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
+
+
+def test_scaling_up_and_down_loses_no_request(letters: Service) -> None:
+    with Traffic(letters.client()):
+        letters.release.kubectl("scale", "infsvc/letters", "--replicas=2")
+        letters.settled(2)
+        assert letters.release.kubectl("get", "infsvc", "letters").splitlines()[1].split()[3] == "2"
+        assert set(letters.pods()) == {"letters-0-0", "letters-1-0"}
+        letters.release.kubectl("scale", "infsvc/letters", "--replicas=1")
+        letters.settled(1)
+        assert set(letters.pods()) == {"letters-0-0"}
+
+
+def test_a_changed_spec_replaces_the_groups_and_loses_no_request(letters: Service) -> None:
+    before = letters.pods()
+    with Traffic(letters.client()):
+        letters.apply(**BASE | {"engine": {"kvCacheMemory": "128Mi", "maxRequests": 8}})
+        letters.settled()
+    after = letters.pods()
+    assert not set(before.values()) & set(after.values())
+
+
+def test_changed_routers_are_replaced_and_lose_no_request(letters: Service) -> None:
+    before = letters.pods("router")
+    with Traffic(letters.client()):
+        letters.apply(**BASE | {"router": {"queue": {"maxRequests": 77}}})
+        wait_until(lambda: not set(before) & set(letters.pods("router")), 60, "new routers, and the old ones gone")
+    letters.settled()

@@ -1,0 +1,209 @@
+"""Octavo on the bed's cluster, as its users meet it: a helm release in a namespace of its own, services, their pods."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+from support.bed import BedError, Cluster, wait_until
+
+ROOT = Path(__file__).parents[2]
+CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
+SERVES_S = 80  # twice what a start may take
+MARK = {"octavo.dev/made-by": "tests"}
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """`helm install octavo`, serving its own namespace. `models` is a folder of the nodes, and the volume `models`."""
+
+    bed: Cluster
+    namespace: str
+    models: Path
+
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60) -> str:
+        return self.bed.kubectl("-n", self.namespace, *args, stdin=stdin, timeout=timeout)
+
+    def helm(self, *args: str, timeout: float = 60) -> str:
+        return self.bed.helm("-n", self.namespace, *args, timeout=timeout)
+
+    def operators(self, replicas: int) -> None:
+        """Scales the operator, and waits until that many run."""
+        self.kubectl("scale", "deployment/octavo-operator", f"--replicas={replicas}")
+        selector = "app.kubernetes.io/name=octavo-operator"
+        self.kubectl("rollout", "status", "deployment/octavo-operator", "--timeout=50s")
+        wait_until(
+            lambda: len(self.bed.objects("pods", self.namespace, selector)) == replicas, 50, f"{replicas} operators"
+        )
+
+    def service(self, name: str, **spec: Any) -> "Service":  # Any: the fields of spec
+        """Applies a service; it is not waited for. `model` is a folder of the volume, or a whole uri."""
+        service = Service(self, name)
+        service.apply(**spec)
+        return service
+
+    def left(self, name: str) -> list[str]:
+        """What is there of a service, the service itself included."""
+        kinds = "pods,statefulsets,deployments,services,secrets,serviceaccounts,roles,rolebindings,pdb,networkpolicies"
+        found = self.kubectl("get", kinds, "-l", f"octavo.dev/service={name}", "-o", "name").split()
+        return found + self.kubectl("get", "infsvc", name, "-o", "name", "--ignore-not-found").split()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One InferenceService."""
+
+    release: Release
+    name: str
+
+    def apply(self, model: str = "letters", **spec: Any) -> None:  # Any: the fields of spec
+        uri = model if "://" in model else f"pvc://models/{model}"
+        metadata = {"name": self.name, "namespace": self.release.namespace}
+        wished = {"model": {"uri": uri}, **spec}
+        self.release.bed.apply(
+            {
+                "apiVersion": "octavo.dev/v1alpha1",
+                "kind": "InferenceService",
+                "metadata": metadata,
+                "spec": wished,
+            }
+        )
+
+    def object(self) -> dict[str, Any]:
+        return json.loads(self.release.kubectl("get", "infsvc", self.name, "-o", "json"))
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        """As it is for the present spec; empty until the operator has seen that."""
+        found = self.object()
+        generation = found["metadata"]["generation"]
+        return next(
+            (
+                entry
+                for entry in found.get("status", {}).get("conditions", [])
+                if entry["type"] == kind and entry["observedGeneration"] == generation
+            ),
+            {},
+        )
+
+    def wait(self, kind: str, status: str, reason: str = "", timeout_s: float = SERVES_S) -> dict[str, Any]:
+        """Until the condition has the status (and the reason)."""
+        end = time.monotonic() + timeout_s
+        while True:
+            seen = self.condition(kind)
+            if seen.get("status") == status and (not reason or seen["reason"] == reason):
+                return seen
+            assert time.monotonic() < end, (
+                f"{kind} {status} {reason}: not in {timeout_s} s, but {self.object().get('status')}"
+            )
+            time.sleep(0.2)
+
+    def settled(self, groups: int = 1, timeout_s: float = SERVES_S) -> None:
+        """Until that many groups of the present spec serve and nothing else is left of the service's workers."""
+        self.wait("Ready", "True", "Serving", timeout_s)
+        self.wait("Progressing", "False", "Complete", timeout_s)
+        assert self.object()["status"]["readyReplicas"] == groups
+        pods = wait_until(lambda: self._only_ready(groups), timeout_s, f"{groups} worker pods, all ready")
+        assert len(pods) == groups
+
+    def _only_ready(self, count: int) -> list[str]:
+        pods = self.release.bed.objects("pods", self.release.namespace, self.selector("worker"))
+        ready = [pod["metadata"]["uid"] for pod in pods if is_ready(pod)]
+        return ready if len(pods) == len(ready) == count else []
+
+    def selector(self, component: str) -> str:
+        return f"octavo.dev/service={self.name},octavo.dev/component={component}"
+
+    def pods(self, component: str = "worker") -> dict[str, str]:
+        """Uids by name."""
+        found = self.release.bed.objects("pods", self.release.namespace, self.selector(component))
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+
+    def kill(self, process: str, pod: str | None = None) -> None:
+        """kill -9 of a process of a worker pod: serve, core or rank."""
+        pod = pod or next(iter(self.pods()))
+        self.release.kubectl("exec", pod, "--", "sh", "-c", f"kill -9 $(pgrep -f octavo.worker.{process})")
+
+    @property
+    def address(self) -> str:
+        """Of the Service, through whichever router Kubernetes picks."""
+        found = self.release.bed.get("service", self.name, self.release.namespace)
+        assert found is not None
+        return f"http://{found['spec']['clusterIP']}"
+
+    def client(self) -> openai.OpenAI:
+        """The official one. It never tries again: what is lost, is lost."""
+        return openai.OpenAI(base_url=f"{self.address}/v1", api_key="none", max_retries=0, timeout=90)
+
+    def delete(self) -> None:
+        """Returns when the object is gone."""
+        self.release.kubectl("delete", "infsvc", self.name, "--ignore-not-found", "--timeout=20s")
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return not pod["metadata"].get("deletionTimestamp") and any(
+        entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions
+    )
+
+
+def readable(folder: Path) -> None:
+    """By pods, which run as a user of their own; safetensors writes files for its own user only."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def forget(bed: Cluster) -> None:
+    """Removes what an interrupted run has left in a cluster that goes on."""
+    mark = ",".join(f"{key}={value}" for key, value in MARK.items())
+    bed.kubectl("delete", "namespace", "-l", mark, "--ignore-not-found", "--timeout=150s", timeout=160)
+    bed.kubectl("delete", "persistentvolume", "-l", mark, "--ignore-not-found", "--wait=false")
+
+
+@contextmanager
+def release(bed: Cluster, name: str, models: Path) -> Iterator[Release]:
+    """Installs the chart with its default values (but for the images) in a new namespace that enforces `restricted`."""
+    with bed.namespace(name, **RESTRICTED, **MARK) as namespace:
+        here = Release(bed, namespace, models)
+        bed.apply(*_volume(namespace, models))
+        try:
+            # The CRD stays when a release goes, and is then the next one's.
+            here.helm("install", "octavo", str(CHART), "--values", str(VALUES), "--take-ownership", "--wait")
+            yield here
+        finally:
+            _remove(here)
+
+
+def _remove(here: Release) -> None:
+    """Services first: then their pods see a working cluster while they stop."""
+    here.bed.kubectl("-n", here.namespace, "delete", "infsvc", "--all", "--wait=false", "--ignore-not-found")
+    try:
+        here.helm("uninstall", "octavo", "--ignore-not-found")
+    except BedError:
+        if here.bed.get("namespace", here.namespace, ""):  # a test may have deleted it
+            raise
+    here.bed.kubectl("delete", "persistentvolume", here.namespace, "--ignore-not-found", "--wait=false")
+
+
+def _volume(namespace: str, folder: Path) -> tuple[dict[str, Any], ...]:
+    """A folder of every node as the claim `models`."""
+    access, amount = ["ReadOnlyMany"], "1Gi"
+    spec: dict[str, Any] = {"storageClassName": "", "accessModes": access}
+    volume = {
+        **spec,
+        "capacity": {"storage": amount},
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": str(folder), "type": "Directory"},
+        "claimRef": {"namespace": namespace, "name": "models"},
+    }
+    claim = {**spec, "volumeName": namespace, "resources": {"requests": {"storage": amount}}}
+    marked = {"name": namespace, "labels": MARK}
+    named = {"name": "models", "namespace": namespace}
+    return (
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": marked, "spec": volume},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": named, "spec": claim},
+    )
