@@ -8,7 +8,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PROTOS := $(wildcard proto/v1/*.proto)
-PROTOC := $(BIN)/python -m grpc_tools.protoc -Isrc
+PROTOC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -Isrc
 PROMPT ?= What is the capital of France?
 
 .PHONY: run test check setup lint types imports stale format proto crd unit pins cluster cluster-down bed clean

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-
 from support.bed import wait_until
 
 
@@ -71,7 +70,10 @@ async def complete(url: str, **fields: object) -> tuple[int, dict[str, object]]:
     """One completion that is not streamed: (status, body)."""
     body = {"model": "local", "prompt": "a", "temperature": 0, "max_tokens": 8, **fields}
     timeout = aiohttp.ClientTimeout(total=60)
-    async with aiohttp.ClientSession(timeout=timeout) as session, session.post(f"{url}/v1/completions", json=body) as answer:
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.post(f"{url}/v1/completions", json=body) as answer,
+    ):
         return answer.status, await answer.json()
 
 

@@ -135,6 +135,7 @@ class RouterClient:
         self._channel = channel or grpc.aio.insecure_channel(address, options=OPTIONS)
         self._uid = uid
         self._call = None
+        self._writing = asyncio.Lock()  # a gRPC call takes one write at a time
         self.answers: dict[int, Answer] = {}
         self.credit = engine_pb2.Credit()
         self.welcome = engine_pb2.Welcome()
@@ -146,7 +147,7 @@ class RouterClient:
     async def open(self, reads: bool = True) -> "RouterClient":
         """reads=False: never read beyond the Welcome."""
         self._call = engine_pb2_grpc.EngineStub(self._channel).Serve(wait_for_ready=True)
-        await self._call.write(engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=self._uid, router="test")))
+        await self._write(engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=self._uid, router="test")))
         first = await asyncio.wait_for(self._call.read(), START_S)
         assert first is not grpc.aio.EOF, await self._call.details()
         self.welcome = first.welcome
@@ -155,6 +156,10 @@ class RouterClient:
         if reads:
             self._tasks.append(asyncio.create_task(self._read()))
         return self
+
+    async def _write(self, message: engine_pb2.FromRouter) -> None:
+        async with self._writing:
+            await self._call.write(message)
 
     async def submit(self, prompt: Sequence[int], max_tokens: int, **sampling: float) -> Answer:
         number = len(self.answers) + 1
@@ -167,11 +172,11 @@ class RouterClient:
                 limits=engine_pb2.Limits(max_tokens=max_tokens),
             )
         )
-        await self._call.write(message)
+        await self._write(message)
         return answer
 
     async def cancel(self, number: int) -> None:
-        await self._call.write(engine_pb2.FromRouter(cancel=engine_pb2.Cancel(number=number)))
+        await self._write(engine_pb2.FromRouter(cancel=engine_pb2.Cancel(number=number)))
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -184,7 +189,7 @@ class RouterClient:
         while True:
             await asyncio.sleep(2)
             try:
-                await self._call.write(engine_pb2.FromRouter())
+                await self._write(engine_pb2.FromRouter())
             except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 return
 
