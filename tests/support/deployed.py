@@ -120,13 +120,20 @@ class Service:
 
     def pods(self, component: str = "worker") -> dict[str, str]:
         """Uids by name."""
-        found = self.release.bed.objects("pods", self.release.namespace, self.selector(component))
-        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+        return self._uids("pods", component)
+
+    def groups(self) -> dict[str, str]:
+        """Uids of the StatefulSets by name."""
+        return self._uids("statefulsets", "worker")
+
+    def _uids(self, kind: str, component: str) -> dict[str, str]:
+        found = self.release.bed.objects(kind, self.release.namespace, self.selector(component))
+        return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found}
 
     def kill(self, process: str, pod: str | None = None) -> None:
         """kill -9 of a process of a worker pod: serve, core or rank."""
         pod = pod or next(iter(self.pods()))
-        self.release.kubectl("exec", pod, "--", "sh", "-c", f"kill -9 $(pgrep -f octavo.worker.{process})")
+        self.release.kubectl("exec", pod, "--", "sh", "-c", f"kill -9 $(pgrep -f octavo[.]worker[.]{process})")
 
     @property
     def address(self) -> str:

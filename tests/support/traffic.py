@@ -111,10 +111,10 @@ class Streamed:
 class Stream:
     """A streamed completion of the letter "a", read in a thread."""
 
-    def __init__(self, address: str, tokens: int) -> None:
+    def __init__(self, address: str, tokens: int, model: str = "letters") -> None:
         self.answer = Streamed()
         self.begun = threading.Event()
-        self._address, self._tokens = urlsplit(address), tokens
+        self._address, self._tokens, self._model = urlsplit(address), tokens, model
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -131,7 +131,7 @@ class Stream:
         answer = self.answer
         connection = http.client.HTTPConnection(self._address.netloc, timeout=90)
         body = {
-            "model": "letters",
+            "model": self._model,
             "prompt": "a",
             "max_tokens": self._tokens,
             "temperature": 0,

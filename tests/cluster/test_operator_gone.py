@@ -1,0 +1,52 @@
+"""Without the operator services go on, mend what pods can mend, and can be deleted."""
+
+import time
+from typing import Any
+
+import pytest
+from support.bed import Cluster, wait_until
+from support.deployed import Release, Service, release
+from support.traffic import Traffic
+
+pytestmark = pytest.mark.timeout(400)
+SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
+RANK_S, POD_S, GONE_S = 20.0, 60.0, 60
+
+
+def test_traffic_a_crash_and_a_lost_pod_are_borne_without_the_operator(letters: Service) -> None:
+    here = letters.release
+    here.operators(0)
+    try:
+        with Traffic(letters.client()) as traffic:
+            wait_until(lambda: len(traffic.answered) > 5, 30, "answers")
+            killed = time.monotonic()
+            letters.kill("rank")
+            wait_until(lambda: any(at > killed + 1 for at in traffic.answered), RANK_S, "answers after the crash")
+            deleted = time.monotonic()
+            here.kubectl("delete", "pod", *letters.pods(), "--wait=false")
+            wait_until(lambda: any(at > deleted + 3 for at in traffic.answered), POD_S, "answers of a new pod")
+    finally:
+        here.operators(2)
+    letters.apply(replicas=2, **SMALL)  # and back: it catches up with what it is told
+    letters.settled(2)
+
+
+def test_a_service_deleted_while_the_operator_is_gone_goes_whole(octavo: Release) -> None:
+    orphan = octavo.service("orphan", **SMALL)
+    orphan.settled()
+    octavo.operators(0)
+    try:
+        orphan.delete()
+        wait_until(lambda: not octavo.left("orphan"), GONE_S, "everything of the service is gone")
+    finally:
+        octavo.operators(2)
+
+
+def test_a_namespace_deleted_while_the_operator_is_gone_goes_whole(octavo: Release, cluster: Cluster) -> None:
+    with release(cluster, "doomed", octavo.models) as doomed:
+        service = doomed.service("letters", **SMALL)
+        service.settled()
+        doomed.operators(0)
+        # Kubernetes looks again only after half the pods' grace period, however soon they are gone.
+        cluster.kubectl("delete", "namespace", doomed.namespace, "--timeout=140s", timeout=150)
+        assert cluster.get("namespace", doomed.namespace, "default") is None
