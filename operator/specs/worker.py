@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.options import Options
-from octavo.operator.specs.arguments import engine_flags, flags
 from octavo.operator.revision import encode_template
 from octavo.operator.snapshot import Object
 from octavo.operator.specs import common
+from octavo.operator.specs.arguments import engine_flags, flags
 from octavo.operator.specs.common import Json
 
 STAGES = 1  # pods of a group

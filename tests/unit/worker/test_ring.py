@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from octavo.worker.ring import Reader, RingBroken, Writer, create
 
 
