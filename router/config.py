@@ -34,6 +34,7 @@ class Config:
     queue_max_wait_s: float
     grace_period_s: float
     drain_delay_s: float
+    log_level: str  # a level of the logging module
 
 
 def parse_arguments(argv: list[str]) -> Config:
@@ -61,6 +62,7 @@ def parse_arguments(argv: list[str]) -> Config:
         queue_max_wait_s=flags.queue_max_wait,
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
+        log_level=flags.log_level.upper(),
     )
 
 
@@ -100,6 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="seconds to serve on after SIGTERM, until no one sends more (5)",
     )
+    add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level to log (info)")
     return parser
 
 

@@ -21,7 +21,9 @@ log = logging.getLogger("octavo.router")
 
 def main(argv: list[str]) -> int:
     config = parse_arguments(argv)
-    logging.basicConfig(format="%(asctime)s %(levelname)s router %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s router %(message)s", level=config.log_level, stream=sys.stderr
+    )
     try:
         return asyncio.run(_run(config, argv))
     except OSError as error:

@@ -37,7 +37,7 @@ RESERVE_S = 2.0  # of the grace period, to close in order
 def main(argv: list[str]) -> int:
     config = parse_arguments(argv[2:])
     logging.basicConfig(
-        format=f"%(asctime)s %(levelname)s router[{argv[1]}] %(message)s", level=logging.INFO, stream=sys.stderr
+        format=f"%(asctime)s %(levelname)s router[{argv[1]}] %(message)s", level=config.log_level, stream=sys.stderr
     )
     control = socket.socket(fileno=int(argv[0]))
     try:

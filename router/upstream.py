@@ -33,6 +33,7 @@ SILENT_TICKS = 10  # the leader repeats its credit every second; so much silence
 HEARTBEAT_TICKS = 3
 FIRST_BACK_OFF_S = 0.1
 MAX_BACK_OFF_S = 2.0
+MAX_LOCAL_BACK_OFF_S = 0.2  # a Unix socket: a refusal costs nothing, and on one machine both ends start together
 
 ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngine]
 
@@ -163,6 +164,7 @@ class Upstream:
         self.address = address
         self.stream: Stream | None = None
         self.last_error = ""
+        self._was_open = False
         self._dial = dial
         self._hello = hello
         self._listener = listener
@@ -170,6 +172,7 @@ class Upstream:
     async def run(self, known: Callable[[str], Model | None]) -> None:
         """known: a model already fetched, by fingerprint."""
         back_off = FIRST_BACK_OFF_S
+        longest = MAX_LOCAL_BACK_OFF_S if self.address.startswith("unix:") else MAX_BACK_OFF_S
         while True:
             try:
                 await self._attempt(known)
@@ -179,7 +182,7 @@ class Upstream:
                 stream, self.stream = self.stream, None
                 if stream is not None:
                     self._listener.lost(stream)
-            back_off = FIRST_BACK_OFF_S if stream is not None else min(back_off * 2, MAX_BACK_OFF_S)
+            back_off = FIRST_BACK_OFF_S if stream is not None else min(back_off * 2, longest)
             await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
 
     async def _attempt(self, known: Callable[[str], Model | None]) -> None:
@@ -195,6 +198,7 @@ class Upstream:
                 model = known(first.welcome.fingerprint) or await fetch_model(stub, first.welcome)
             self.stream = stream = Stream(self.address, first.welcome, self._listener)
             self.last_error = ""
+            self._was_open = True
             log.info("group %s: open, incarnation %s, revision %s", self.address, stream.incarnation, stream.revision)
             self._listener.opened(stream, model)
             stream.handle(first)
@@ -215,9 +219,13 @@ class Upstream:
 
     def _note(self, error: Exception) -> None:
         text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        if isinstance(error, TimeoutError):
+            text = f"no Welcome within {HANDSHAKE_TIMEOUT_S:.0f} s"
         text = text or type(error).__name__
         if text != self.last_error:
-            log.warning("group %s: %s", self.address, text)
+            # A group on this machine starts together with the router: that it is not there yet is no news.
+            starting = self.address.startswith("unix:") and not self._was_open
+            log.log(logging.INFO if starting else logging.WARNING, "group %s: %s", self.address, text)
         self.last_error = text
 
 

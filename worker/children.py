@@ -9,11 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from octavo.worker import wiring
 from octavo.worker.process import Report, read_report
 from octavo.worker.wiring import Wiring
+
+# A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
+# it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
+_RANK_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+_WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class Children:
                 [sys.executable, "-m", f"octavo.worker.{name}", argument],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*share.shared.all(), writing],
+                env=environment(name, os.environ),
             )
         except BaseException:
             os.close(reading)
@@ -115,3 +122,9 @@ class Children:
                 except TimeoutError:
                     continue
         self._killing_since = None
+
+
+def environment(name: str, ours: Mapping[str, str]) -> dict[str, str]:
+    """What a child of this name gets: only a rank has threads that wait for each other."""
+    own = _RANK_ENVIRONMENT if name == "rank" and not _WISHES & ours.keys() else {}
+    return {**ours, **own}

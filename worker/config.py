@@ -27,7 +27,8 @@ class Config:
     the tokens between them slower. max_requests: rows of request state on the device. kv_cache_bytes: None is a
     quarter of the memory limit, else 1 GiB. serve, group, status: gRPC addresses, `unix:/path` or `host:port`.
     health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext, on this machine only.
-    grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them.
+    grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them. log_level: of the
+    supervisor and its children: debug, info, warning or error.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Config:
     stage: int = 0
     stages: int = 1
     grace_s: float = 120.0
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         _check_numbers(self)

@@ -33,6 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--stage", type=int, default=0)
     add("--stages", type=int, default=1)
     add("--grace-period", type=float, default=120.0, metavar="SECONDS", help="from SIGTERM to SIGKILL (default: 120)")
+    add(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level (default: info)"
+    )
     return parser
 
 
@@ -56,7 +59,9 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s worker %(message)s")
+    logging.basicConfig(
+        level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s worker %(message)s"
+    )
     from octavo.worker.supervisor import Supervisor
 
     return asyncio.run(Supervisor(config).run())

@@ -45,7 +45,9 @@ def run(name: str, main: Callable[[Wiring], None]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)s worker.{name} %(message)s"
+        level=mine.config.log_level.upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s %(levelname)s worker.{name} %(message)s",
     )
     try:
         main(mine)

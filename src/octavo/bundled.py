@@ -17,10 +17,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # numpy is for the one conversion: a start that finds its result does not wait for the import
+    import numpy as np
+    from numpy.typing import NDArray
 
 NAMES = ("smollm2-135m-instruct",)
 FORMAT = "1"  # rises when the conversion changes, so that old caches are not used
@@ -113,6 +114,8 @@ def convert(folder: Path, progress: Progress) -> None:
 
 
 def _write_weights(path: Path, reader: Any, fields: Fields, progress: Progress) -> None:  # gguf is untyped
+    import numpy as np
+
     tensors = list(_tensors(reader))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # values of two shapes
     offset = 0
@@ -141,7 +144,7 @@ def _tensors(reader: Any) -> Iterator[tuple[str, Any]]:
         yield f"model.layers.{layer}.{_LAYER_NAMES[part]}.weight", tensor
 
 
-def _dequantised(name: str, tensor: Any, fields: Fields) -> NDArray[np.float32]:
+def _dequantised(name: str, tensor: Any, fields: Fields) -> "NDArray[np.float32]":
     from gguf.quants import dequantize
 
     weight: NDArray[np.float32] = dequantize(tensor.data, tensor.tensor_type)
@@ -152,15 +155,17 @@ def _dequantised(name: str, tensor: Any, fields: Fields) -> NDArray[np.float32]:
     return weight
 
 
-def unpermuted(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+def unpermuted(weight: "NDArray[np.float32]", heads: int) -> "NDArray[np.float32]":
     """Undo llama.cpp's interleaving of rotary halves. weight: [heads * dim, in]."""
     rows, width = weight.shape
     pairs = weight.reshape(heads, rows // heads // 2, 2, width)
     return pairs.swapaxes(1, 2).reshape(rows, width)
 
 
-def _bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+def _bfloat16(values: "NDArray[np.float32]") -> "NDArray[np.uint16]":
     """Round to nearest even; numpy has no bfloat16, so its bits."""
+    import numpy as np
+
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
