@@ -43,7 +43,11 @@ class _Child:
 
 
 class Children:
-    """The children of one life."""
+    """The children of one life.
+
+    Only `reap` collects them; Popen's own methods look whether the process has ended, collect it too, and it would
+    never be seen here. An uncollected pid is nobody else's, so signals go to pids.
+    """
 
     def __init__(self) -> None:
         self._alive: dict[int, _Child] = {}
@@ -103,16 +107,16 @@ class Children:
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to the child of this name, if it lives."""
-        for child in self._alive.values():
+        for pid, child in self._alive.items():
             if child.name == name:
-                child.process.send_signal(number)
+                os.kill(pid, number)
 
     async def kill(self) -> None:
         """SIGKILL them all and wait until none is left. A child that the kernel cannot end keeps this waiting."""
         self._killing_since = time.monotonic()
-        for child in self._alive.values():
+        for pid, child in self._alive.items():
             child.killed = True
-            child.process.kill()
+            os.kill(pid, signal.SIGKILL)
         while self._alive:
             self.changed.clear()
             self.reap()
