@@ -57,7 +57,7 @@ class Writer:
             # The uid makes a namesake that took its place meanwhile a conflict.
             meta = {**meta, "uid": live["metadata"]["uid"]}
         self._begin("apply", kind)
-        self._caches.learn(await self._kube.apply(kind, {**wished, "metadata": meta}, WRITE_TIMEOUT_S))
+        self._caches.wrote(await self._kube.apply(kind, {**wished, "metadata": meta}, WRITE_TIMEOUT_S))
         return True
 
     async def is_taken(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
@@ -80,7 +80,7 @@ class Writer:
                 raise
             return False
         if answer.get("kind") == kind.kind:  # it ends later; until then it carries a deletionTimestamp
-            self._caches.learn(answer)
+            self._caches.wrote(answer)
         return True
 
     async def status(self, resource: Object, status: Mapping[str, Any]) -> bool:
@@ -97,7 +97,7 @@ class Writer:
         }
         self._begin("status", SERVICE_CR)
         answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
-        self._caches.learn(answer)
+        self._caches.wrote(answer)
         self._status[meta["uid"]] = (wished, answer.get("status") or {})
         return True
 

@@ -91,7 +91,7 @@ class Cache:
                 self.learn(item)
 
     def learn(self, item: Object) -> None:
-        """Keep an object as the API server gave it, be it a watch's news or the answer to our own write."""
+        """Keep an object as the API server gave it, unless a newer one is known."""
         old = self._objects.get(_key(item))
         if old is not None and _version(old) >= _version(item):
             return
@@ -101,6 +101,11 @@ class Cache:
         self._objects[_key(item)] = item
         self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
         self._on_change(item)
+
+    def wrote(self, item: Object) -> None:
+        """The answer to a write of ours. One that the watch has passed says nothing new: the object may be gone."""
+        if _version(item) > int(self._version or 0):
+            self.learn(item)
 
     def _forget(self, item: Object) -> None:
         known = self._objects.get(_key(item))
@@ -144,12 +149,12 @@ class Caches:
     def of_service(self, kind: str, key: str) -> list[Object]:
         return [item for cache in self._caches[kind] for item in cache.of_service(key)]
 
-    def learn(self, item: Object) -> None:
+    def wrote(self, item: Object) -> None:
         """The answer to a write of ours: what we did is known at once, not when the watch tells."""
         namespace = item["metadata"]["namespace"]
         for cache in self._caches.get(item.get("kind", ""), ()):
             if cache.namespace in (None, namespace):
-                cache.learn(item)
+                cache.wrote(item)
 
     def services(self) -> list[Object]:
         return [item for cache in self._caches[SERVICE_CR.kind] for item in cache]

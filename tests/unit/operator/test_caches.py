@@ -87,3 +87,12 @@ async def test_old_news_does_not_undo_the_answer_to_our_own_write() -> None:
 async def test_a_pod_that_changes_its_service_leaves_the_old_one() -> None:
     cache, _ = await _follow(Script([([pod("a", 1)], "1")], [[("MODIFIED", pod("a", 2, "other"))]]))
     assert _names(cache) == [] and _names(cache, "ns/other") == ["a"]
+
+
+async def test_a_late_answer_to_our_own_write_does_not_bring_back_what_was_deleted_since() -> None:
+    news = [("ADDED", pod("a", 5)), ("DELETED", pod("a", 7))]
+    cache, _ = await _follow(Script([([], "1")], [news]))
+    cache.wrote(pod("a", 6))
+    assert cache.get("ns", "a") is None
+    cache.wrote(pod("a", 8))
+    assert _names(cache) == ["a"]  # what the watch has yet to tell is known at once
