@@ -146,12 +146,16 @@ class Kube:
             raise KubeError(
                 response.status, str(answer.get("reason", "")), str(answer.get("message", text[:300] or path))
             )
+        if not answer:
+            raise KubeUnreachable(f"{method} {path}: answered {response.status} with what is no JSON object")
         return answer
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+    async def get(
+        self, kind: Kind, namespace: str | None, name: str, timeout_s: float = CALL_TIMEOUT_S
+    ) -> Object | None:
         """None: there is no such object."""
         try:
-            return await self.call("GET", kind.path(namespace, name))
+            return await self.call("GET", kind.path(namespace, name), timeout_s=timeout_s)
         except KubeError as error:
             if error.status == 404:
                 return None

@@ -57,19 +57,22 @@ class Lease:
 
     async def run(self) -> None:
         while True:
-            await self._step()
+            await self.step()
             self._announce()
             await asyncio.sleep(RENEW_S if self.held() else POLL_S)
 
-    async def _step(self) -> None:
+    async def step(self) -> None:
+        """Look once; renew the Lease if it is ours, take it if it is free."""
         started = time.monotonic()
         try:
-            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME)
+            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME, timeout_s=WRITE_TIMEOUT_S)
             if lease is None:
                 await self._create()
             else:
-                self._sight = self._sight.seen(lease, started)
-                if self._sight.holder != self.identity and not self._sight.free(started):
+                # The time of the answer: however long it took, no renewal that it shows came later.
+                seen_at = time.monotonic()
+                self._sight = self._sight.seen(lease, seen_at)
+                if self._sight.holder != self.identity and not self._sight.free(seen_at):
                     self._renewed = float("-inf")
                     return
                 await self._write(lease, self.identity)
@@ -94,7 +97,7 @@ class Lease:
             return
         self._renewed = float("-inf")
         try:
-            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME)
+            lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME, timeout_s=WRITE_TIMEOUT_S)
             if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
                 await self._write(lease, "")
         except KubeError as error:

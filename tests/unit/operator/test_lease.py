@@ -1,8 +1,11 @@
 """When a Lease may be taken, by the observer's own clock; and that the fence falls before that."""
 
-from typing import Any
+from typing import Any, cast
 
-from octavo.operator.lease import FENCE_S, LIFE_S, WRITE_TIMEOUT_S, Sight
+import pytest
+
+from octavo.operator.kube import Kube
+from octavo.operator.lease import FENCE_S, LIFE_S, WRITE_TIMEOUT_S, Lease, Sight
 
 
 def _lease(holder: str, version: str) -> dict[str, Any]:
@@ -33,3 +36,33 @@ def test_a_lease_that_nobody_renews_is_free_after_its_life() -> None:
 
 def test_a_released_lease_is_free_at_once() -> None:
     assert NEVER.seen(_lease("", "2"), 5.0).free(5.0)
+
+
+class _SlowOnce:
+    """An API server that needs LIFE_S for its first answer; the holder renewed just before it was given."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.delay_s, self.taken = clock, LIFE_S + 0.5, False
+
+    async def get(self, *_: object, **__: object) -> dict[str, Any]:
+        self.clock[0] += self.delay_s
+        self.delay_s = 0.0
+        return _lease("other", "2")
+
+    async def call(self, *_: object, **__: object) -> dict[str, Any]:
+        self.taken = True
+        return {}
+
+
+async def test_a_slow_answer_does_not_make_a_renewed_lease_look_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("octavo.operator.lease.time.monotonic", lambda: clock[0])
+    server = _SlowOnce(clock)
+    lease = Lease(cast(Kube, server), "ns", "me")
+    await lease.step()
+    clock[0] += 1
+    await lease.step()
+    assert not server.taken
+    clock[0] += LIFE_S
+    await lease.step()
+    assert server.taken
