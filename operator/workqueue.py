@@ -24,11 +24,14 @@ class Schedule:
     _taken: set[str] = field(default_factory=set)
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
+    _news: set[str] = field(default_factory=set)  # keys that a user changed while they were worked on
 
     def add(self, key: str, at: float, urgent: bool = False) -> None:
         """A key that fails does not spin because its objects change; a user's change is urgent and acts at once."""
         if urgent:
             self._not_before.pop(key, None)
+            if key in self._taken:
+                self._news.add(key)
         at = max(at, self._not_before.get(key, at))
         if at < self._due.get(key, float("inf")):
             self._due[key] = at
@@ -52,6 +55,7 @@ class Schedule:
         if found is not None:
             del self._due[found]
             self._taken.add(found)
+            self._news.discard(found)
         return found
 
     def done(self, key: str) -> None:
@@ -64,6 +68,8 @@ class Schedule:
         self._taken.discard(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
+        if key in self._news:  # what failed is not what the user wishes now
+            return 0.0
         delay = min(FIRST_BACKOFF_S * 2.0 ** min(failures, 16), MAX_BACKOFF_S)
         self._not_before[key] = now + delay
         self._due.pop(key, None)

@@ -80,6 +80,18 @@ def test_what_the_user_changes_cuts_the_back_off_short() -> None:
     assert queue.take(0) == "a"
 
 
+def test_what_the_user_changes_during_a_failing_look_is_looked_at_at_once() -> None:
+    queue, now = Schedule(), 0.0
+    queue.add("a", 0)
+    for _ in range(8):
+        assert queue.take(now) == "a"
+        now += queue.failed("a", now)
+    assert queue.take(now) == "a"
+    queue.add("a", now, urgent=True)
+    queue.failed("a", now + 1)
+    assert queue.take(now + 1) == "a"
+
+
 @given(st.lists(st.tuples(st.sampled_from("add take done fail".split()), st.sampled_from("abc"), st.integers(0, 5))))
 def test_no_key_that_was_added_is_lost(steps: list[tuple[str, str, int]]) -> None:
     queue, now, taken, wanted = Schedule(), 0.0, set[str](), set[str]()
