@@ -170,7 +170,7 @@ def _every(
 def _router(service: InferenceService, snapshot: Snapshot, options: Options) -> Object:
     revision = router_revision(service)
     kept = kept_template(snapshot.router, revision) if snapshot.router else None
-    return router.deployment(service, revision, kept or router.pod_template(service, options))
+    return router.deployment(service, revision, kept or router.pod_template(service, revision, options))
 
 
 def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed: Step) -> Iterator[Apply]:

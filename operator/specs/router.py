@@ -30,11 +30,13 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
     }
 
 
-def pod_template(service: InferenceService, options: Options) -> Json:
+def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
     """The pod template of the routers, with the operator's present defaults."""
     _, _, router_tls = names.secrets(service.name)
+    # Without the revision a new restartAt would change nothing, and the Deployment would restart nobody.
+    labels = {**names.common_labels(service.name), names.COMPONENT: "router", names.REVISION: revision}
     return {
-        "metadata": {"labels": {**names.common_labels(service.name), names.COMPONENT: "router"}},
+        "metadata": {"labels": labels},
         "spec": {
             "serviceAccountName": names.router(service.name),
             "automountServiceAccountToken": True,

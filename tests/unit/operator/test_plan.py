@@ -218,3 +218,12 @@ def test_a_statefulset_made_by_an_older_release_keeps_its_fixed_fields() -> None
     tiny.sets["chat-0"]["spec"]["podManagementPolicy"] = "OrderedReady"
     made = objects(tiny.reconcile())
     assert made["StatefulSet", "chat-0"]["spec"]["podManagementPolicy"] == "OrderedReady"
+
+
+def test_a_new_restart_at_changes_the_pods_of_workers_and_of_routers() -> None:
+    def template(kind: str, name: str, **spec: Any) -> Any:
+        return objects(fresh(**spec))[(kind, name)]["spec"]["template"]
+
+    for kind, name in (("StatefulSet", "chat-0"), ("Deployment", "chat-router")):
+        assert template(kind, name) == template(kind, name)
+        assert template(kind, name, restartAt="one") != template(kind, name, restartAt="two")
