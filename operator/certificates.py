@@ -1,7 +1,8 @@
 """The certificates of each service as Secrets: `<name>-ca` (mounted nowhere), `<name>-worker-tls`, `<name>-router-tls`.
 
-Secrets are read by name, never listed. A service whose certificates were good is read again only every RECHECK_S or
-when something asks for it (the service is not ready), so that an idle operator reads nothing.
+Secrets are read by name, never listed nor watched: the operator may see only its own. So they are looked at again after
+RECHECK_S, and sooner while the service is not ready. An authority whose Secret was deleted is written back from memory:
+a new one would part the peers that have seen it from those that have not.
 """
 
 import base64
@@ -19,7 +20,7 @@ from octavo.operator.apply import NameTaken, owned_by
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
 
-RECHECK_S = 600.0
+RECHECK_S = (40.0, 55.0)  # drawn at random, so that services are not read in step
 RECHECK_SOON_S = 5.0  # while the service is not ready: somebody may have deleted a Secret
 OPERATOR_LEAF_LIFE_S = 12 * 3600.0
 
@@ -48,6 +49,11 @@ class CertificateKeeper:
     def forget(self, service_uid: str) -> None:
         self._known.pop(service_uid, None)
 
+    def check_in(self, service_uid: str) -> float:
+        """Seconds until the service's Secrets are due."""
+        known = self._known.get(service_uid)
+        return 0.0 if known is None else max(0.0, known.check_at - time.monotonic())
+
     def due(self, service_uid: str, ready: bool) -> bool:
         known, now = self._known.get(service_uid), time.monotonic()
         return known is None or now >= known.check_at or (not ready and now >= known.checked_at + RECHECK_SOON_S)
@@ -55,10 +61,11 @@ class CertificateKeeper:
     async def ensure(self, namespace: str, wish: Certificates) -> None:
         """Read the service's Secrets and write those that are missing, damaged or due."""
         now = datetime.datetime.now(datetime.UTC)
-        found = read_authority(await self._held(namespace, wish.ca_secret, wish.service_uid))
-        ca = pki.authority(found, wish.service_uid, now)
+        held, known = await self._held(namespace, wish.ca_secret, wish.service_uid), self._known.get(wish.service_uid)
+        found = read_authority(held)
+        ca = pki.authority(known.authority if held is None and known else found, wish.service_uid, now)
         if ca != found:
-            log.info("secret %s/%s: writing the CA (%s)", namespace, wish.ca_secret, "renewal" if found else "new")
+            log.info("secret %s/%s: writing the CA (%s)", namespace, wish.ca_secret, "renewal" if found else "absent")
             await self._write(
                 secret_object(namespace, wish.ca_secret, authority_data(ca), wish.metadata), wish.service_uid
             )
@@ -87,7 +94,7 @@ class CertificateKeeper:
 
     def _remember(self, service_uid: str, ca: Authority) -> None:
         now, old = time.monotonic(), self._known.get(service_uid)
-        known = Known(ca, now + RECHECK_S * random.uniform(0.8, 1.2), now)
+        known = Known(ca, now + random.uniform(*RECHECK_S), now)
         if old is not None and old.authority == ca:
             known.operator, known.operator_until = old.operator, old.operator_until
         self._known[service_uid] = known

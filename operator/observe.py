@@ -20,7 +20,7 @@ from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, 
 from octavo.operator.status_client import ask_all
 from octavo.proto.v1 import group_pb2
 
-READY_ASK_S = 55.0
+READY_ASK_S = 35.0
 UNREADY_ASK_S = 1.5
 LOOK_AGAIN_S = 5.0  # events and nodes
 HANGS_S = 5.0  # a pod pending longer than this may have a warning worth reading

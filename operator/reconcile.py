@@ -94,7 +94,8 @@ class Reconciler:
             return TAKEN_AGAIN_S
         if not _is_ready(resource):  # what is not watched is looked at again: Secrets, warnings
             return min(UNREADY_AGAIN_S, UNREADY_AGAIN_S if wished.requeue_after is None else wished.requeue_after)
-        return wished.requeue_after
+        secrets = max(1.0, self._certificates.check_in(uid))
+        return secrets if wished.requeue_after is None else min(secrets, wished.requeue_after)
 
     async def _plan(self, resource: Object, taken: set[tuple[str, str]], options: Options) -> Plan:
         try:

@@ -1,0 +1,73 @@
+"""A service's Secrets: looked at within a minute, put back when they are gone, the authority unchanged."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from octavo.operator import names, pki
+from octavo.operator.actions import Certificates, Leaf
+from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.kube import Kind, Kube, Object
+
+UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
+WISH = Certificates(
+    UID,
+    "chat-ca",
+    (Leaf("chat-worker-tls", names.dns_name("worker", UID)), Leaf("chat-router-tls", names.dns_name("router", UID))),
+    {"labels": {}, "ownerReferences": [{"uid": UID}]},
+)
+
+
+class Secrets:
+    """The Secrets of one namespace."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Object] = {}
+        self.writes: list[str] = []
+
+    async def get(self, _kind: Kind, _namespace: str, name: str) -> Object | None:
+        return self.held.get(name)
+
+    async def apply(self, wished: Mapping[str, Any], _owner: str) -> bool:
+        self.writes.append(wished["metadata"]["name"])
+        self.held[wished["metadata"]["name"]] = dict(wished)
+        return True
+
+
+def _keeper(secrets: Secrets) -> CertificateKeeper:
+    return CertificateKeeper(cast(Kube, secrets), secrets.apply)
+
+
+async def test_the_secrets_of_a_ready_service_are_looked_at_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("octavo.operator.certificates.time.monotonic", lambda: now)
+    keeper = _keeper(Secrets())
+    assert keeper.due(UID, ready=True)
+    await keeper.ensure("ns", WISH)
+    assert not keeper.due(UID, ready=True) and 0 < keeper.check_in(UID) < 60
+    now += keeper.check_in(UID)
+    assert keeper.due(UID, ready=True)
+
+
+@pytest.mark.parametrize("name", ["chat-ca", "chat-worker-tls", "chat-router-tls"])
+async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) -> None:
+    secrets = Secrets()
+    keeper = _keeper(secrets)
+    await keeper.ensure("ns", WISH)
+    authority, leaves = secrets.held["chat-ca"]["data"], len(secrets.writes)
+    del secrets.held[name]
+    await keeper.ensure("ns", WISH)
+    assert secrets.held["chat-ca"]["data"] == authority
+    assert secrets.writes[leaves:] == [name]
+
+
+async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:
+    secrets = Secrets()
+    await _keeper(secrets).ensure("ns", WISH)
+    before = list(secrets.writes)
+    again = _keeper(secrets)
+    await again.ensure("ns", WISH)
+    assert secrets.writes == before
+    pair = again.operator_pair(UID)
+    assert pair is not None and pair[0].parsed.subject.rfc4514_string() == f"CN={pki.san('operator', UID)}"
