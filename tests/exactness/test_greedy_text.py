@@ -1,7 +1,7 @@
 """Greedy text is that of transformers, token by token, however the engine cuts, shares and repeats the work."""
 
 import pytest
-from support.engine import LocalEngine
+from support.engine import Answer, LocalEngine
 from support.subject import BOUNDARIES, TOKENS, Subject
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a model asks transformers
@@ -36,15 +36,23 @@ def test_preempted_requests_give_the_text_of_transformers(subject: Subject) -> N
     assert engine.scheduler.load().preemptions > 0
 
 
-@pytest.mark.parametrize("size", BOUNDARIES)
-def test_a_prefix_from_the_cache_gives_the_text_of_transformers(subject: Subject, size: int) -> None:
+@pytest.fixture(scope="module")
+def thrice(subject: Subject) -> dict[int, list[Answer]]:
+    """Of each boundary: the prompt asked for the first time; then, from the cache, it again and with another end."""
     engine = LocalEngine(subject.runner)
-    alone, longer = subject.prefixed[size]
-    expected, expected_longer = subject.prefixed_answers[size]
-    first, again, other = (
-        engine.generate([prompt], TOKENS, stop_ids=subject.eos_ids)[0] for prompt in (alone, alone, longer)
-    )
-    assert (first.ids, again.ids, other.ids) == (expected, expected, expected_longer)
+    first = engine.generate([subject.prefixed[size][0] for size in BOUNDARIES], TOKENS, stop_ids=subject.eos_ids)
+    pairs = [prompt for size in BOUNDARIES for prompt in subject.prefixed[size]]
+    rest = iter(engine.generate(pairs, TOKENS, stop_ids=subject.eos_ids))
+    return {size: [one, next(rest), next(rest)] for size, one in zip(BOUNDARIES, first, strict=True)}
+
+
+@pytest.mark.parametrize("size", BOUNDARIES)
+def test_a_prefix_from_the_cache_gives_the_text_of_transformers(
+    subject: Subject, thrice: dict[int, list[Answer]], size: int
+) -> None:
+    first, again, other = thrice[size]
+    expected, expected_other = subject.prefixed_answers[size]
+    assert (first.ids, again.ids, other.ids) == (expected, expected, expected_other)
     assert first.cached == 0
     assert again.cached == (size - 1) // 16 * 16, "the last token is always computed"
     assert other.cached == size // 16 * 16

@@ -1,4 +1,9 @@
-"""What Hugging Face transformers says about a model folder: logits, and greedy continuations."""
+"""What Hugging Face transformers says about a model folder: logits, and greedy continuations.
+
+Continuations are generated many at a time, shorter prompts padded on their left. So that neither the padding nor the
+KV cache of transformers has a say in them, each is then confirmed by one plain pass over the prompt and its answer.
+Nothing is remembered between runs: an answer is of the model, the versions and the code at hand.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,18 +12,20 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-_BATCH = 8
+_BATCH = 16
 
 
 class Oracle:
     def __init__(self, folder: Path) -> None:
         # transformers is not typed as far as this
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        eos = self._model.generation_config.eos_token_id
+        self._ends = {eos} if isinstance(eos, int) else set(eos or ())
 
     @torch.inference_mode()
-    def logits(self, ids: Sequence[int]) -> torch.Tensor:
-        """[len(ids), vocabulary]"""
-        logits: torch.Tensor = self._model(torch.tensor([ids])).logits[0]
+    def logits(self, ids: Sequence[int], last: int = 0) -> torch.Tensor:
+        """[len(ids), vocabulary]; last: only of so many positions at the end."""
+        logits: torch.Tensor = self._model(torch.tensor([ids]), logits_to_keep=last).logits[0]
         return logits
 
     @torch.inference_mode()
@@ -28,7 +35,10 @@ class Oracle:
         found: dict[int, list[int]] = {}
         for start in range(0, len(order), _BATCH):
             some = order[start : start + _BATCH]
-            found |= zip(some, self._batch([prompts[index] for index in some], max_tokens), strict=True)
+            for index, row in zip(some, self._batch([prompts[index] for index in some], max_tokens), strict=True):
+                end = next((place for place, token in enumerate(row) if token in self._ends), len(row))
+                self._confirm(prompts[index], row[: end + 1])
+                found[index] = row[:end]
         return [found[index] for index in range(len(prompts))]
 
     def _batch(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
@@ -36,9 +46,10 @@ class Oracle:
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         out = self._model.generate(ids, attention_mask=mask, max_new_tokens=max_tokens, do_sample=False, pad_token_id=0)
-        return [self._until_eos(row) for row in out[:, longest:].tolist()]
+        rows: list[list[int]] = out[:, longest:].tolist()
+        return rows
 
-    def _until_eos(self, ids: list[int]) -> list[int]:
-        eos = self._model.generation_config.eos_token_id
-        ends = {eos} if isinstance(eos, int) else set(eos or ())
-        return ids[: next((index for index, token in enumerate(ids) if token in ends), len(ids))]
+    def _confirm(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
+        """Each token of the answer is the likeliest one after all before it: that is what greedy means."""
+        likeliest = self.logits([*prompt, *answer[:-1]], last=len(answer)).argmax(-1).tolist()
+        assert likeliest == list(answer), f"transformers disagrees with itself about the prompt {list(prompt)[:8]}..."

@@ -1,6 +1,5 @@
 """A model with its right answers: what transformers says, and our runner, to be asked in many ways."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +39,7 @@ TEXTS = (
 class Subject:
     """A model, its right answers, and our runner of it. prompts[i] continues with answers[i].
 
-    prefixed: for each boundary n, first n tokens of a common text alone, then the same n and another end.
+    prefixed: for each boundary n, the first n tokens of a text of its own, then the same n and another end.
     """
 
     runner: Runner
@@ -52,23 +51,20 @@ class Subject:
     eos_ids: tuple[int, ...]
 
 
-Greedy = Callable[[Oracle, list[list[int]]], list[list[int]]]
-
-
-def make_subject(folder: Path, greedy: Greedy) -> Subject:
-    """greedy: asks the oracle, or remembers what it said."""
+def make_subject(folder: Path) -> Subject:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     prompts = [tokenizer.encode(text).ids for text in TEXTS]
-    common, end = max(prompts, key=len), prompts[3][:5]
-    prefixed = {size: (common[:size], common[:size] + end) for size in BOUNDARIES}
+    long, end = max(prompts, key=len), prompts[3][:5]
+    texts = {size: long[offset : offset + size] for offset, size in enumerate(BOUNDARIES)}
+    prefixed = {size: (text, text + end) for size, text in texts.items()}
     runner, oracle = Runner(RunnerConfig(folder, max_requests=64, kv_cache_bytes=512 << 20)), Oracle(folder)
-    flat = greedy(oracle, [*prompts, *(prompt for pair in prefixed.values() for prompt in pair)])
-    rest = iter(flat[len(prompts) :])
+    answers = oracle.greedy([*prompts, *(prompt for pair in prefixed.values() for prompt in pair)], TOKENS)
+    rest = iter(answers[len(prompts) :])
     return Subject(
         runner=runner,
         oracle=oracle,
         prompts=prompts,
-        answers=flat[: len(prompts)],
+        answers=answers[: len(prompts)],
         prefixed=prefixed,
         prefixed_answers={size: (next(rest), next(rest)) for size in BOUNDARIES},
         eos_ids=inspect(folder).eos_ids,
