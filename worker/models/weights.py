@@ -95,8 +95,10 @@ class Weights:
         """Rows of several matrices, one under another."""
         views = [self._reader.read(f"{name}.weight")[rows] for name, rows in parts.items()]
         fused = torch.empty((sum(view.shape[0] for view in views), views[0].shape[1]), dtype=self._dtype)
-        for target, view in zip(fused.split([view.shape[0] for view in views]), views, strict=True):
-            target.copy_(view)
+        filled = 0
+        for view in views:
+            fused[filled : filled + view.shape[0]] = view
+            filled += view.shape[0]
         return fused
 
     def _vocabulary_rows(self, name: str) -> torch.Tensor:
