@@ -1,5 +1,10 @@
-"""Bodies in memory, bounded: while the model has not come, or helpers are busy, requests wait as the bytes they are."""
+"""Bodies in memory, bounded: while the model has not come, or helpers are busy, requests wait as the bytes they are.
 
+Only bytes that have come count, and a body must have come whole within BODY_S: a client that announces much and sends
+nothing takes no room from others.
+"""
+
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +14,7 @@ from octavo.router.generation import RequestError
 
 MAX_BODY_BYTES = 16 << 20
 MAX_HELD_BYTES = 256 << 20
-ASSUMED_BYTES = 65_536  # of a body that does not say its length
+BODY_S = 60.0  # for a whole body to come
 
 
 class Held:
@@ -21,20 +26,28 @@ class Held:
         self.size = 0
 
     async def read(self) -> bytes:
-        """Raises RequestError 413 for a body over MAX_BODY_BYTES, 429 when too many bytes are held."""
+        """Raises RequestError 413 for a body over MAX_BODY_BYTES, 429 when too many are held, 408 when it stalls."""
         length = self._request.content_length
         if length is not None and length > MAX_BODY_BYTES:
             raise _too_large()
-        self._take(ASSUMED_BYTES if length is None else length)
         self._go_on()
         try:
-            body = await self._request.read()
-        except web.HTTPRequestEntityTooLarge as error:
-            raise _too_large() from error
+            async with asyncio.timeout(BODY_S):
+                return await self._whole()
+        except TimeoutError:
+            message = f"the body did not come whole within {BODY_S:.0f} s; send it faster"
+            raise RequestError(408, "invalid_request_error", "body_too_slow", message) from None
         except web.HTTPException as error:
             raise RequestError(error.status, "invalid_request_error", "bad_body", error.reason) from error
-        self._take(len(body) - self.size)
-        return body
+
+    async def _whole(self) -> bytes:
+        pieces: list[bytes] = []
+        while piece := await self._request.content.readany():
+            self._take(len(piece))
+            if self.size > MAX_BODY_BYTES:
+                raise _too_large()
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def _go_on(self) -> None:
         """curl asks before it sends a large body, and waits a second for this."""

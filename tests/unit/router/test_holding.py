@@ -1,0 +1,72 @@
+"""Bodies in memory: what counts is what has come, and a client cannot keep a place by saying that more will."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from aiohttp import HttpVersion11
+
+from octavo.router import holding
+from octavo.router.generation import RequestError
+from octavo.router.holding import MAX_BODY_BYTES, MAX_HELD_BYTES, Holding
+
+
+class Content:
+    """A body that comes in these pieces, and then ends or never does."""
+
+    def __init__(self, *pieces: bytes, ends: bool = True) -> None:
+        self._pieces = [*pieces, b""] if ends else list(pieces)
+
+    async def readany(self) -> bytes:
+        if not self._pieces:
+            await asyncio.Event().wait()
+        return self._pieces.pop(0)
+
+
+def request(*pieces: bytes, length: int | None = None, ends: bool = True):
+    return SimpleNamespace(
+        content=Content(*pieces, ends=ends), content_length=length, headers={}, version=HttpVersion11, transport=None
+    )
+
+
+async def test_bodies_that_never_come_take_no_room_from_others() -> None:
+    kept = Holding()
+    count = 2 * MAX_HELD_BYTES // MAX_BODY_BYTES
+    silent = [asyncio.create_task(read(kept, request(length=MAX_BODY_BYTES, ends=False))) for _ in range(count)]
+    await asyncio.sleep(0)
+    assert await read(kept, request(b"{", b"}", length=2)) == b"{}"
+    for task in silent:
+        task.cancel()
+    await asyncio.gather(*silent, return_exceptions=True)
+    assert kept.bytes == 0
+
+
+async def test_a_body_without_a_length_counts_while_it_comes() -> None:
+    kept = Holding()
+    first = [asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES), ends=False))) for _ in range(16)]
+    await asyncio.sleep(0)
+    with pytest.raises(RequestError) as refusal:
+        await read(kept, request(b"{}", ends=False))
+    assert refusal.value.status == 429
+    for task in first:
+        task.cancel()
+    await asyncio.gather(*first, return_exceptions=True)
+
+
+async def test_a_body_that_does_not_come_to_its_end_gets_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "BODY_S", 0.05)
+    with pytest.raises(RequestError) as refusal:
+        await asyncio.wait_for(read(Holding(), request(b"{", length=2, ends=False)), 5)
+    assert refusal.value.status == 408
+
+
+async def test_a_body_over_the_bound_gets_413_with_and_without_a_length() -> None:
+    for sent in (request(length=MAX_BODY_BYTES + 1), request(bytes(MAX_BODY_BYTES), b"x", ends=False)):
+        with pytest.raises(RequestError) as refusal:
+            await read(Holding(), sent)
+        assert refusal.value.status == 413
+
+
+async def read(kept: Holding, sent) -> bytes:
+    with kept.of(sent) as held:
+        return await held.read()
