@@ -73,6 +73,8 @@ class Family:
         while not stop.is_set():
             begun = loop.time()
             await child.start(self._argv)
+            if stop.is_set():  # it came while the process was being made
+                child.signal(signal.SIGTERM)
             code, last = await child.ended()
             if last:
                 self._merged.update(child.index, last)

@@ -6,6 +6,7 @@ octavo crd                print the custom resource definition
 octavo operator | router | worker    what the images start
 """
 
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -36,7 +37,14 @@ def main(argv: list[str] | None = None) -> int:
     if args[0] not in COMMANDS:
         print(f"octavo: unknown command {args[0]!r}; one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    # Pid 1 of a container is deaf to a signal that nobody handles: one that comes during the imports would be lost.
+    signal.signal(signal.SIGTERM, _end)
     return _load(args[0])(args[1:])
+
+
+def _end(number: int, _frame: object) -> None:
+    """Until the component listens itself."""
+    raise SystemExit(128 + number)
 
 
 def _load(command: str) -> Callable[[list[str]], int]:
