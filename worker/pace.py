@@ -6,6 +6,9 @@ tokens: positions computed. reads: KV positions that decode rows read. attended:
 count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each weight by a
 power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
 Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
+
+What was learned from small steps says little about the first large one. A step more than twice as large as any before
+(by the weights of the beginning) is awaited with patience, and what it took is believed whole.
 """
 
 import math
@@ -14,6 +17,8 @@ from dataclasses import dataclass
 _PRIOR = (0.02, 2e-3, 1e-6, 1e-6)  # seconds per step, token, position read, pair attended
 _RATE = 0.1  # of the correction, once some steps were seen; the first counts whole
 _SURPRISE = 1.0, -4.0  # bounds of log(measured / predicted): a pause is not a slow device
+_UNSEEN = 10.0  # how many times its prediction a step larger than any seen may be expected to take
+_UNSEEN_SURPRISE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,16 @@ class Pace:
         self._least = least
         self._weights = list(_PRIOR)
         self._observed = 0
+        self._largest = 0.0  # of the steps seen
 
     def seconds(self, work: Work) -> float:
         """Predicted duration of a step."""
         base, token, read, pair = self._weights
         return base + token * work.tokens + read * work.reads + pair * work.attended
+
+    def patience(self, work: Work) -> float:
+        """Seconds that a step which is not stuck may be expected to take."""
+        return self.seconds(work) * (_UNSEEN if self._unseen(work) else 1.0)
 
     def room(self, decode: Work, work: Work, start: int) -> int:
         """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding."""
@@ -64,8 +74,22 @@ class Pace:
         surprise = math.log(max(seconds, 1e-6) / predicted)
         upper, lower = _SURPRISE
         rate = max(_RATE, 1 / (1 + self._observed / 4))
+        if self._unseen(work):
+            upper, rate = _UNSEEN_SURPRISE, 1.0
         self._observed += 1
-        inputs = (1.0, work.tokens, work.reads, work.attended)
-        shares = [weight * amount / predicted for weight, amount in zip(self._weights, inputs, strict=True)]
+        self._largest = max(self._largest, _size(work))
+        shares = [weight * amount / predicted for weight, amount in zip(self._weights, _inputs(work), strict=True)]
         pull = rate * min(upper, max(lower, surprise)) / sum(share * share for share in shares)
         self._weights = [weight * math.exp(pull * share) for weight, share in zip(self._weights, shares, strict=True)]
+
+    def _unseen(self, work: Work) -> bool:
+        return _size(work) > 2 * self._largest
+
+
+def _inputs(work: Work) -> tuple[float, float, float, float]:
+    return 1.0, work.tokens, work.reads, work.attended
+
+
+def _size(work: Work) -> float:
+    """Comparable between steps, whatever was learned."""
+    return sum(weight * amount for weight, amount in zip(_PRIOR, _inputs(work), strict=True))

@@ -87,8 +87,8 @@ class Scheduler:
             self._pace.observe(work, seconds)
 
     def predict(self, step: Step) -> float:
-        """Seconds that an issued step should take."""
-        return self._pace.seconds(self._work.get(step.number, Work()))
+        """Seconds that an issued step should take at most, unless something is wrong."""
+        return self._pace.patience(self._work.get(step.number, Work()))
 
     # Steps out
 

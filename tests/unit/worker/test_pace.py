@@ -98,3 +98,20 @@ def test_odd_measurements_never_break_a_prediction() -> None:
         pace.observe(work, rng.choice((0.0, 1e-6, 0.01, 100.0)))
         assert 0 <= pace.seconds(work) < 1e4
         assert pace.room(work, work, 5) >= 1
+
+
+def test_the_first_long_prompt_of_a_large_model_is_not_taken_for_a_stuck_rank() -> None:
+    """A device 40 times as slow as expected, that has only decoded so far: 10 x the patience must cover its prefill."""
+    pace, prompt = Pace(), Work().with_chunk(0, 512)
+    for position in range(50):
+        pace.observe(Work(1, position), 0.8)
+    for _ in range(20):
+        assert 10 * pace.patience(prompt) > 40.0
+        pace.observe(prompt, 40.0)
+    assert pace.patience(prompt) < 80.0
+
+
+def test_patience_with_steps_of_a_known_size_is_their_prediction() -> None:
+    pace = learned(Pace())
+    work = Work(32, 32 * 500)
+    assert pace.patience(work) == pace.seconds(work)
