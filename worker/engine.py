@@ -53,6 +53,11 @@ class Engine:
         self._link.start()
 
     @property
+    def broken(self) -> asyncio.Future[None]:
+        """Fails when what the core says cannot be dealt with."""
+        return self._link.broken
+
+    @property
     def busy(self) -> bool:
         """Whether a request is under way, or output waits to be written."""
         return bool(self._owners) or any(not stream.out.empty for stream in self._streams)

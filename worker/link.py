@@ -22,6 +22,7 @@ class Link:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
+        self.broken: asyncio.Future[None] = loop.create_future()  # fails when a record cannot be dealt with
         loop.add_reader(self._reader.fds.data, self._read)
         loop.add_reader(self._writer.fds.space, self._write)
 
@@ -53,6 +54,10 @@ class Link:
 
     def _read(self) -> None:
         ring.clear(self._reader.fds.data)
-        while (record := self._reader.pop()) is not None:
-            self._receive(record)
-        self._received()
+        try:
+            while (record := self._reader.pop()) is not None:
+                self._receive(record)
+            self._received()
+        except Exception as error:  # whatever it is, requests would wait for ever for what was in that record
+            asyncio.get_running_loop().remove_reader(self._reader.fds.data)
+            self.broken.set_exception(error)

@@ -53,12 +53,13 @@ class Serve:
         await server.start()
         self._engine.start()
         tasks = [asyncio.create_task(one) for one in (self._beat(), self._group.watch(), self._drain())]
+        failing: list[asyncio.Future[None]] = [*tasks, self._engine.broken]
         ending = asyncio.create_task(self._group.ended.wait())
-        await asyncio.wait({*tasks, ending}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*failing, ending}, return_when=asyncio.FIRST_COMPLETED)
         await server.stop(1.0)
-        for task in tasks:
-            if task.done():
-                task.result()
+        for one in failing:
+            if one.done():
+                one.result()
         if (failure := self._group.failure) is not None:
             raise Fault(failure.reason, failure.message)
 

@@ -1,0 +1,35 @@
+"""serve's link to the core: a record that makes no sense ends the life, instead of leaving requests without answers."""
+
+import asyncio
+
+import pytest
+
+from octavo.worker.codec import CodecError, decode
+from octavo.worker.link import Link
+from octavo.worker.ring import Writer
+from octavo.worker.wiring import create_shared
+
+
+async def test_a_record_that_cannot_be_read_breaks_the_link():
+    shared = create_shared()
+    link = Link(shared, decode, lambda: None)
+    link.start()
+    Writer(shared.outbox).push(b"\xff\xff nonsense")
+    try:
+        with pytest.raises(CodecError):
+            await asyncio.wait_for(link.broken, 5)
+    finally:
+        asyncio.get_running_loop().remove_reader(shared.inbox.space)
+
+
+async def test_a_link_that_works_is_not_broken():
+    shared = create_shared()
+    seen: list[bytes] = []
+    link = Link(shared, seen.append, lambda: None)
+    link.start()
+    Writer(shared.outbox).push(b"good")
+    await asyncio.sleep(0.05)
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(shared.inbox.space)
+    loop.remove_reader(shared.outbox.data)
+    assert seen == [b"good"] and not link.broken.done()
