@@ -17,6 +17,7 @@ from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Ki
 
 SERVICE_LABEL = "octavo.dev/service"
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
+SHORTEST_S = 1.0
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 15.0
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Cache:
                 if not self._version:
                     await self._list()
                 await self._watch()
+                # A watch lives for minutes; one that ends at once (a proxy, a server that stops) must not spin.
+                await asyncio.sleep(max(0.0, SHORTEST_S - (time.monotonic() - started)))
             except KubeError as error:
                 if self.heard > started:
                     backoff = FIRST_BACKOFF_S
@@ -125,6 +128,7 @@ class Caches:
     def __init__(self, kube: Kube, namespaces: tuple[str, ...], on_service: OnChange, on_child: OnChange) -> None:
         scopes: tuple[str | None, ...] = namespaces or (None,)
         self._caches: dict[str, list[Cache]] = {}
+        self._started: float | None = None
         for kind in (SERVICE_CR, *CHILD_KINDS, POD):
             selector, on_change = ("", on_service) if kind is SERVICE_CR else (SERVICE_LABEL, on_child)
             self._caches[kind.kind] = [Cache(kube, kind, scope, selector, on_change) for scope in scopes]
@@ -133,6 +137,7 @@ class Caches:
         return (cache for caches in self._caches.values() for cache in caches)
 
     async def run(self) -> None:
+        self._started = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for cache in self:
                 group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
@@ -160,8 +165,10 @@ class Caches:
         return [item for cache in self._caches[SERVICE_CR.kind] for item in cache]
 
     def silent_s(self) -> float:
-        """Seconds since the quietest watch heard anything."""
-        return time.monotonic() - min(cache.heard for cache in self)
+        """Seconds since the quietest watch heard anything; 0 before the watches begin."""
+        if self._started is None:
+            return 0.0
+        return time.monotonic() - max(self._started, min(cache.heard for cache in self))
 
 
 def service_key(item: Object) -> str:

@@ -30,6 +30,9 @@ async def wait_for_crd(kube: Kube) -> None:
     give_up, told = time.monotonic() + UPGRADE_S, False
     while True:
         missing = await _missing(kube)
+        if missing is None:
+            await asyncio.sleep(RETRY_S)
+            continue
         if not missing:
             return
         if missing != ["spec"] and time.monotonic() > give_up:
@@ -43,13 +46,15 @@ async def wait_for_crd(kube: Kube) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _missing(kube: Kube) -> list[str]:
+async def _missing(kube: Kube) -> list[str] | None:
+    """Paths of the fields that the cluster lacks; None if it does not say."""
     try:
         document = await kube.call("GET", DOCUMENT)
     except KubeError as error:
-        if error.status != 404:
-            log.warning("cannot read the API's description: %s", error)
-        return ["spec"]
+        if error.status == 404:
+            return ["spec"]
+        log.warning("cannot read the API's description: %s", error)
+        return None
     for schema in document.get("components", {}).get("schemas", {}).values():
         kinds = schema.get("x-kubernetes-group-version-kind") or []
         if any(kind.get("kind") == SERVICE_CR.kind for kind in kinds):

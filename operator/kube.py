@@ -4,11 +4,11 @@ KubeError            the API server refused; `status`, `reason` and its own word
 └── KubeUnreachable  no answer at all: the connection failed or the deadline passed
 """
 
+import asyncio
 import json
-import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ CONNECT_TIMEOUT_S = 5.0
 # The API server sends a bookmark about once a minute; a watch that is silent for longer is dead.
 WATCH_SILENCE_S = 75.0
 TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+LOGIN_AGAIN_S = 10.0
 TOKEN_MAX_AGE_S = 60.0  # bound tokens are rotated on disk well before they expire
 
 Object = dict[str, Any]  # an object of the API as JSON: its shape is the API server's business
-
-log = logging.getLogger(__name__)
 
 
 class KubeError(Exception):
@@ -88,21 +87,12 @@ CHILD_KINDS = (
 BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD, SECRET, EVENT, LEASE, SERVICE_CR)}
 
 
-def login(logger: logging.Logger) -> kopf.ConnectionInfo:
-    """The pod's service account, else the kubeconfig."""
-    settings = kopf.OperatorSettings()
-    found = kopf.login_with_service_account(logger=logger, settings=settings)
-    found = found or kopf.login_with_kubeconfig(logger=logger, settings=settings)
-    if found is None:
-        raise KubeUnreachable("no credentials: neither a service account token nor a kubeconfig (KUBECONFIG) was found")
-    return found
-
-
 class Kube:
-    """The client. Reads retry nothing; callers know what is safe to repeat."""
+    """The client. It repeats nothing; callers know what is safe to repeat. `login` is asked anew after a 401."""
 
-    def __init__(self, access: kopf.ConnectionInfo) -> None:
-        self._access = access
+    def __init__(self, login: Callable[[], kopf.ConnectionInfo]) -> None:
+        self._login, self._logged_in = login, time.monotonic()
+        access = self._access = login()
         self._server = access.server.rstrip("/")
         tls: ssl.SSLContext | bool = access.as_ssl_context() if self._server.startswith("https") else True
         self._session = aiohttp.ClientSession(
@@ -122,6 +112,13 @@ class Kube:
         if time.monotonic() - self._token_read > TOKEN_MAX_AGE_S:
             self._token, self._token_read = TOKEN_FILE.read_text().strip(), time.monotonic()
         return {"Authorization": f"Bearer {self._token}"}
+
+    async def _refused(self, status: int) -> None:
+        """A token that a program gave runs out: ask for another. To repeat the call is the caller's business."""
+        if status != 401 or time.monotonic() - self._logged_in < LOGIN_AGAIN_S:
+            return
+        self._logged_in = time.monotonic()
+        self._access = await asyncio.to_thread(self._login)
 
     async def call(
         self,
@@ -143,6 +140,7 @@ class Kube:
             raise KubeUnreachable(f"{method} {path}: {type(error).__name__} {error}") from error
         answer = _json(text)
         if response.status >= 400:
+            await self._refused(response.status)
             raise KubeError(
                 response.status, str(answer.get("reason", "")), str(answer.get("message", text[:300] or path))
             )
@@ -179,6 +177,7 @@ class Kube:
             async with self._session.get(url, headers=self._headers(), timeout=timeout) as response:
                 if response.status >= 400:
                     answer = _json(await response.text())
+                    await self._refused(response.status)
                     raise KubeError(response.status, str(answer.get("reason", "")), str(answer.get("message", "")))
                 async for line in _lines(response.content):
                     event = json.loads(line)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from octavo.operator import kube, trigger
+from octavo.operator import trigger
 from octavo.operator.apply import Writer
 from octavo.operator.caches import Caches, service_key
 from octavo.operator.certificates import CertificateKeeper
@@ -29,6 +29,7 @@ from octavo.operator.events import Recorder
 from octavo.operator.health import Address, serving
 from octavo.operator.kube import Kube, KubeError, Object
 from octavo.operator.lease import Lease
+from octavo.operator.login import login
 from octavo.operator.metrics import Metrics
 from octavo.operator.observe import Observer
 from octavo.operator.options import Options
@@ -106,14 +107,8 @@ async def serve(config: Config) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    client = Kube(kube.login(log))
+    client = Kube(partial(login, log))
     try:
-        ready = asyncio.create_task(wait_for_crd(client))
-        await _first(ready, asyncio.create_task(stop.wait()))
-        if stop.is_set():
-            ready.cancel()
-            return 0
-        await ready  # raises OldCRD
         return await _operate(config, client, stop)
     finally:
         await client.close()
@@ -122,16 +117,22 @@ async def serve(config: Config) -> int:
 async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
     """Everything runs until a signal, or until one part ends, which is an error."""
     queue, meter = WorkQueue(), Metrics()
-    generations: dict[str, int] = {}
+    generations: dict[str, tuple[str, int]] = {}
     caches = Caches(
         client,
         config.namespaces,
-        on_service=lambda item: queue.add(service_key(item), urgent=_is_news(generations, item)),
+        on_service=lambda item: queue.add(service_key(item), urgent=is_news(generations, item)),
         on_child=lambda item: queue.add(service_key(item)),
     )
     lease = Lease(client, config.lease_namespace, config.identity)
     controller = Controller(queue, lease, caches, _reconciler(config, client, caches, lease, meter), meter)
     async with serving(config.health, config.metrics, caches, meter):
+        known = asyncio.create_task(wait_for_crd(client))
+        await _first(known, asyncio.create_task(stop.wait()))
+        if stop.is_set():
+            known.cancel()
+            return 0
+        await known  # raises OldCRD
         parts = [caches.run(), lease.run(), controller.run(), _watch_services(config.namespaces, queue.add)]
         tasks = [asyncio.create_task(part) for part in parts]
         await _first(asyncio.create_task(stop.wait()), *tasks)
@@ -156,11 +157,12 @@ def _reconciler(config: Config, client: Kube, caches: Caches, lease: Lease, mete
     return partial(reconciler.reconcile, options=config.options)
 
 
-def _is_news(generations: dict[str, int], item: Object) -> bool:
-    """True when a user changed the service, not when its status moved."""
-    key, generation = service_key(item), int(item["metadata"].get("generation", 0))
-    is_news = generations.get(key) != generation
-    generations[key] = generation
+def is_news(seen: dict[str, tuple[str, int]], item: Object) -> bool:
+    """True when a user made or changed the service, not when its status moved. Others of its name do not count."""
+    key, meta = service_key(item), item["metadata"]
+    life = (str(meta.get("uid")), int(meta.get("generation", 0)))
+    is_news = seen.get(key) != life
+    seen[key] = life
     return is_news
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import kopf
 
 from octavo.operator import kube
+from octavo.operator.login import login
 
 DAY_OF_RETRIES = 10_000  # an API server that is down for long must not end the watch
 WATCH_S = 300  # an integer: the API server reads nothing else
@@ -42,8 +43,8 @@ def _registry(enqueue: Callable[[str], None]) -> kopf.OperatorRegistry:
     group, version = kube.SERVICE_CR.api_version.split("/")
 
     @kopf.on.login(registry=registry)
-    def login(**_: Any) -> kopf.ConnectionInfo:  # Any: kopf's keywords
-        return kube.login(log)
+    def credentials(**_: Any) -> kopf.ConnectionInfo:  # Any: kopf's keywords
+        return login(log)
 
     @kopf.on.event(group, version, kube.SERVICE_CR.plural, registry=registry)
     def changed(namespace: str | None, name: str | None, **_: Any) -> None:  # Any: kopf's keywords

@@ -1,0 +1,39 @@
+"""What counts as a user's change, and as an old CRD."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from octavo.operator import crd_check
+from octavo.operator.kube import Kube, KubeUnreachable
+from octavo.operator.main import is_news
+
+
+def _resource(uid: str, generation: int) -> dict[str, Any]:
+    meta = {"namespace": "ns", "name": "chat", "uid": uid, "generation": generation}
+    return {"kind": "InferenceService", "metadata": meta}
+
+
+def test_a_change_of_the_spec_is_news_and_one_of_the_status_is_not() -> None:
+    seen: dict[str, tuple[str, int]] = {}
+    assert [is_news(seen, _resource("a", number)) for number in (1, 1, 2, 2)] == [True, False, True, False]
+
+
+def test_a_service_made_anew_under_its_name_is_news() -> None:
+    seen: dict[str, tuple[str, int]] = {}
+    assert is_news(seen, _resource("a", 1)) and is_news(seen, _resource("b", 1))
+
+
+class _Unreachable:
+    async def call(self, *_: object, **__: object) -> dict[str, Any]:
+        raise KubeUnreachable("no route")
+
+
+async def test_an_api_server_that_is_silent_is_not_called_one_without_the_crd(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crd_check, "RETRY_S", 0.01)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(crd_check.wait_for_crd(cast(Kube, _Unreachable())), 0.2)
+    assert "no route" in caplog.text and "not installed" not in caplog.text
