@@ -64,6 +64,8 @@ def test_an_unknown_or_wrong_value_is_refused(bed: Bed, flag: str) -> None:
 
 
 def test_the_crd_is_kept_when_the_release_goes(bed: Bed) -> None:
+    rendered = _helm(bed, "template", "octavo", str(CHART)).stdout
+    assert rendered.count("helm.sh/resource-policy") == 1
     crd = next(item for item in _render(bed, "x") if item["kind"] == "CustomResourceDefinition")
     assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
