@@ -26,10 +26,12 @@ def block_hashes(ids: bytes, salt: bytes = b"", block_size: int = BLOCK_SIZE, pa
     if len(ids) % 4:
         raise ValueError(f"ids: {len(ids)} bytes are not a whole number of uint32")
     width = 4 * block_size
+    # A copied state costs less than setting up a keyed, personalised one for each block.
+    keyed = hashlib.blake2b(digest_size=_DIGEST_BYTES, key=salt, person=_PERSON).copy
     hashes: list[bytes] = []
     for start in range(0, len(ids) - width + 1, width):
-        parent = hashlib.blake2b(
-            parent + ids[start : start + width], digest_size=_DIGEST_BYTES, key=salt, person=_PERSON
-        ).digest()
+        state = keyed()
+        state.update(parent + ids[start : start + width])
+        parent = state.digest()
         hashes.append(parent)
     return hashes
