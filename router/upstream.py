@@ -178,6 +178,8 @@ class Upstream:
                 await self._attempt(known)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
                 self._note(error)
+            except Exception:  # a bug of ours must not cost the group: the next attempt begins from nothing
+                log.exception("group %s: the stream failed", self.address)
             finally:
                 stream, self.stream = self.stream, None
                 if stream is not None:

@@ -1,0 +1,26 @@
+"""An upstream outlives whatever goes wrong in one attempt."""
+
+import asyncio
+
+from octavo.router import upstream, wire
+from octavo.router.upstream import Upstream
+
+
+async def test_an_error_that_nobody_foresaw_is_logged_and_the_next_attempt_follows(monkeypatch, caplog):
+    monkeypatch.setattr(upstream, "FIRST_BACK_OFF_S", 0.01)
+    attempts = 0
+    twice = asyncio.Event()
+
+    def dial(address: str):
+        nonlocal attempts
+        attempts += 1
+        if attempts == 2:
+            twice.set()
+        raise KeyError("a bug")
+
+    task = asyncio.create_task(Upstream("unix:/x", dial, wire.hello("", "r"), listener=None).run(lambda _: None))
+    try:
+        await asyncio.wait_for(twice.wait(), 5)
+    finally:
+        task.cancel()
+    assert "a bug" in caplog.text
