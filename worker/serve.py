@@ -8,6 +8,7 @@ import logging
 import signal
 import uuid
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
@@ -54,8 +55,8 @@ class Serve:
         self._engine.start()
         tasks = [asyncio.create_task(one) for one in (self._beat(), self._group.watch(), self._drain())]
         failing: list[asyncio.Future[None]] = [*tasks, self._engine.broken]
-        ending = asyncio.create_task(self._group.ended.wait())
-        await asyncio.wait({*failing, ending}, return_when=asyncio.FIRST_COMPLETED)
+        ending: asyncio.Future[Any] = asyncio.create_task(self._group.ended.wait())  # its result says nothing
+        await asyncio.wait([*failing, ending], return_when=asyncio.FIRST_COMPLETED)
         await server.stop(1.0)
         for one in failing:
             if one.done():
