@@ -75,6 +75,9 @@ class Life:
             if ended is None:  # drained: let serve write its last bytes and leave by itself
                 await asyncio.wait({tasks[0]}, timeout=_LEAVE_S)
             return self._failure(ended, ooms)
+        except OSError as error:  # no memory, processes or descriptors now; a later life may have them
+            text = f"the processes of this pod could not be started: {error}"
+            return failure(self._birth.config.pod_name, -1, "StartFailed", 0, text)
         finally:
             for task in tasks:
                 task.cancel()

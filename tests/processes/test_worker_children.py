@@ -1,4 +1,4 @@
-"""The supervisor's children, as real processes that end at awkward moments."""
+"""The supervisor's children at awkward moments: one ends unseen, none can be started."""
 
 import asyncio
 import os
@@ -7,6 +7,8 @@ import pytest
 
 from octavo.worker.children import Children
 from octavo.worker.config import Config
+from octavo.worker.life import Birth, Life
+from octavo.worker.status import GroupState
 from octavo.worker.wiring import Wiring, create_shared
 
 pytestmark = pytest.mark.timeout(60)
@@ -27,3 +29,19 @@ async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_kil
         shared.close()
     assert [(ended.name, ended.code) for ended in children.exits] == [("no_such_process", 1)]
     assert children.unkillable_s == 0
+
+
+async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_lives(monkeypatch: pytest.MonkeyPatch):
+    def no_more_processes(*args: object, **more: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", no_more_processes)
+    config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
+    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid()), GroupState(), Children())
+    try:
+        failed = await asyncio.wait_for(life.run(), 10)
+    finally:
+        life.close()
+    assert failed is not None
+    assert (failed.pod, failed.rank, failed.reason) == ("chat-0-0", -1, "StartFailed")
+    assert "Resource temporarily unavailable" in failed.message

@@ -54,13 +54,16 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         try:
             yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined(stages=mine.stages))
             await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if not self.ended.is_set():
-                self.end(group_pb2.Failure(rank=-1, reason="SupervisorLost", message=f"stage {stage} left the group"))
+            self._lost(stage)
             yield group_pb2.FromLeader(incarnation=mine.id, end=group_pb2.EndIncarnation(failure=self.failure))
-        finally:
+        finally:  # a pod that is gone at once cancels this call
+            self._lost(stage)
             mine.leave(stage)
             for task in (reading, ending):
                 task.cancel()
+
+    def _lost(self, stage: int) -> None:
+        self.end(group_pb2.Failure(rank=-1, reason="SupervisorLost", message=f"stage {stage} left the group"))
 
     async def _admit(self, first: group_pb2.FromPod | None, context: _JoinContext) -> int:
         if first is None or first.WhichOneof("kind") != "handshake":
