@@ -76,6 +76,7 @@ class Stream:
         self.load = engine_pb2.Load()
         self.prefixes = PrefixMemory(0)
         self.flights: dict[int, Flight] = {}
+        self._fresh: set[int] = set()  # flights without a token yet
         self.is_draining = False
         self.retired = False  # its address has left the list: nothing new, what is under way goes on
         self.last_cold = 0
@@ -96,10 +97,12 @@ class Stream:
         flight.number, flight.carrier = number, self
         flight.attempts += 1
         self.flights[number] = flight
+        self._fresh.add(number)
         self.prefixes.remember(flight.hashes)
         self._post(wire.submit(number, flight.job))
 
     def cancel(self, number: int) -> None:
+        self._fresh.discard(number)
         if self.flights.pop(number, None) is not None:
             self._post(wire.cancel(number))
 
@@ -115,6 +118,7 @@ class Stream:
         if kind == "output":
             self._take_rows(message.output)
         elif kind == "rejected":
+            self._fresh.discard(message.rejected.number)
             flight = self.flights.pop(message.rejected.number, None)
             if flight is not None:
                 self._listener.rejected(self, flight, message.rejected)
@@ -141,6 +145,8 @@ class Stream:
             rows = wire.rows(output)
         except (ValueError, TypeError) as error:
             raise Broken(f"a StepOutput whose arrays disagree: {error}") from error
+        if self._fresh:
+            rows = wire.first_rows_first(rows, self._fresh)
         flights = self.flights
         for number, token, finish, cached in rows:
             flight = flights.get(number)

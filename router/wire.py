@@ -75,3 +75,15 @@ def rows(output: engine_pb2.StepOutput) -> list[Row]:
     if not output.cached:
         return list(zip(numbers, ids, finishes, bytes(len(finishes)), strict=True))
     return list(zip(numbers, ids, finishes, memoryview(output.cached).cast("I"), strict=True))
+
+
+def first_rows_first(rows: list[Row], fresh: set[int]) -> list[Row]:
+    """Rows of requests in `fresh` before all others; those are taken out of it. One request's rows keep their order.
+
+    Each row costs a write to a client: behind a full batch of them a first token would wait for milliseconds.
+    """
+    begun = fresh.intersection([row[0] for row in rows])
+    if not begun:
+        return rows
+    fresh -= begun
+    return [row for row in rows if row[0] in begun] + [row for row in rows if row[0] not in begun]

@@ -22,6 +22,14 @@ def test_the_rows_of_a_step_keep_their_order() -> None:
     assert wire.rows(output) == [(3, 10, 0, 16), (1, wire.NO_TOKEN, 1, 0), (3, 11, 2, 0)]
 
 
+def test_first_tokens_go_out_before_the_rest_of_a_step() -> None:
+    fresh = {7, 9}
+    rows = [(1, 10, 0, 0), (7, 11, 0, 0), (1, 12, 0, 0), (7, 13, 0, 0)]
+    assert wire.first_rows_first(rows, fresh) == [rows[1], rows[3], rows[0], rows[2]]
+    assert fresh == {9}
+    assert wire.first_rows_first(rows, fresh) == rows
+
+
 def test_arrays_that_disagree_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         wire.rows(engine_pb2.StepOutput(numbers=packed(1, 2), ids=packed(1), finishes=b"\0\0"))
