@@ -60,7 +60,8 @@ class RequestError(Exception):
     """A refusal or failure of one request, ready to be told to a client.
 
     type, code: machine-readable, as OpenAI's error objects have them (`type` the class, `code` the reason).
-    retry_after: seconds, for a header of that name. field: the request field at fault.
+    retry_after: seconds, for a header of that name. field: the request field at fault. final: clients that retry
+    by themselves are asked not to.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class RequestError(Exception):
         message: str,
         retry_after: float | None = None,
         field: str | None = None,
+        final: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -79,6 +81,7 @@ class RequestError(Exception):
         self.message = message
         self.retry_after = retry_after
         self.field = field
+        self.final = final
 
     def __repr__(self) -> str:
         return f"RequestError({self.status}, {self.code!r}, {self.message!r})"

@@ -49,7 +49,7 @@ def poison(incarnations: int) -> RequestError:
     message = (
         f"{incarnations} groups were lost while this request ran on them; it may be the cause and is not tried again"
     )
-    return RequestError(500, SERVER, "engine_lost_twice", message)
+    return RequestError(500, SERVER, "engine_lost_twice", message, final=True)
 
 
 def worn_out(attempts: int) -> RequestError:

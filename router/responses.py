@@ -13,6 +13,7 @@ from octavo.router.openai import error_body
 
 JSON = "application/json"
 REQUEST_ID = "X-Request-Id"
+SHOULD_RETRY = "X-Should-Retry"  # heeded by OpenAI's clients, which else send a 500 again
 MAX_REQUEST_ID = 128
 SERVER = {"Server": "octavo"}  # not which library in which version
 
@@ -44,6 +45,8 @@ def error_response(error: RequestError, request_id: str) -> web.Response:
     headers = {REQUEST_ID: request_id}
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    if error.final:
+        headers[SHOULD_RETRY] = "false"
     return json_response(error_body(error), error.status, headers)
 
 
