@@ -1,9 +1,17 @@
-"""A client that costs little: HTTP/1.1 over asyncio protocols, counting frames instead of parsing them."""
+"""A client that costs little: HTTP/1.1 over asyncio protocols, counting frames instead of parsing them.
 
+As a process of its own it keeps streams open (`--port N --streams N`), or answers every request at once with one
+frame, which shows what the client itself takes (`--serve PORT`). It prints a line when ready and goes on until killed.
+"""
+
+import argparse
 import asyncio
+import json
 import time
 from dataclasses import dataclass, field
 from typing import cast
+
+import uvloop
 
 FRAME = b"data: {"
 END_OF_CHUNKS = b"0\r\n\r\n"
@@ -93,3 +101,49 @@ async def connect(port: int, totals: Totals) -> Connection:
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(lambda: Connection(totals), "127.0.0.1", port)
     return connection
+
+
+class AtOnce(asyncio.Protocol):
+    """A server that answers every request with one frame."""
+
+    ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: {}\n\r\n0\r\n\r\n"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(self.ANSWER)
+
+
+async def _keep_open(port: int, streams: int) -> None:
+    """Begun over a second, so that they do not run in step."""
+    totals = Totals()
+    body = {"model": "fake", "prompt": "tell a story", "max_tokens": 7000, "temperature": 0, "stream": True}
+    request = post("/v1/completions", json.dumps(body).encode())
+    connections = [await connect(port, totals) for _ in range(streams)]
+    for connection in connections:
+        connection.send(request)
+        await asyncio.sleep(1.0 / streams)
+    await asyncio.gather(*(connection.begun for connection in connections if connection.begun is not None))
+    assert not totals.failures, totals.failures[:1]
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(AtOnce, "127.0.0.1", port)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--port", type=int, help="of the router")
+    parser.add_argument("--streams", type=int, default=1, help="how many to keep open")
+    parser.add_argument("--serve", type=int, help="port on which to answer at once, instead")
+    flags = parser.parse_args()
+    uvloop.run(_serve(flags.serve) if flags.serve else _keep_open(flags.port, flags.streams))
+
+
+if __name__ == "__main__":
+    main()
