@@ -1,0 +1,45 @@
+"""A container that runs out of memory is called that, whoever the kernel chose, and more memory mends it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.bed import wait_until
+from support.deployed import Release, Service
+
+pytestmark = pytest.mark.timeout(400)
+NAMED_S = 90.0
+
+
+def limited(memory: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "100m", "memory": memory}, "limits": {"memory": memory}}
+    return {"engine": {"kvCacheMemory": "64Mi"}, "resources": resources}
+
+
+@pytest.fixture
+def hungry(octavo: Release) -> Iterator[Service]:
+    service = Service(octavo, "hungry")
+    yield service
+    service.delete()
+    wait_until(lambda: not octavo.left("hungry"), 60, "the service is gone")
+
+
+def test_a_supervisor_that_the_kernel_killed_for_memory_is_named_and_mended(hungry: Service) -> None:
+    hungry.apply(**limited("40Mi"))
+    message = hungry.wait("Ready", "False", "OOMKilled", NAMED_S)["message"]
+    assert "hungry-0-0" in message
+    assert "resources.limits.memory" in message
+    hungry.apply(**limited("2Gi"))
+    hungry.settled()
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_named_and_mended(hungry: Service) -> None:
+    hungry.apply(**limited("220Mi"))
+    message = hungry.wait("Ready", "False", "OOMKilled", NAMED_S)["message"]
+    assert "hungry-0-0" in message
+    assert "rank" in message
+    pod = hungry.release.bed.get("pod", "hungry-0-0", hungry.release.namespace)
+    assert pod is not None
+    assert pod["status"]["containerStatuses"][0]["restartCount"] == 0, "the supervisor lived on"
+    hungry.apply(**limited("2Gi"))
+    hungry.settled()
