@@ -1,11 +1,18 @@
 """The repository's shape: what the packaging and a reader rely on."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ["kernels", "operator", "proto", "router", "worker"]
+# A registry other than the public ones, and home folders; not a path that merely ends so.
+PRIVATE = re.compile(
+    r"(?i:index[-_]url|goproxy)[ =]+[\"']?https?://(?!pypi\.org/|proxy\.golang\.org)|(?<![\w./}-])/(?:root|work)/"
+)
 
 
 def test_each_component_is_mounted_by_one_relative_link() -> None:
@@ -36,11 +43,14 @@ def test_operator_and_router_start_without_torch() -> None:
 
 def test_the_tree_names_no_registry_and_no_folder_of_one_machine() -> None:
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-    marks = ["index" + "-url", "GO" + "PROXY=", "/ro" + "ot/", "/wo" + "rk/"]
     found = []
     for name in files.stdout.split("\0"):
         path = ROOT / name
         if name and path.is_file() and not path.is_symlink() and path.suffix not in (".png", ".json"):
-            text = path.read_text(errors="ignore")
-            found += [(name, mark) for mark in marks if mark in text]
+            found += [(name, mark.group()) for mark in PRIVATE.finditer(path.read_text(errors="ignore"))]
     assert found == []
+
+
+@pytest.mark.parametrize("line", ["--index" + "-url http://10.0.0.1/x", "GO" + "PROXY=https://a", "cd /ro" + "ot/x"])
+def test_a_private_place_would_be_found(line: str) -> None:
+    assert PRIVATE.search(line) and not PRIVATE.search("INDEX=https://pypi.org/simple $BED/store/root/x")
