@@ -34,6 +34,7 @@ from octavo.worker.underway import UnderWay
 __all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
 
 _NOBODY = Members((), (), (), (), (), ())
+_ADMITTED_TOKENS = 1 << 21  # of all that one step admits: a step carries their ids, and its ring has an end
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
 
 
@@ -171,8 +172,12 @@ class Scheduler:
 
     def _candidates(self, admit: bool) -> Iterator[Request]:
         yield from list(self._prefilling)
+        admitted_tokens = 0
         while admit and self._waiting and self._slots:
             request = self._waiting[-1]
+            admitted_tokens += request.known
+            if request.known < admitted_tokens > _ADMITTED_TOKENS:
+                return
             hits = self._cache.hits(request)
             watermark = self._limits.watermark_blocks if self._lane or self._prefilling else 0
             if not self._cache.fits(request, hits, watermark):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from support.paged_device import CURSED, PagedDevice, right_answer
 
+from octavo.worker.codec import encode
 from octavo.worker.output import Output
 from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Invalid, Limits, Scheduler
@@ -389,3 +390,26 @@ def test_heartbeats_teach_nothing_about_the_time_of_a_step() -> None:
 def test_limits_that_make_no_sense_are_refused_by_name(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         replace(LIMITS, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_never_outgrows_the_ring_however_many_long_cached_prompts_it_could_admit() -> None:
+    blocks, length = 1 << 15, 300_000
+    limits = Limits(blocks=blocks, block_size=16, max_batch_tokens=512, max_requests=64, context_length=500_000)
+    scheduler = Scheduler(limits)
+    prompt = tuple(range(length))
+    new = NewRequest(1, prompt, Sampling(), 1)
+    scheduler.submit(new)
+    while (step := scheduler.schedule()) is not None:
+        scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
+        if step.sample.rows:
+            break
+    for key in range(2, 42):
+        scheduler.submit(replace(new, key=key))
+    largest = admitted = 0
+    while admitted < 40:
+        if (step := scheduler.schedule()) is None:
+            break
+        largest = max(largest, len(encode(step)))
+        admitted += len(step.forward.admits)
+        scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
+    assert admitted == 40 and largest < 16 << 20
