@@ -79,7 +79,7 @@ class Endpoints:
                         await asyncio.sleep(0.1)  # a server that ends each watch at once is not to be stormed
                 except Gone:
                     log.info("endpoints %s: the watch is too old, listing again", self._name)
-                except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+                except Exception as error:  # whatever an answer may be: what was known stands, and watching goes on
                     log.warning("endpoints %s: %s: %s", self._name, type(error).__name__, error)
                     back_off = min(back_off * 2, MAX_BACK_OFF_S)
                 await asyncio.sleep(back_off * random.uniform(0.5, 1.0))

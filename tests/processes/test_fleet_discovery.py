@@ -154,3 +154,15 @@ def test_the_api_server_is_found_by_the_pods_environment_and_missed_outside() ->
     assert found.url == "https://10.96.0.1:443"
     with pytest.raises(ValueError, match="only in a pod"):
         in_cluster({})
+
+
+async def test_an_answer_of_another_shape_does_not_end_the_watching() -> None:
+    api = FakeApi()
+    api.slices = [slice_of("s1", 1, "10.0.0.1")]
+    async with following(api) as seen:
+        await until(lambda: bool(api.watches))
+        odd = slice_of("s2", 2, "10.0.0.2")
+        odd["endpoints"][0]["addresses"] = []
+        api.events.put_nowait(change("ADDED", odd))
+        await until(lambda: api.lists == 2)
+        assert seen == [{"10.0.0.1:8500"}]
