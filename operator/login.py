@@ -1,8 +1,7 @@
 """Where the API server is and who we are to it: the pod's service account, else a kubeconfig.
 
 kopf reads service accounts, and kubeconfigs that hold a token or a certificate. A user who logs in by a program
-(`exec`: EKS, GKE, AKS, OIDC) is the work of the official client, which is imported only then: it takes a second and
-tens of MiB.
+(`exec`: EKS, GKE, AKS, OIDC) is the work of the official client.
 """
 
 import logging
@@ -10,6 +9,7 @@ import os
 from dataclasses import replace
 
 import kopf
+from kubernetes import client, config
 
 from octavo.operator.kube import KubeUnreachable
 
@@ -31,8 +31,6 @@ def login(logger: logging.Logger) -> kopf.ConnectionInfo:
 
 def _by_program(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
     """The same server with what the kubeconfig's program says. A user without any login stays anonymous."""
-    from kubernetes import client, config
-
     loaded = client.Configuration()
     try:
         # The path is given: the client reads the variable once, when it is imported.
