@@ -4,7 +4,7 @@ import pytest
 from support.engine import Answer, LocalEngine
 from support.subject import BOUNDARIES, TOKENS, Subject
 
-pytestmark = pytest.mark.timeout(900)  # the first test of a model asks transformers
+pytestmark = pytest.mark.timeout(1800)  # the first test of a model asks transformers; busy machines take tenfold
 
 
 def texts(engine: LocalEngine, subject: Subject, prompts: list[list[int]]) -> list[list[int]]:
