@@ -13,9 +13,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from octavo.operator import names
 from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Kind, Kube, KubeError, Object
 
-SERVICE_LABEL = "octavo.dev/service"
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
 SHORTEST_S = 1.0
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 15.0
@@ -130,7 +130,7 @@ class Caches:
         self._caches: dict[str, list[Cache]] = {}
         self._started: float | None = None
         for kind in (SERVICE_CR, *CHILD_KINDS, POD):
-            selector, on_change = ("", on_service) if kind is SERVICE_CR else (SERVICE_LABEL, on_child)
+            selector, on_change = ("", on_service) if kind is SERVICE_CR else (names.SERVICE, on_child)
             self._caches[kind.kind] = [Cache(kube, kind, scope, selector, on_change) for scope in scopes]
 
     def __iter__(self) -> Iterator[Cache]:
@@ -175,7 +175,7 @@ def service_key(item: Object) -> str:
     """`namespace/name` of the service that an object belongs to."""
     meta = item["metadata"]
     own = item.get("kind") == SERVICE_CR.kind
-    return f"{meta['namespace']}/{meta['name'] if own else meta.get('labels', {}).get(SERVICE_LABEL, '')}"
+    return f"{meta['namespace']}/{meta['name'] if own else meta.get('labels', {}).get(names.SERVICE, '')}"
 
 
 def _slim(item: Object) -> Object:

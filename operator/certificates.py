@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator import pki
+from octavo.operator import names, pki
 from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.apply import NameTaken, owned_by
 from octavo.operator.kube import SECRET, Kube, Object
@@ -106,7 +106,7 @@ class CertificateKeeper:
             return None
         if known.operator is None or time.monotonic() > known.operator_until:
             known.operator = pki.new_leaf(
-                known.authority, pki.san("operator", service_uid), datetime.datetime.now(datetime.UTC)
+                known.authority, names.dns_name("operator", service_uid), datetime.datetime.now(datetime.UTC)
             )
             known.operator_until = time.monotonic() + OPERATOR_LEAF_LIFE_S
         return known.operator, known.authority.bundle

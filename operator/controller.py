@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from octavo.operator.apply import WriteError
 from octavo.operator.caches import Caches, service_key
+from octavo.operator.groups import ready
 from octavo.operator.kube import KubeError
 from octavo.operator.lease import Lease
 from octavo.operator.metrics import Metrics
-from octavo.operator.observe import is_ready
 from octavo.operator.reconcile import PlanFailed
 from octavo.operator.workqueue import WorkQueue
 
@@ -96,8 +96,8 @@ class Controller:
 
     async def _gauge(self) -> None:
         while True:
-            ready = sum(is_ready(resource) for resource in self._caches.services())
-            self._meter.services.labels("true").set(ready)
-            self._meter.services.labels("false").set(len(self._caches.services()) - ready)
+            serving = sum(ready(resource) for resource in self._caches.services())
+            self._meter.services.labels("true").set(serving)
+            self._meter.services.labels("false").set(len(self._caches.services()) - serving)
             self._meter.waiting.set(self._queue.waiting())
             await asyncio.sleep(5)

@@ -5,7 +5,6 @@ lack pods or hang, and the nodes of pods that are going or not ready. Groups tha
 status at each look, ready ones once a minute.
 """
 
-import datetime
 import logging
 import time
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from octavo.operator import names
 from octavo.operator.apply import owned_by
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.groups import ready, unix
 from octavo.operator.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
 from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 from octavo.operator.status_client import ask_all
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Memory:
     """What is remembered of one service between looks."""
 
-    reports: dict[str, tuple[float, int, GroupReport]] = field(default_factory=dict)  # pod uid: asked, group, answer
+    reports: dict[str, tuple[int, GroupReport]] = field(default_factory=dict)  # pod uid: group, answer
     asked: dict[str, float] = field(default_factory=dict)  # pod uid
     warnings: tuple[WarningEvent, ...] = ()
     warned_at: float = float("-inf")
@@ -65,7 +65,7 @@ class Observer:
             statefulsets=sets,
             pods=pods,
             router=router,
-            reports={group: report for _, group, report in memory.reports.values()},
+            reports={group: report for group, report in memory.reports.values()},
             warnings=memory.warnings,
             foreign=frozenset(foreign | set(taken)),
             lost_nodes=await self._lost_nodes(pods),
@@ -80,7 +80,7 @@ class Observer:
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in leaders.items()
             if (pod.get("status") or {}).get("podIP")
-            and now - memory.asked.get(pod_uid, float("-inf")) > (READY_ASK_S if is_ready(pod) else UNREADY_ASK_S)
+            and now - memory.asked.get(pod_uid, float("-inf")) > (READY_ASK_S if ready(pod) else UNREADY_ASK_S)
         }
         identity = self._certificates.operator_pair(uid) if due else None
         if identity is None:
@@ -88,7 +88,7 @@ class Observer:
         memory.asked |= dict.fromkeys(due, now)
         for pod_uid, answer in (await ask_all(due, uid, *identity)).items():
             group = int(names.label(leaders[pod_uid], names.GROUP) or 0)
-            memory.reports[pod_uid] = (now, group, report(answer, pod_uid))
+            memory.reports[pod_uid] = (group, report(answer, pod_uid))
 
     async def _look_for_warnings(
         self, namespace: str, sets: tuple[Object, ...], pods: tuple[Object, ...], memory: Memory
@@ -156,11 +156,6 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
     )
 
 
-def is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
 def _named(item: Object) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
@@ -182,7 +177,7 @@ def _is_leader(pod: Object) -> bool:
 
 def _is_unwell(pod: Object) -> bool:
     running = (pod.get("status") or {}).get("phase") == "Running"
-    return bool(pod["metadata"].get("deletionTimestamp")) or (running and not is_ready(pod))
+    return bool(pod["metadata"].get("deletionTimestamp")) or (running and not ready(pod))
 
 
 def _lacks_pods(stateful_set: Object) -> bool:
@@ -194,7 +189,7 @@ def _hangs(pod: Object) -> bool:
     status = pod.get("status") or {}
     placed = any(c["type"] == "PodScheduled" and c["status"] == "True" for c in status.get("conditions") or ())
     started = any("running" in (c.get("state") or {}) for c in status.get("containerStatuses") or ())
-    age_s = time.time() - _time_s(pod["metadata"].get("creationTimestamp"))
+    age_s = time.time() - (unix(pod["metadata"].get("creationTimestamp")) or 0.0)
     return placed and not started and status.get("phase") == "Pending" and age_s > HANGS_S
 
 
@@ -205,9 +200,5 @@ def _warning(item: Object, event: Object) -> WarningEvent:
         name=item["metadata"]["name"],
         reason=str(event.get("reason", "")),
         message=str(event.get("message", "")),
-        time_s=_time_s(seen or event["metadata"].get("creationTimestamp")),
+        time_s=unix(seen or event["metadata"].get("creationTimestamp")) or 0.0,
     )
-
-
-def _time_s(stamp: str | None) -> float:
-    return datetime.datetime.fromisoformat(stamp).timestamp() if stamp else 0.0

@@ -64,11 +64,6 @@ class Authority:
         return self.current.certificate + (self.next.certificate if self.next else b"") + self.previous
 
 
-def san(role: str, service_uid: str) -> str:
-    """The fixed name that peers check: the service and the role, never an address."""
-    return f"{role}.{service_uid}.octavo"
-
-
 def authority(found: Authority | None, service_uid: str, now: datetime.datetime) -> Authority:
     """The CA as it must be now: the same object when nothing is due."""
     if found is None or now >= found.current.ends:

@@ -14,6 +14,7 @@ from octavo.operator.apply import NameTaken, Writer
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.events import Recorder
+from octavo.operator.groups import ready
 from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
 from octavo.operator.options import Options
@@ -92,7 +93,7 @@ class Reconciler:
             return 0.0  # the plan and the status must hear of it
         if taken.found:
             return TAKEN_AGAIN_S
-        if not _is_ready(resource):  # what is not watched is looked at again: Secrets, warnings
+        if not ready(resource):  # what is not watched is looked at again: Secrets, warnings
             return min(UNREADY_AGAIN_S, UNREADY_AGAIN_S if wished.requeue_after is None else wished.requeue_after)
         secrets = max(1.0, self._certificates.check_in(uid))
         return secrets if wished.requeue_after is None else min(secrets, wished.requeue_after)
@@ -117,7 +118,7 @@ class Reconciler:
         """In the plan's order. One object's failure does not keep the others from their turn."""
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         turn = Turn(f"{namespace}/{resource['metadata']['name']}")
-        if wished.certificates is not None and self._certificates.due(uid, _is_ready(resource)):
+        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
             await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
         for step in wished.apply:
             what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
@@ -142,8 +143,3 @@ class Reconciler:
         self._taken.pop(uid, None)
         for part in (self._observer, self._writer, self._certificates, self._recorder):
             part.forget(uid)
-
-
-def _is_ready(resource: Object) -> bool:
-    conditions = (resource.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -5,11 +5,10 @@ import logging
 
 import grpc
 
-from octavo.operator import pki
+from octavo.operator import names
 from octavo.operator.pki import Pair
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 
-STATUS_PORT = 8502
 TIMEOUT_S = 1.5
 MESSAGE_BYTES = 64 * 1024 * 1024
 
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
     """The same limits and keepalive as on the other end; the fixed name is what is checked, not the address."""
     return [
-        ("grpc.ssl_target_name_override", pki.san("worker", service_uid)),
+        ("grpc.ssl_target_name_override", names.dns_name("worker", service_uid)),
         ("grpc.max_send_message_length", MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", 5000),
@@ -30,7 +29,7 @@ def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
 
 
 async def ask(
-    address: str, service_uid: str, own: Pair, bundle: bytes, port: int = STATUS_PORT
+    address: str, service_uid: str, own: Pair, bundle: bytes, port: int = names.STATUS
 ) -> group_pb2.GroupStatus | None:
     """None: no answer, which is ordinary while a pod starts. A fresh channel each time: addresses change hands."""
     credentials = grpc.ssl_channel_credentials(bundle, own.key, own.certificate)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from octavo.operator import pki
+from octavo.operator import names, pki
 from octavo.operator.observe import report
 from octavo.operator.status_client import ask
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
@@ -35,7 +35,7 @@ class Pod(group_pb2_grpc.StatusServicer):
 
 @asynccontextmanager
 async def _serving(pod: Pod, ca: pki.Authority, role: str) -> AsyncIterator[int]:
-    leaf = pki.new_leaf(ca, pki.san(role, UID), _now())
+    leaf = pki.new_leaf(ca, names.dns_name(role, UID), _now())
     server = grpc.aio.server()
     group_pb2_grpc.add_StatusServicer_to_server(pod, server)
     credentials = grpc.ssl_server_credentials([(leaf.key, leaf.certificate)], ca.bundle, require_client_auth=True)
@@ -52,7 +52,7 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     failure = group_pb2.Failure(pod="chat-0-0", rank=0, reason="OOMKilled", exit_code=-9, message="m", time_ms=2500)
     answer = group_pb2.GroupStatus(service_uid=UID, revision="r1", phase=group_pb2.LOADING, progress_percent=71)
     answer.last_failure.CopyFrom(failure)
-    pod, own = Pod(answer), pki.new_leaf(ca, pki.san("operator", UID), _now())
+    pod, own = Pod(answer), pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     async with _serving(pod, ca, "worker") as port:
         said = await ask("127.0.0.1", UID, own, ca.bundle, port)
     assert said is not None and pod.callers == [f"operator.{UID}.octavo".encode()]
@@ -63,7 +63,7 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
 
 async def test_a_pod_of_another_role_or_authority_is_not_believed() -> None:
     ca, stranger = pki.authority(None, UID, _now()), pki.authority(None, UID, _now())
-    pod, own = Pod(group_pb2.GroupStatus(service_uid=UID)), pki.new_leaf(ca, pki.san("operator", UID), _now())
+    pod, own = Pod(group_pb2.GroupStatus(service_uid=UID)), pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     for authority, role in ((ca, "router"), (stranger, "worker")):
         async with _serving(pod, authority, role) as port:
             assert await ask("127.0.0.1", UID, own, ca.bundle, port) is None
@@ -72,7 +72,7 @@ async def test_a_pod_of_another_role_or_authority_is_not_believed() -> None:
 
 async def test_the_answer_of_another_services_pod_is_dropped() -> None:
     ca = pki.authority(None, UID, _now())
-    own = pki.new_leaf(ca, pki.san("operator", UID), _now())
+    own = pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     async with _serving(Pod(group_pb2.GroupStatus(service_uid="other")), ca, "worker") as port:
         assert await ask("127.0.0.1", UID, own, ca.bundle, port) is None
 
@@ -80,7 +80,7 @@ async def test_the_answer_of_another_services_pod_is_dropped() -> None:
 async def test_during_a_change_of_authority_old_and_new_leaves_are_both_believed() -> None:
     old = pki.authority(None, UID, _now())
     new = pki.Authority(pki.new_ca(UID, _now() + datetime.timedelta(seconds=1)), None, old.current.certificate)
-    own = pki.new_leaf(new, pki.san("operator", UID), _now())
+    own = pki.new_leaf(new, names.dns_name("operator", UID), _now())
     pod = Pod(group_pb2.GroupStatus(service_uid=UID))
     async with _serving(pod, pki.Authority(old.current, new.current), "worker") as port:
         assert await ask("127.0.0.1", UID, own, new.bundle, port) is not None

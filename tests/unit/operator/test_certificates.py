@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator import names, pki
+from octavo.operator import names
 from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.kube import Kind, Kube, Object
@@ -70,4 +70,4 @@ async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:
     await again.ensure("ns", WISH)
     assert secrets.writes == before
     pair = again.operator_pair(UID)
-    assert pair is not None and pair[0].parsed.subject.rfc4514_string() == f"CN={pki.san('operator', UID)}"
+    assert pair is not None and pair[0].parsed.subject.rfc4514_string() == f"CN={names.dns_name('operator', UID)}"

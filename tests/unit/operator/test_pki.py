@@ -4,13 +4,13 @@ import datetime
 
 from cryptography import x509
 
-from octavo.operator import pki
+from octavo.operator import names, pki
 from octavo.operator.pki import Authority
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
-NAME = pki.san("worker", UID)
+NAME = names.dns_name("worker", UID)
 
 
 def _trusted(leaf: pki.Pair, bundle: bytes) -> bool:
@@ -37,7 +37,7 @@ def test_a_new_authority_signs_leaves_with_exactly_one_name() -> None:
 def test_a_leaf_of_another_role_authority_or_time_is_renewed() -> None:
     ca, other = pki.authority(None, UID, START), pki.authority(None, UID, START)
     leaf = pki.new_leaf(ca, NAME, START)
-    assert not pki.leaf_is_good(leaf, ca, pki.san("router", UID), START)
+    assert not pki.leaf_is_good(leaf, ca, names.dns_name("router", UID), START)
     assert not pki.leaf_is_good(leaf, other, NAME, START)
     assert not pki.leaf_is_good(leaf, ca, NAME, START + pki.LEAF_LIFE - pki.LEAF_RENEW_BEFORE)
     assert not pki.leaf_is_good(pki.Pair(b"damaged", leaf.key), ca, NAME, START)
