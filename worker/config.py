@@ -5,6 +5,7 @@ Errors name the flag, because a user sees them on the command line or in the pod
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 _SUFFIXES = {
@@ -112,4 +113,4 @@ def parse_bytes(flag: str, text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", text.strip())
     if match is None or match[2] not in _SUFFIXES:
         raise ConfigError(f"{flag}: {text!r} is no amount of memory; write it as 512Mi, 2Gi or 64MiB")
-    return int(float(match[1]) * _SUFFIXES[match[2]])
+    return int(Decimal(match[1]) * _SUFFIXES[match[2]])

@@ -101,8 +101,11 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
                 await asyncio.wait({reading, writing}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 if (overrun := stream.overrun(time.monotonic())) is not None:
                     return grpc.StatusCode.RESOURCE_EXHAUSTED, overrun
-            if reading.done() and isinstance(error := reading.exception(), ValueError):
-                return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            if reading.done() and (error := reading.exception()) is not None:
+                if isinstance(error, ValueError):
+                    return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+                logger.error("router %s: its stream failed", stream.router, exc_info=error)
+                return grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
             return None
         finally:
             reading.cancel()

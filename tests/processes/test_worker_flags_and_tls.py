@@ -28,6 +28,7 @@ UID = "1234"
         (["--max-requests", "0"], "--max-requests"),
         (["--context-length", "-5"], "--context-length"),
         (["--kv-cache-memory", "64 bananas"], "--kv-cache-memory"),
+        (["--kv-cache-memory", "9" * 400], "--kv-cache-memory"),
         (["--serve", "0.0.0.0:8500"], "--serve"),
         (["--health", "nowhere"], "--health"),
         (["--status", "unix:relative"], "--status"),
