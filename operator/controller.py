@@ -41,12 +41,13 @@ class Controller:
             await self._work()
             self._meter.leader.set(0)
 
-    async def drain(self) -> None:
-        """Let what is under way end; take nothing new."""
+    async def drain(self) -> bool:
+        """Let what is under way end; take nothing new. False: it did not end in time, a write may be on its way."""
         self._queue.pause()
         end = time.monotonic() + DRAIN_S
         while self._busy and time.monotonic() < end:
             await asyncio.sleep(0.02)
+        return not self._busy
 
     async def _work(self) -> None:
         workers = [asyncio.create_task(self._worker(), name=f"worker {i}") for i in range(WORKERS)]

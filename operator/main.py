@@ -139,12 +139,13 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 log.error("a part of the operator failed", exc_info=task.exception())
-        await controller.drain()
+        is_done = await controller.drain()
         failed = any(task.done() for task in tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await lease.release()
+        if is_done:  # else the Lease runs out: nobody may write beside a write of ours
+            await lease.release()
     log.info("stopped")
     return 1 if failed else 0
 
