@@ -45,8 +45,8 @@ def _die_after_every_write(bed: Bed, proxy: ApiProxy, space: str, folder: Path) 
 
 
 def _rests(one: Operator) -> bool:
-    """It leads, and has looked at the service a few times without a write."""
-    return one.leads and one.metric("octavo_operator_reconcile_seconds_count") >= 3
+    """It leads, and has looked at the service twice without a write."""
+    return one.leads and one.metric("octavo_operator_reconcile_seconds_count") >= 2
 
 
 def _end_state(bed: Bed, space: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.bed import Bed, wait_until
 from support.operators import condition, operator, service, settled, writes
 
@@ -49,24 +48,25 @@ def test_a_foreign_secret_never_becomes_the_authority(bed: Bed, space: str, tmp_
         assert bed.get("secret", "chat-worker-tls", space) is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("statefulset", "chat-0"),
+def test_deleted_objects_come_back(bed: Bed, space: str, tmp_path: Path) -> None:
+    children = [
         ("deployment", "chat-router"),
         ("service", "chat-ranks"),
         ("networkpolicy", "chat-workers"),
         ("secret", "chat-worker-tls"),
-    ],
-)
-def test_a_deleted_object_comes_back(bed: Bed, space: str, tmp_path: Path, kind: str, name: str) -> None:
+    ]
     with operator(bed.kubeconfig, tmp_path, space):
         bed.apply(service(), namespace=space)
         settled(bed, space, quiet_s=1.5)
-        old = bed.get(kind, name, space)
-        assert old is not None
-        bed.kubectl("delete", kind, name, "-n", space)
-        wait_until(lambda: _uid(bed.get(kind, name, space)) not in (None, _uid(old)), 60, f"{kind} {name} is back")
+        old = {name: _uid(bed.get(kind, name, space)) for kind, name in children}
+        groups = _groups(bed, space)
+        assert None not in old.values() and len(groups) == 1
+        for kind, name in [("statefulset", "chat-0"), *children]:
+            bed.kubectl("delete", kind, name, "-n", space)
+        # chat-0, or chat-1 while pods of chat-0 are on their way out.
+        wait_until(lambda: _groups(bed, space) - groups, 60, "a group is back")
+        for kind, name in children:
+            wait_until(lambda: _uid(bed.get(kind, name, space)) not in (None, old[name]), 60, f"{kind} {name} is back")  # noqa: B023
 
 
 def test_drift_is_corrected_and_fields_of_others_stay(bed: Bed, space: str, tmp_path: Path) -> None:
@@ -111,6 +111,10 @@ def test_the_first_look_at_a_refused_write_does_not_stop_the_others(bed: Bed, sp
         assert any("events" in line for line in writes(bed, space))  # the refusal is told
         bed.kubectl("delete", "resourcequota", "none", "-n", space)
         wait_until(lambda: bed.get("deployment", "chat-router", space), 90, "the Deployment, once it is allowed")
+
+
+def _groups(bed: Bed, space: str) -> set[str]:
+    return {item["metadata"]["uid"] for item in bed.objects("statefulsets", space, "octavo.dev/service=chat")}
 
 
 def _uid(item: dict[str, Any] | None) -> str | None:

@@ -1,11 +1,8 @@
 """Real operator processes against a real API server."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from support.bed import Bed, wait_until
+from support.forked import Forked
 
 AGENTS = ("octavo-operator", "kopf")
 
@@ -36,11 +33,9 @@ class Operator:
     def __init__(self, kubeconfig: Path, folder: Path, *flags: str) -> None:
         self.health, self.metrics = _free_port(), _free_port()
         self.log = folder / f"operator-{self.health}.log"
-        command = [sys.executable, "-m", "octavo", "operator", *flags]
-        command += ["--health", f"127.0.0.1:{self.health}", "--metrics", f"127.0.0.1:{self.metrics}"]
-        with self.log.open("w") as log:
-            environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        ports = ["--health", f"127.0.0.1:{self.health}", "--metrics", f"127.0.0.1:{self.metrics}"]
+        self.log.touch()
+        self.process = Forked([*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
 
     def ready(self) -> "Operator":
         wait_until(lambda: self.get("/readyz") == 200, 30, f"operator ready, log:\n{self.log.read_text()[-2000:]}")
@@ -96,36 +91,44 @@ def condition(bed: Bed, namespace: str, kind: str, name: str = "chat") -> dict[s
 
 def writes(bed: Bed, namespace: str, offset: int = 0) -> list[str]:
     """What operators wrote in a namespace according to the audit log, from a byte offset on; Leases left out."""
+    return _writes(bed, namespace, offset)[0]
+
+
+def _writes(bed: Bed, namespace: str, offset: int) -> tuple[list[str], int]:
+    """The same, and the offset of the first line that is not yet whole."""
     found = []
-    with bed.audit_log.open() as log:
+    with bed.audit_log.open("rb") as log:
         log.seek(offset)
         for line in log:
-            event = json.loads(line)
-            about = event.get("objectRef") or {}
-            by_operator = any(agent in event.get("userAgent", "") for agent in AGENTS)
-            is_write = event["verb"] not in ("get", "list", "watch")
-            if by_operator and is_write and about.get("namespace") == namespace and about.get("resource") != "leases":
-                found.append(
-                    f"{event['verb']} {about.get('resource')}/{about.get('name')} {about.get('subresource', '')}"
-                )
-    return found
+            if not line.endswith(b"\n"):
+                break
+            offset += len(line)
+            if namespace.encode() in line and (write := _write(json.loads(line), namespace)):
+                found.append(write)
+    return found, offset
+
+
+def _write(event: dict[str, Any], namespace: str) -> str:
+    """The audited request in words, "" if it is no write of an operator in the namespace."""
+    about = event.get("objectRef") or {}
+    by_operator = any(agent in event.get("userAgent", "") for agent in AGENTS)
+    is_write = event["verb"] not in ("get", "list", "watch")
+    if by_operator and is_write and about.get("namespace") == namespace and about.get("resource") != "leases":
+        return f"{event['verb']} {about.get('resource')}/{about.get('name')} {about.get('subresource', '')}"
+    return ""
 
 
 def settled(bed: Bed, namespace: str, quiet_s: float = 3.0, timeout_s: float = 60.0) -> None:
     """Waits until no operator has written in the namespace for a while, after it wrote at least once."""
-    end, last, since = time.monotonic() + timeout_s, -1, time.monotonic()
+    end, since, offset, seen = time.monotonic() + timeout_s, time.monotonic(), 0, list[str]()
     while time.monotonic() < end:
-        count = len(writes(bed, namespace))
-        if count != last:
-            last, since = count, time.monotonic()
-        elif count and time.monotonic() - since > quiet_s:
+        news, offset = _writes(bed, namespace, offset)
+        if news:
+            seen, since = [*seen, *news], time.monotonic()
+        elif seen and time.monotonic() - since > quiet_s:
             return
         time.sleep(0.3)
-    raise AssertionError(f"namespace {namespace} does not come to rest, last writes: {writes(bed, namespace)[-5:]}")
-
-
-def as_yaml(*objects: dict[str, Any]) -> str:
-    return "\n---\n".join(yaml.safe_dump(item) for item in objects)
+    raise AssertionError(f"namespace {namespace} does not come to rest, last writes: {seen[-5:]}")
 
 
 def _free_port() -> int:
