@@ -10,7 +10,7 @@ from support.checkpoints import successor_checkpoint
 from support.deployed import Release, Service, forget, readable, release
 
 HERE = Path(__file__).parent
-LIMIT_S = 1800  # the first test may have to build the images
+LIMIT_S = 300  # of a test; the fixtures, which may have to build the images, limit each of their commands
 LONG = {"num_key_value_heads": 1}  # 1 KiB of KV a token
 CONTEXT = 65_536
 LETTERS: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.cluster)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(LIMIT_S))
+                item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from support.checkpoints import successor_checkpoint
 from support.deployed import Release, Service, readable
 from support.traffic import Traffic
 
-pytestmark = pytest.mark.timeout(400)
 NAMED_S = 60.0
 AGAIN_S = 120.0
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import pytest
 from support.bed import wait_until
 from support.deployed import Service
 from support.traffic import Traffic
 
-pytestmark = pytest.mark.timeout(300)
 BASE: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
 
 

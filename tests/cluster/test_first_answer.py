@@ -10,7 +10,6 @@ from support.deployed import ROOT, SERVES_S, Release, Service
 QUESTION = "What is the capital of France?"
 
 
-@pytest.mark.timeout(1800)
 def test_a_stranger_installs_applies_waits_and_is_told_that_paris_is_the_capital(
     octavo: Release, capsys: pytest.CaptureFixture[str]
 ) -> None:

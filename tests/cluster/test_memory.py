@@ -7,7 +7,6 @@ import pytest
 from support.bed import wait_until
 from support.deployed import Release, Service
 
-pytestmark = pytest.mark.timeout(400)
 NAMED_S = 90.0
 
 

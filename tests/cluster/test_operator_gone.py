@@ -3,12 +3,10 @@
 import time
 from typing import Any
 
-import pytest
 from support.bed import Cluster, wait_until
 from support.deployed import Release, Service, release
 from support.traffic import Traffic
 
-pytestmark = pytest.mark.timeout(400)
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 RANK_S, POD_S, GONE_S = 20.0, 60.0, 60
 

@@ -7,7 +7,6 @@ from support.bed import wait_until
 from support.deployed import Service
 from support.traffic import Stream, Traffic
 
-pytestmark = pytest.mark.timeout(300)
 RANK_S, POD_S = 20.0, 60.0  # twice what a recovery may take
 LONG = 3_000  # tokens
 

@@ -6,15 +6,17 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from support.checkpoints import successor_checkpoint
 from support.routers import RunningRouter, routing
 from support.worker import WorkerProcess, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # the routers' sessions belong to one loop
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 RECOVERED_S = 20.0  # twice the 10 s in which a killed process's group must serve again
@@ -40,6 +42,9 @@ def expected(tokens: int) -> str:
     return "".join(ALPHABET[(at + 1) % 26] for at in range(tokens))
 
 
+Pair = tuple[list[RunningRouter], list[WorkerProcess]]
+
+
 async def stream(router: RunningRouter, tokens: int, begun: asyncio.Event | None = None) -> Streamed:
     seen = Streamed()
     body = {"model": "m", "prompt": "a", "temperature": 0, "max_tokens": tokens, "stream": True}
@@ -63,23 +68,46 @@ async def stream(router: RunningRouter, tokens: int, begun: asyncio.Event | None
     return seen
 
 
-@asynccontextmanager
-async def pair_of_each(model: Path) -> AsyncIterator[tuple[list[RunningRouter], list[WorkerProcess]]]:
-    """Two routers, each with a stream to both groups."""
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "m")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started(model: Path) -> AsyncIterator[Pair]:
+    """Two routers and two groups, all starting at once; `pair` waits for them."""
     workers = [WorkerProcess(model, "--served-name", "m").start() for _ in range(2)]
     try:
-        await asyncio.gather(*(worker.ready() for worker in workers))
         groups = [worker.addresses["serve"] for worker in workers]
-        async with routing(groups, "--served-name", "m") as one, routing(groups, "--served-name", "m") as two:
+        flags = ("--served-name", "m")
+        async with routing(groups, *flags, ready=False) as one, routing(groups, *flags, ready=False) as two:
             yield [one, two], workers
     finally:
         for worker in workers:
             worker.close()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return successor_checkpoint(tmp_path_factory.mktemp("model") / "m")
+@pytest_asyncio.fixture(loop_scope="module")
+async def pair(started: Pair) -> Pair:
+    """The same processes for every test, whole again after what the one before did to them."""
+    routers, workers = started
+    for worker in workers:
+        if worker.process is None or worker.process.poll() is not None:
+            worker.start()
+    await asyncio.gather(*(worker.ready() for worker in workers))
+    await until(lambda: all(worker.metric("octavo_worker_requests_running") == 0 for worker in workers), 20)
+    for router in routers:
+        async with asyncio.timeout(30):
+            while not await _reaches_both(router, workers):
+                await asyncio.sleep(0.1)
+    return started
+
+
+async def _reaches_both(router: RunningRouter, workers: list[WorkerProcess]) -> bool:
+    before = [worker.metric("octavo_worker_requests_total") for worker in workers]
+    await asyncio.gather(*(stream(router, 20) for _ in range(4)))
+    after = [worker.metric("octavo_worker_requests_total") for worker in workers]
+    return all(now > then for now, then in zip(after, before, strict=True))
 
 
 async def begin(routers: list[RunningRouter], count: int, tokens: int) -> list[asyncio.Task[Streamed]]:
@@ -104,28 +132,28 @@ def assert_honest(answers: list[Streamed], tokens: int) -> None:
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "serve", "core", "rank"])
-async def test_a_killed_process_cuts_only_its_own_groups_streams(model: Path, victim: str) -> None:
-    async with pair_of_each(model) as (routers, workers):
-        tasks = await begin(routers, 20, 400)
-        pid = workers[0].pid if victim == "supervisor" else workers[0].children()[victim]
-        os.kill(pid, signal.SIGKILL)
-        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
-        assert_honest(answers, 400)
-        assert 0 < sum(answer.whole for answer in answers) < 20, "one group's streams are cut, the other's are not"
-        if victim == "supervisor":
-            workers[0].start()
-        await workers[0].ready(RECOVERED_S)
-        after = await asyncio.gather(*(stream(router, 20) for router in routers * 5))
-        assert all(answer.whole and answer.text == expected(20) for answer in after)
+async def test_a_killed_process_cuts_only_its_own_groups_streams(pair: Pair, victim: str) -> None:
+    routers, workers = pair
+    tasks = await begin(routers, 20, 400)
+    pid = workers[0].pid if victim == "supervisor" else workers[0].children()[victim]
+    os.kill(pid, signal.SIGKILL)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    assert_honest(answers, 400)
+    assert 0 < sum(answer.whole for answer in answers) < 20, "one group's streams are cut, the other's are not"
+    if victim == "supervisor":
+        workers[0].start()
+    await workers[0].ready(RECOVERED_S)
+    after = await asyncio.gather(*(stream(router, 20) for router in routers * 5))
+    assert all(answer.whole and answer.text == expected(20) for answer in after)
 
 
-async def test_what_has_not_begun_survives_a_killed_rank(model: Path) -> None:
-    async with pair_of_each(model) as (routers, workers):
-        load = [asyncio.create_task(_asking(routers[index % 2], 15)) for index in range(8)]
-        await asyncio.sleep(0.3)
-        os.kill(workers[1].children()["rank"], signal.SIGKILL)
-        for answers in await asyncio.wait_for(asyncio.gather(*load), 120):
-            assert answers == [(200, expected(3))] * 15
+async def test_what_has_not_begun_survives_a_killed_rank(pair: Pair) -> None:
+    routers, workers = pair
+    load = [asyncio.create_task(_asking(routers[index % 2], 15)) for index in range(8)]
+    await asyncio.sleep(0.3)
+    os.kill(workers[1].children()["rank"], signal.SIGKILL)
+    for answers in await asyncio.wait_for(asyncio.gather(*load), 120):
+        assert answers == [(200, expected(3))] * 15
 
 
 async def _asking(router: RunningRouter, times: int) -> list[tuple[int, str]]:
@@ -139,58 +167,62 @@ async def _asking(router: RunningRouter, times: int) -> list[tuple[int, str]]:
     return answers
 
 
-async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(model: Path) -> None:
-    async with pair_of_each(model) as (routers, workers):
-        tasks = await begin(routers, 10, 400)
-        os.kill(workers[0].children()["rank"], signal.SIGSTOP)
-        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
-        assert_honest(answers, 400)
-        assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
-        await workers[0].ready(RECOVERED_S)
-        assert (await workers[0].status()).last_failure.reason == "RankStuck"
+async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(pair: Pair) -> None:
+    routers, workers = pair
+    tasks = await begin(routers, 10, 400)
+    os.kill(workers[0].children()["rank"], signal.SIGSTOP)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    assert_honest(answers, 400)
+    assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
+    await workers[0].ready(RECOVERED_S)
+    assert (await workers[0].status()).last_failure.reason == "RankStuck"
 
 
-@pytest.mark.parametrize("component", ["worker", "router"])
-async def test_a_terminated_component_cuts_no_stream(model: Path, component: str) -> None:
-    async with pair_of_each(model) as (routers, workers):
-        tasks = await begin(routers, 20, 400)
-        if component == "worker":
-            workers[0].signal(signal.SIGTERM)
-        else:
-            routers[0].process.send_signal(signal.SIGTERM)
-        answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
-        assert all(answer.whole and answer.text == expected(400) for answer in answers)
-        if component == "worker":
-            assert await workers[0].exit_code(30) == 0
-            assert (await stream(routers[0], 5)).whole, "the other group takes what comes next"
-        else:
-            assert await asyncio.wait_for(routers[0].process.wait(), 30) == 0
+async def test_a_terminated_worker_cuts_no_stream(pair: Pair) -> None:
+    routers, workers = pair
+    tasks = await begin(routers, 20, 400)
+    workers[0].signal(signal.SIGTERM)
+    await all_whole(tasks)
+    assert await workers[0].exit_code(30) == 0
+    assert (await stream(routers[0], 5)).whole, "the other group takes what comes next"
 
 
-async def test_clients_that_vanish_leave_nothing_behind(model: Path) -> None:
+async def test_a_terminated_router_cuts_no_stream(pair: Pair) -> None:
+    routers, workers = pair
+    async with routing([worker.addresses["serve"] for worker in workers], "--served-name", "m") as leaving:
+        tasks = await begin([leaving, routers[1]], 20, 400)
+        leaving.process.send_signal(signal.SIGTERM)
+        await all_whole(tasks)
+        assert await asyncio.wait_for(leaving.process.wait(), 30) == 0
+
+
+async def all_whole(tasks: list[asyncio.Task[Streamed]]) -> None:
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    assert all(answer.whole and answer.text == expected(400) for answer in answers)
+
+
+async def test_clients_that_vanish_leave_nothing_behind(pair: Pair) -> None:
     draw = random.Random(7)
-    async with pair_of_each(model) as (routers, workers):
-        idle = [worker.metric("octavo_worker_kv_blocks_used") for worker in workers]
-        gate = asyncio.Semaphore(8)
+    routers, workers = pair
+    idle = [worker.metric("octavo_worker_kv_blocks_used") for worker in workers]
+    gate = asyncio.Semaphore(8)
 
-        async def one(index: int) -> None:
-            router, leaves = routers[index % 2], index % 3 == 0
-            body = {"model": "m", "prompt": "a" * draw.randint(1, 64), "max_tokens": 400 if leaves else 4}
-            body |= {"stream": index % 2 == 0, "temperature": 0}
-            async with gate:
-                patience = aiohttp.ClientTimeout(total=draw.uniform(0.005, 0.2) if leaves else 60)
-                try:
-                    async with router.session.post(
-                        router.url + "/v1/completions", json=body, timeout=patience
-                    ) as answer:
-                        await answer.read()
-                        assert answer.status == 200
-                except TimeoutError:
-                    assert leaves
+    async def one(index: int) -> None:
+        router, leaves = routers[index % 2], index % 3 == 0
+        body = {"model": "m", "prompt": "a" * draw.randint(1, 64), "max_tokens": 400 if leaves else 4}
+        body |= {"stream": index % 2 == 0, "temperature": 0}
+        async with gate:
+            patience = aiohttp.ClientTimeout(total=draw.uniform(0.005, 0.2) if leaves else 60)
+            try:
+                async with router.session.post(router.url + "/v1/completions", json=body, timeout=patience) as answer:
+                    await answer.read()
+                    assert answer.status == 200
+            except TimeoutError:
+                assert leaves
 
-        await asyncio.gather(*(one(index) for index in range(600)))
+    await asyncio.gather(*(one(index) for index in range(600)))
 
-        def settled() -> bool:
-            return [worker.metric("octavo_worker_kv_blocks_used") for worker in workers] == idle
+    def settled() -> bool:
+        return [worker.metric("octavo_worker_kv_blocks_used") for worker in workers] == idle
 
-        await until(settled, 5.0, lambda: f"{idle} {[w.get('metrics', '/metrics') for w in workers]}")
+    await until(settled, 5.0, lambda: f"{idle} {[w.get('metrics', '/metrics') for w in workers]}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.worker import WorkerProcess, client, serving, until
+from support.worker import START_S, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
 
@@ -21,23 +21,39 @@ def model(tmp_path_factory):
     return successor_checkpoint(tmp_path_factory.mktemp("model") / "letters")
 
 
+@pytest.fixture(scope="module")
+def workers(model):
+    """Started at once. Each is for a few tests that leave it serving: the back-off of more would be waited for."""
+    three = [WorkerProcess(model).start() for _ in range(3)]
+    try:
+        asyncio.run(_all_ready(three))
+        yield three
+    finally:
+        for worker in three:
+            worker.close()
+
+
+async def _all_ready(workers):
+    await asyncio.gather(*(worker.ready(2 * START_S) for worker in workers))
+
+
 @pytest.mark.parametrize("victim", ["serve", "core", "rank"])
-async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(model, victim):
-    async with serving(model) as worker:
-        first = await worker.status()
-        async with client(worker) as router:
-            answers = await _streams(router)
-            os.kill(worker.children()[victim], signal.SIGKILL)
-            died = time.monotonic()
-            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
-            assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
-        await _serves_anew(worker, first.incarnation, RECOVERY_S - (time.monotonic() - died))
-        status = await worker.status()
-        assert status.restarts == 1
-        assert status.last_failure.reason == f"{victim.capitalize()}Exited"
-        assert status.last_failure.exit_code == -signal.SIGKILL
-        assert status.last_failure.rank == (0 if victim == "rank" else -1)
-        assert status.last_failure.pod == "local"
+async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, victim):
+    worker = workers[0]
+    first = await worker.status()
+    async with client(worker) as router:
+        answers = await _streams(router)
+        os.kill(worker.children()[victim], signal.SIGKILL)
+        died = time.monotonic()
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+        assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
+    await _serves_anew(worker, first.incarnation, RECOVERY_S - (time.monotonic() - died))
+    status = await worker.status()
+    assert status.restarts == first.restarts + 1
+    assert status.last_failure.reason == f"{victim.capitalize()}Exited"
+    assert status.last_failure.exit_code == -signal.SIGKILL
+    assert status.last_failure.rank == (0 if victim == "rank" else -1)
+    assert status.last_failure.pod == "local"
 
 
 async def test_a_killed_supervisor_leaves_no_process_behind(model):
@@ -52,34 +68,40 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
 
 
 @pytest.mark.parametrize(("victim", "reason"), [("rank", "RankStuck"), ("core", "CoreStuck"), ("serve", "ServeStuck")])
-async def test_a_stopped_process_is_found_out_and_replaced(model, victim, reason):
-    async with serving(model) as worker:
-        first = await worker.status()
-        os.kill(worker.children()[victim], signal.SIGSTOP)
-        await _serves_anew(worker, first.incarnation, 5 + RECOVERY_S)
-        status = await worker.status()
-        assert status.last_failure.reason == reason
-        assert status.restarts == 1
+async def test_a_stopped_process_is_found_out_and_replaced(workers, victim, reason):
+    worker = workers[1]
+    first = await worker.status()
+    os.kill(worker.children()[victim], signal.SIGSTOP)
+    await _serves_anew(worker, first.incarnation, 5 + RECOVERY_S)
+    status = await worker.status()
+    assert status.last_failure.reason == reason
+    assert status.restarts == first.restarts + 1
 
 
-async def test_live_never_fails_and_ready_does_while_a_group_restarts(model):
-    async with serving(model) as worker:
-        os.kill(worker.children()["rank"], signal.SIGKILL)
-        await until(lambda: worker.get("health", "/readyz")[0] == 503, 5)
-        assert worker.get("health", "/livez")[0] == 200
-        assert worker.get("health", "/startupz")[0] == 503
-        await worker.ready(RECOVERY_S)
+async def test_live_never_fails_and_ready_does_while_a_group_restarts(workers):
+    worker = workers[2]
+    os.kill(worker.children()["rank"], signal.SIGKILL)
+    await until(lambda: worker.get("health", "/readyz")[0] == 503, 5)
+    assert worker.get("health", "/livez")[0] == 200
+    assert worker.get("health", "/startupz")[0] == 503
+    await worker.ready(RECOVERY_S)
 
 
-async def test_counters_do_not_fall_when_a_life_ends(model):
-    async with serving(model) as worker:
-        async with client(worker) as router:
-            answer = await router.submit([1], 7)
-            await asyncio.wait_for(answer.done.wait(), 30)
-        os.kill(worker.children()["core"], signal.SIGKILL)
-        await until(lambda: worker.metric("octavo_worker_restarts_total") == 1, 5)
-        await worker.ready(RECOVERY_S)
-        assert worker.metric("octavo_worker_generated_tokens_total") == 7
+async def test_counters_do_not_fall_when_a_life_ends(workers):
+    worker = workers[2]
+    restarts, tokens = _counters(worker)
+    async with client(worker) as router:
+        answer = await router.submit([1], 7)
+        await asyncio.wait_for(answer.done.wait(), 30)
+    os.kill(worker.children()["core"], signal.SIGKILL)
+    await until(lambda: _counters(worker)[0] == restarts + 1, 5)
+    await worker.ready(RECOVERY_S)
+    assert _counters(worker) == (restarts + 1, tokens + 7)
+
+
+def _counters(worker):
+    """(restarts, tokens generated)"""
+    return worker.metric("octavo_worker_restarts_total"), worker.metric("octavo_worker_generated_tokens_total")
 
 
 def _truncate(folder: Path) -> str:

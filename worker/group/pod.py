@@ -10,6 +10,8 @@ from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
 
 _HEARTBEAT_S = 0.5
+# serve is started a moment before: it is looked for again soon.
+_OPTIONS = (*OPTIONS, ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
 
 
 class LeaderLost(Exception):
@@ -36,7 +38,7 @@ async def join(
             yield group_pb2.FromPod(incarnation=incarnation, heartbeat=heartbeat())
             await asyncio.sleep(_HEARTBEAT_S)
 
-    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
         stub = group_pb2_grpc.GroupStub(channel)
         try:
             async for message in stub.Join(messages(), wait_for_ready=True):

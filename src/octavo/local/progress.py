@@ -18,6 +18,8 @@ PHASES = {
     group_pb2.PHASE_FAILED: "failed",
 }
 WIDTH = 30
+# The supervisor listens within a second or two: look again soon, where gRPC would wait for longer each time.
+OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200))
 
 
 class StartFailed(Exception):
@@ -35,7 +37,7 @@ class Progress:
 
     async def until_serving(self, address: str, name: str) -> None:
         """Follows one group until it serves. Raises StartFailed."""
-        async with grpc.aio.insecure_channel(address) as channel:
+        async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
             stub = group_pb2_grpc.StatusStub(channel)
             while True:
                 status = await self._poll(stub)
