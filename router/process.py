@@ -6,7 +6,6 @@ The control socket asks for metrics; its end means that the parent is gone, and 
 """
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -81,20 +80,12 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     try:
         site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
         await site.start()
-        _calm_collector()
         await stop.wait()
         await _drain(config, life, site)
     finally:
         follow.cancel()
         await runner.cleanup()
         await texts.close()
-
-
-def _calm_collector() -> None:
-    """What is loaded stays: collections pass over it, and come seldom; what a request makes dies by reference count."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 async def _drain(config: Config, life: Life, site: web.SockSite) -> None:
