@@ -81,6 +81,8 @@ class Life:
         finally:
             for task in tasks:
                 task.cancel()
+            if not self._draining:  # not ready from now on: what is killed may take a while to be gone
+                self._state.phase = group_pb2.STARTING
             await self._children.kill()
 
     def drain(self) -> None:
