@@ -37,8 +37,8 @@ def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> fl
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 1000])
 def test_logits_are_those_of_transformers(subject: Subject, chunk: int) -> None:
-    ids = max(subject.prompts, key=len)[:80]
-    assert difference(subject.runner, subject.oracle, ids, chunk) < TOLERANCE
+    for prompt in sorted(subject.prompts, key=len)[-4:]:
+        assert difference(subject.runner, subject.oracle, prompt[:80], chunk) < TOLERANCE
 
 
 @pytest.mark.parametrize(
