@@ -20,7 +20,7 @@ fi
 cat <<T
 
 export KUBECONFIG=$KUBECONFIG PATH=$BIN:\$PATH
-helm install octavo charts/octavo --namespace octavo-system --create-namespace --values tests/cluster/bed/values.yaml
+helm install octavo charts/octavo --values tests/cluster/bed/values.yaml
 kubectl apply -f examples/minimal.yaml
 kubectl get inferenceservices --watch
 
