@@ -1,65 +1,88 @@
 """The kernels that a model is written in, and the choice of who provides them.
 
-`reference` is the oracle, in the plainest PyTorch; `cpu` is vectorised.
+`reference` is the oracle, in the plainest PyTorch; `cpu` is vectorised; `cuda` is for NVIDIA GPUs. A layer is written
+around its residual stream: norms are part of the product that follows them, additions of the one before, so that a
+backend may fuse them.
 """
 
-from collections.abc import Callable
-from typing import Protocol, cast
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import torch
 
-from octavo.kernels.paged import Paged
+BACKENDS = ("reference", "cpu", "cuda")
 
-Linear = Callable[[torch.Tensor], torch.Tensor]  # [t, in] -> [t, out]
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """RMSNorm over the head dimension, before rotation (Qwen3). q, k: [d]."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    eps: float
 
 
 class Backend(Protocol):
-    """Modules of functions. x: [t, hidden] in the model's dtype."""
+    """Modules of functions. x: [t, in] in the model's dtype.
+
+    A `matrix`, a `rotary` and a `paged` are each backend's own: what it makes of a weight, of the rotary tables, and of
+    a step's rows.
+    """
 
     @staticmethod
-    def linear(weight: torch.Tensor) -> Linear:
-        """A product with `weight` [out, in], in whatever layout is fastest."""
+    def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
+        """weight: [out, in], bias: [out], in whatever layout is fastest."""
 
     @staticmethod
-    def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """ids: [t]; table: [vocabulary, hidden]."""
+    def linear(x: torch.Tensor, matrix: Any) -> torch.Tensor:
+        """x W^T + bias: [t, out]."""
+
+    @staticmethod
+    def linear_add(x: torch.Tensor, matrix: Any, residual: torch.Tensor) -> None:
+        """residual [t, out] += x W^T + bias, in place."""
+
+    @staticmethod
+    def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Any) -> torch.Tensor:
+        """rms_norm(x) W^T + bias."""
+
+    @staticmethod
+    def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Any) -> torch.Tensor:
+        """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]. (Shazeer 2020)"""
 
     @staticmethod
     def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x / sqrt(mean(x^2) + eps) * weight. (Zhang and Sennrich 2019)"""
 
     @staticmethod
-    def add_rms_norm(
-        x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(normed sum, sum) of x and residual; residual may be overwritten by the sum."""
+    def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """ids: [t]; table: [vocabulary, hidden]. A new tensor: it becomes the residual stream."""
+
+    @staticmethod
+    def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Any:
+        """The tables of all positions below `context`; frequencies: [d / 2]."""
+
+    @staticmethod
+    def rotary_at(rotary: Any, positions: torch.Tensor) -> Any:
+        """What the layers of one step need of them. positions: [t]."""
 
     @staticmethod
     def rope_and_write(
-        qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pool: torch.Tensor, write_index: torch.Tensor
+        qkv: torch.Tensor, rotary: Any, pool: torch.Tensor, paged: Any, norms: HeadNorms | None
     ) -> torch.Tensor:
         """Rotate q and k of qkv [t, h + 2k, d], put k and v into the pool, return q [t, h, d].
 
-        cos, sin: [t, 1, d] as `rope_table` has them. (Su 2021, halves as in GPT-NeoX)
+        rotary: of `rotary_at`. (Su 2021, halves as in GPT-NeoX)
         """
 
     @staticmethod
-    def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor:
+    def attention(q: torch.Tensor, pool: torch.Tensor, paged: Any) -> torch.Tensor:
         """Causal attention of q [t, h, d] over the paged pool; returns [t, h * d]. (Kwon 2023)"""
-
-    @staticmethod
-    def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-        """silu(gate) * up of [t, 2 * wide]. (Shazeer 2020)"""
 
 
 def choose(name: str) -> Backend:
-    """The backend `reference` or `cpu`."""
-    if name == "reference":
-        from octavo.kernels import reference
-
-        return cast(Backend, reference)
-    if name == "cpu":
-        from octavo.kernels import cpu
-
-        return cast(Backend, cpu)
-    raise ValueError(f"kernels: there is no backend {name!r}; there are reference and cpu")
+    """One of BACKENDS; it is imported only then."""
+    if name not in BACKENDS:
+        raise ValueError(f"kernels: there is no backend {name!r}; there are {', '.join(BACKENDS)}")
+    module = "octavo.kernels.cuda.backend" if name == "cuda" else f"octavo.kernels.{name}"
+    return cast(Backend, import_module(module))

@@ -6,34 +6,58 @@ Weights are stored in oneDNN's blocked layout: for 2 to 64 rows it is two to fou
 import torch
 import torch.nn.functional as F
 
-from octavo.kernels.backend import Linear
+from octavo.kernels.backend import HeadNorms
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
+from octavo.kernels.rope import rope_table
 
 # oneDNN adds up a row in one run; shorter runs, added afterwards, keep float32 logits within 1e-4 of other orders.
 _SUM_LENGTH = 288
 _ROWS_HINT = 16  # the layout best for 1 to 64 rows, and not worse beyond
 
 
-def linear(weight: torch.Tensor) -> Linear:
-    """Only float32 is packed: oneDNN has no fast half precision on AVX2."""
-    if weight.dtype != torch.float32 or not torch._C._has_mkldnn:
-        return lambda x: F.linear(x, weight)
-    slices = weight.chunk(-(-weight.shape[1] // _SUM_LENGTH), dim=1)
-    widths = [part.shape[1] for part in slices]
-    first, *rest = [torch.ops.mkldnn._reorder_linear_weight(part.contiguous(), _ROWS_HINT) for part in slices]
-    product = torch.ops.mkldnn._linear_pointwise.default
+class Matrix:
+    """A product with a weight. Only float32 is packed: oneDNN has no fast half precision on AVX2."""
 
-    def apply(x: torch.Tensor) -> torch.Tensor:
-        if not rest:
-            whole: torch.Tensor = product(x, first, None, "none", [], "")
-            return whole
-        parts = [part.contiguous() for part in x.split_with_sizes(widths, dim=-1)]
-        total: torch.Tensor = product(parts[0], first, None, "none", [], "")
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self._bias = bias
+        if weight.dtype != torch.float32 or not torch._C._has_mkldnn:
+            self._weight: torch.Tensor | None = weight
+            return
+        self._weight = None
+        slices = weight.chunk(-(-weight.shape[1] // _SUM_LENGTH), dim=1)
+        self._widths = [part.shape[1] for part in slices]
+        self._packed = [torch.ops.mkldnn._reorder_linear_weight(part.contiguous(), _ROWS_HINT) for part in slices]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self._weight is not None:
+            return F.linear(x, self._weight, self._bias)
+        product = torch.ops.mkldnn._linear_pointwise.default
+        first, *rest = self._packed
+        parts = [part.contiguous() for part in x.split_with_sizes(self._widths, dim=-1)]
+        total: torch.Tensor = product(parts[0], first, self._bias, "none", [], "")
         for part, packed in zip(parts[1:], rest, strict=True):
             total += product(part, packed, None, "none", [], "")
         return total
 
-    return apply
+
+def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
+    return Matrix(weight, bias)
+
+
+def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    return matrix(x)
+
+
+def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
+    residual += matrix(x)
+
+
+def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    return matrix(rms_norm(x, norm, eps))
+
+
+def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    return _silu_mul(norm_linear(x, norm, eps, matrix))
 
 
 def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -44,23 +68,32 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return F.rms_norm(x, weight.shape, weight, eps)
 
 
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    residual += x
-    return F.rms_norm(residual, weight.shape, weight, eps), residual
+Rotary = tuple[torch.Tensor, torch.Tensor]
+
+
+def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
+    return rope_table(frequencies, context, dtype)
+
+
+def rotary_at(rotary: Rotary, positions: torch.Tensor) -> Rotary:
+    """cos and signed sin, each [t, 1, d]: gathered once a step."""
+    cos, sin = rotary
+    return cos.index_select(0, positions), sin.index_select(0, positions)
 
 
 def rope_and_write(
-    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pool: torch.Tensor, write_index: torch.Tensor
+    qkv: torch.Tensor, rotary: Rotary, pool: torch.Tensor, paged: Paged, norms: HeadNorms | None
 ) -> torch.Tensor:
-    kv_heads, dim = pool.shape[1], pool.shape[4]
+    (cos, sin), kv_heads, dim = rotary, pool.shape[1], pool.shape[4]
     heads = qkv.shape[1] - 2 * kv_heads
-    rotary = qkv[:, : heads + kv_heads]
-    swapped = rotary.roll(dim // 2, -1)
-    rotary.mul_(cos).addcmul_(swapped, sin)
+    if norms is not None:
+        qkv[:, :heads] = rms_norm(qkv[:, :heads], norms.q, norms.eps)
+        qkv[:, heads : heads + kv_heads] = rms_norm(qkv[:, heads : heads + kv_heads], norms.k, norms.eps)
+    rotated = qkv[:, : heads + kv_heads]
+    swapped = rotated.roll(dim // 2, -1)
+    rotated.mul_(cos).addcmul_(swapped, sin)
     places = pool.view(2 * kv_heads, -1, dim)
-    places.index_copy_(1, write_index, qkv[:, heads:].transpose(0, 1))
+    places.index_copy_(1, paged.write_index, qkv[:, heads:].transpose(0, 1))
     return qkv[:, :heads]
 
 
@@ -108,6 +141,6 @@ def _gather(pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     return flat.index_select(1, blocks)
 
 
-def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+def _silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)

@@ -2,12 +2,34 @@
 
 import torch
 
-from octavo.kernels.backend import Linear
+from octavo.kernels.backend import HeadNorms
 from octavo.kernels.paged import Paged
+from octavo.kernels.rope import rope_table
+
+Matrix = tuple[torch.Tensor, torch.Tensor | None]
+Rotary = tuple[torch.Tensor, torch.Tensor]
 
 
-def linear(weight: torch.Tensor) -> Linear:
-    return lambda x: x @ weight.T
+def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
+    return weight, bias
+
+
+def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    weight, bias = matrix
+    product = x @ weight.T
+    return product if bias is None else product + bias
+
+
+def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
+    residual += linear(x, matrix)
+
+
+def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    return linear(rms_norm(x, norm, eps), matrix)
+
+
+def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    return silu_mul(norm_linear(x, norm, eps, matrix))
 
 
 def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -20,21 +42,26 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return normed.to(x.dtype) * weight
 
 
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    total = x + residual
-    return rms_norm(total, weight, eps), total
+def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
+    cos, sin = rope_table(frequencies, context, dtype)
+    return cos.to(device), sin.to(device)
+
+
+def rotary_at(rotary: Rotary, positions: torch.Tensor) -> Rotary:
+    cos, sin = rotary
+    return cos[positions], sin[positions]
 
 
 def rope_and_write(
-    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, pool: torch.Tensor, write_index: torch.Tensor
+    qkv: torch.Tensor, rotary: Rotary, pool: torch.Tensor, paged: Paged, norms: HeadNorms | None
 ) -> torch.Tensor:
-    kv_heads, block_size = pool.shape[1], pool.shape[3]
+    (cos, sin), kv_heads, block_size = rotary, pool.shape[1], pool.shape[3]
     heads = qkv.shape[1] - 2 * kv_heads
     q, k, v = qkv[:, :heads], qkv[:, heads : heads + kv_heads], qkv[:, heads + kv_heads :]
+    if norms is not None:
+        q, k = rms_norm(q, norms.q, norms.eps), rms_norm(k, norms.k, norms.eps)
     k = _rotated(k, cos, sin)
-    for token, place in enumerate(write_index.tolist()):
+    for token, place in enumerate(paged.write_index.tolist()):
         block, offset = divmod(place, block_size)
         pool[0, :, block, offset] = k[token]
         pool[1, :, block, offset] = v[token]

@@ -128,7 +128,7 @@ class Runner:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary], float32, of what `forward` returned."""
-        return self._model.logits(hidden)
+        return self._model.logits(hidden).float()
 
     @torch.inference_mode()
     def sample(self, step: Step, hidden: torch.Tensor | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -139,7 +139,7 @@ class Runner:
         rows = torch.tensor(wanted.rows)
         slots = torch.tensor(step.forward.slots)[rows]
         ends = torch.tensor([step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows])
-        logits = self._model.logits(hidden if len(wanted.rows) == hidden.shape[0] else hidden[rows])
+        logits = self.logits(hidden if len(wanted.rows) == hidden.shape[0] else hidden[rows])
         ids, finite = sample(logits[:, : self.vocabulary], self._draw(slots, wanted))
         self._state.tokens[slots, ends] = ids
         failed = tuple((~finite).nonzero().squeeze(1).tolist())

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from octavo.kernels import cpu, reference
+from octavo.kernels.backend import HeadNorms
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
-from octavo.kernels.rope import inverse_frequencies, rope_table
+from octavo.kernels.rope import inverse_frequencies
 
 TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
 BLOCK = 16
@@ -18,21 +19,27 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("rows", [1, 2, 3, 17, 130])
 @pytest.mark.parametrize("size", [(1, 1), (7, 5), (960, 576), (130, 33)], ids=str)
-def test_linear_is_a_matrix_product(rows: int, size: tuple[int, int]) -> None:
-    weight, x = torch.randn(size) / size[1] ** 0.5, torch.randn(rows, size[1])
-    torch.testing.assert_close(cpu.linear(weight)(x), reference.linear(weight)(x), **TOLERANCE)
+def test_linear_is_a_matrix_product(rows: int, size: tuple[int, int], biased: bool) -> None:
+    weight, x, residual = torch.randn(size) / size[1] ** 0.5, torch.randn(rows, size[1]), torch.randn(rows, size[0])
+    bias = torch.randn(size[0]) if biased else None
+    expected = reference.linear(x, reference.matrix(weight, bias))
+    torch.testing.assert_close(cpu.linear(x, cpu.matrix(weight, bias)), expected, **TOLERANCE)
+    total = residual.clone()
+    cpu.linear_add(x, cpu.matrix(weight, bias), total)
+    torch.testing.assert_close(total, residual + expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 576), (33, 70)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 2), (1, 576), (33, 70)], ids=str)
 def test_norms_and_the_activation_agree(shape: tuple[int, int]) -> None:
-    x, residual, weight = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
-    expected = reference.add_rms_norm(x, residual, weight, 1e-5)
-    torch.testing.assert_close(cpu.rms_norm(x, weight, 1e-5), reference.rms_norm(x, weight, 1e-5), **TOLERANCE)
-    torch.testing.assert_close(cpu.add_rms_norm(x, residual.clone(), weight, 1e-5), expected, **TOLERANCE)
-    pair = torch.cat((x, residual), dim=1)
-    torch.testing.assert_close(cpu.silu_mul(pair), reference.silu_mul(pair), **TOLERANCE)
+    x, norm, weight = torch.randn(shape), torch.randn(shape[1]), torch.randn(2 * shape[1], shape[1])
+    torch.testing.assert_close(cpu.rms_norm(x, norm, 1e-5), reference.rms_norm(x, norm, 1e-5), **TOLERANCE)
+    weight /= shape[1] ** 0.5
+    for name in ("norm_linear", "norm_linear_silu_mul"):
+        ours, oracle = (getattr(backend, name)(x, norm, 1e-5, backend.matrix(weight)) for backend in (cpu, reference))
+        torch.testing.assert_close(ours, oracle, atol=3e-5, rtol=3e-5)
 
 
 def test_embeddings_agree() -> None:
@@ -40,15 +47,18 @@ def test_embeddings_agree() -> None:
     assert torch.equal(cpu.embed(ids, table), reference.embed(ids, table))
 
 
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(1, 1, 2), (4, 2, 16), (9, 3, 64), (8, 1, 24)])
-def test_rope_rotates_and_writes_alike(heads: int, kv_heads: int, dim: int) -> None:
+def test_rope_rotates_and_writes_alike(heads: int, kv_heads: int, dim: int, normed: bool) -> None:
     qkv, positions = torch.randn(5, heads + 2 * kv_heads, dim), torch.tensor([0, 1, 7, 90, 3])
-    cos, sin = (table[positions] for table in rope_table(inverse_frequencies(dim, 10000.0), 100, torch.float32))
-    places = torch.tensor([3, 40, 17, 0, 63])
+    norms = HeadNorms(torch.randn(dim), torch.randn(dim), 1e-6) if normed else None
+    rows = Paged(torch.tensor([3, 40, 17, 0, 63]), None, ())
     results = []
     for backend in (cpu, reference):
+        tables = backend.rotary(inverse_frequencies(dim, 10000.0), 100, torch.float32, torch.device("cpu"))
         pool = torch.zeros(2, kv_heads, 4, BLOCK, dim)
-        results.append((backend.rope_and_write(qkv.clone(), cos, sin, pool, places), pool))
+        at = backend.rotary_at(tables, positions)
+        results.append((backend.rope_and_write(qkv.clone(), at, pool, rows, norms), pool))
     torch.testing.assert_close(results[0], results[1], **TOLERANCE)
 
 

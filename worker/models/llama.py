@@ -5,11 +5,12 @@ Letters as in kernels/paged.py. The model is a value with two functions, forward
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from octavo.kernels.backend import Backend, Linear
-from octavo.kernels.rope import inverse_frequencies, llama3_frequencies, rope_table
+from octavo.kernels.backend import Backend, HeadNorms
+from octavo.kernels.rope import inverse_frequencies, llama3_frequencies
 from octavo.worker.batch import Batch
 from octavo.worker.models.config import ModelConfig, Rope
 from octavo.worker.models.shard import Shard
@@ -18,12 +19,15 @@ from octavo.worker.models.weights import LayerWeights, Weights, local_heads
 
 @dataclass(frozen=True, slots=True)
 class Layer:
+    """Norms are [hidden]; the others are the backend's matrices."""
+
     input_norm: torch.Tensor
-    qkv: Linear
-    o: Linear
+    qkv: Any
+    head_norms: HeadNorms | None
+    o: Any
     post_norm: torch.Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Any
+    down: Any
 
 
 class Llama:
@@ -41,47 +45,44 @@ class Llama:
         self._backend = backend
         self.heads, self.kv_heads = local_heads(config, shard)
         self._embedding = weights.embedding()
-        dtype = self._embedding.dtype
-        self._cos, self._sin = rope_table(rope_frequencies(config), context_length, dtype)
+        dtype, device = self._embedding.dtype, self._embedding.device
+        self._rotary = backend.rotary(rope_frequencies(config), context_length, dtype, device)
         self._layers: list[Layer] = []
         for index in range(config.layers):
             self._layers.append(_layer(weights.layer(index), backend))
             progress(100 * (index + 1) // (config.layers + 1))
         self._final_norm = weights.final_norm()
-        self._head = backend.linear(self._embedding if config.tied else weights.head())
+        self._head = backend.matrix(self._embedding if config.tied else weights.head())
         progress(100)
 
     def forward(self, batch: Batch, pools: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Write the batch's KV into `pools` (one a layer); return the normed hidden state of each row's last token."""
+        """Write the batch's KV into `pools` (one a layer); return the hidden state of each row's last token."""
         kernels, eps = self._backend, self._config.norm_eps
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
-        cos, sin = (table.index_select(0, batch.positions) for table in (self._cos, self._sin))
-        out = kernels.embed(batch.ids, self._embedding)  # [t, hidden]
-        residual = torch.zeros_like(out)
+        rotary = kernels.rotary_at(self._rotary, batch.positions)
+        x = kernels.embed(batch.ids, self._embedding)  # [t, hidden]
         for layer, pool in zip(self._layers, pools, strict=True):
-            normed, residual = kernels.add_rms_norm(out, residual, layer.input_norm, eps)
-            qkv = layer.qkv(normed).view(qkv_shape)
-            q = kernels.rope_and_write(qkv, cos, sin, pool, batch.paged.write_index)
-            attended = layer.o(kernels.attention(q, pool, batch.paged))
-            normed, residual = kernels.add_rms_norm(attended, residual, layer.post_norm, eps)
-            out = layer.down(kernels.silu_mul(layer.gate_up(normed)))
-        if batch.last is not None:
-            out, residual = out.index_select(0, batch.last), residual.index_select(0, batch.last)
-        return kernels.add_rms_norm(out, residual, self._final_norm, eps)[0]
+            qkv = kernels.norm_linear(x, layer.input_norm, eps, layer.qkv).view(qkv_shape)
+            q = kernels.rope_and_write(qkv, rotary, pool, batch.paged, layer.head_norms)
+            kernels.linear_add(kernels.attention(q, pool, batch.paged), layer.o, x)
+            wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
+            kernels.linear_add(wide, layer.down, x)
+        return x if batch.last is None else x.index_select(0, batch.last)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[rows, vocabulary] of this rank, in float32."""
-        return self._head(hidden).float()
+        """[rows, vocabulary] of this rank."""
+        return self._backend.norm_linear(hidden, self._final_norm, self._config.norm_eps, self._head)
 
 
 def _layer(weights: LayerWeights, backend: Backend) -> Layer:
     return Layer(
         input_norm=weights.input_norm,
-        qkv=backend.linear(weights.qkv),
-        o=backend.linear(weights.o),
+        qkv=backend.matrix(weights.qkv),
+        head_norms=None,
+        o=backend.matrix(weights.o),
         post_norm=weights.post_norm,
-        gate_up=backend.linear(weights.gate_up),
-        down=backend.linear(weights.down),
+        gate_up=backend.matrix(weights.gate_up),
+        down=backend.matrix(weights.down),
     )
 
 
