@@ -21,6 +21,8 @@ from octavo.worker.models.safetensors_header import Tensor
 from octavo.worker.models.shard import Shard
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+HOST = torch.device("cpu")
+Copy = Callable[[torch.Tensor, torch.Tensor], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,18 @@ class Reader:
 class Weights:
     """A rank's parameters of one checkpoint, each made when asked for."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, shard: Shard) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        shard: Shard,
+        device: torch.device = HOST,
+        copy: Copy = torch.Tensor.copy_,
+    ) -> None:
+        """copy(target, source): how values get to `device`; it need not wait."""
         shard.check(checkpoint.config)
+        self._device = device
+        self._copy = copy
         self._config = checkpoint.config
         self._reader = Reader(checkpoint.tensors)
         self._dtype = dtype
@@ -89,24 +101,27 @@ class Weights:
 
     def _made(self, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         view = part(self._reader.read(name))
-        return torch.empty(view.shape, dtype=self._dtype).copy_(view)
+        made = torch.empty(view.shape, dtype=self._dtype, device=self._device)
+        self._copy(made, view)
+        return made
 
     def _fused(self, parts: dict[str, slice]) -> torch.Tensor:
         """Rows of several matrices, one under another."""
         views = [self._reader.read(f"{name}.weight")[rows] for name, rows in parts.items()]
-        fused = torch.empty((sum(view.shape[0] for view in views), views[0].shape[1]), dtype=self._dtype)
+        size = (sum(view.shape[0] for view in views), *views[0].shape[1:])
+        fused = torch.empty(size, dtype=self._dtype, device=self._device)
         filled = 0
         for view in views:
-            fused[filled : filled + view.shape[0]] = view
+            self._copy(fused[filled : filled + view.shape[0]], view)
             filled += view.shape[0]
         return fused
 
     def _vocabulary_rows(self, name: str) -> torch.Tensor:
         whole = self._reader.read(name)
         rows = self._shard.vocabulary(whole.shape[0])
-        part = torch.zeros((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype)
+        part = torch.zeros((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype, device=self._device)
         existing = whole[rows]
-        part[: existing.shape[0]] = existing
+        self._copy(part[: existing.shape[0]], existing)
         return part
 
 
