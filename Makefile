@@ -16,8 +16,9 @@ PROMPT ?= What is the capital of France?
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
 
+# Most tests wait more than they compute, so that there are more processes than most machines have cores.
 test: setup check bed
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(PYTEST)
 
 unit: setup
 	$(BIN)/python -m pytest -q tests/unit tests/kernels tests/contract $(PYTEST)
