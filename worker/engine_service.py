@@ -13,14 +13,12 @@ import grpc.aio
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.worker.config import Config
 from octavo.worker.engine import Engine
+from octavo.worker.models.text_files import SERVED_FILES
 from octavo.worker.stream import Stream
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5
 _CHUNK_BYTES = 1 << 20
-_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "config.json",
-)  # fmt: skip
 _ServeContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
 _FilesContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
 
@@ -59,7 +57,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self, request: engine_pb2.FilesRequest, context: _FilesContext
     ) -> AsyncIterator[engine_pb2.FileChunk]:
         await self._roles.require("router", context)
-        for name in _FILES:
+        for name in SERVED_FILES:
             path = self._folder / name
             if not path.is_file():
                 continue

@@ -25,7 +25,7 @@ from octavo.worker.config import Config, ConfigError, is_unix
 from octavo.worker.health import health_pages
 from octavo.worker.life import Birth, Life
 from octavo.worker.metrics import Totals, metrics_page
-from octavo.worker.models.checkpoint import Checkpoint, ModelError, inspect
+from octavo.worker.models.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
 from octavo.worker.pages import serve_pages
 from octavo.worker.status import GroupState, StatusServicer, failure
@@ -144,7 +144,7 @@ class Supervisor:
 
         def check() -> None:
             try:
-                result: Checkpoint | ModelError = inspect(resolve(config.model, fetching))
+                result: Checkpoint | ModelError = servable(resolve(config.model, fetching))
             except ModelError as error:
                 result = error
             except Exception as error:  # whatever a file can do to a parser is the model's fault, with its text

@@ -125,13 +125,18 @@ def _broken_config(folder: Path) -> str:
     return "config.json"
 
 
+def _no_tokenizer(folder: Path) -> str:
+    (folder / "tokenizer.json").unlink()
+    return "tokenizer.json"
+
+
 def _huge_header(folder: Path) -> str:
     file = folder / "model.safetensors"
     file.write_bytes((2**63).to_bytes(8, "little") + file.read_bytes()[8:])
     return "model.safetensors"
 
 
-@pytest.mark.parametrize("spoil", [_truncate, _pointer, _no_config, _broken_config, _huge_header])
+@pytest.mark.parametrize("spoil", [_truncate, _pointer, _no_config, _broken_config, _no_tokenizer, _huge_header])
 async def test_a_bad_model_folder_is_named_in_the_status_and_mended_without_a_restart(tmp_path, spoil):
     folder = successor_checkpoint(tmp_path / "model")
     file = spoil(folder)

@@ -3,6 +3,7 @@
 config.json              required
 model.safetensors        or model.safetensors.index.json and the shards that it names, and no other file
 generation_config.json   EOS ids
+tokenizer.json, ...      see text_files.py
 """
 
 import hashlib
@@ -13,11 +14,10 @@ from pathlib import Path
 from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json
 from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
 from octavo.worker.models.safetensors_header import Tensor, read_header
+from octavo.worker.models.text_files import TEXT_FILES, check_text_files
 
-__all__ = ["Checkpoint", "ModelError", "inspect"]
+__all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 
-# Files that decide what text a model gives; the fingerprint covers them.
-TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 _FLOATS = ("F32", "BF16", "F16", "F64")
 _INDEX = "model.safetensors.index.json"
 
@@ -39,8 +39,15 @@ class Checkpoint:
         return self.config.context_length
 
 
+def servable(model_dir: Path) -> Checkpoint:
+    """`inspect`, and what routers need of the folder: asked before a process is started. Raises ModelError."""
+    checkpoint = inspect(model_dir)
+    check_text_files(model_dir)
+    return checkpoint
+
+
 def inspect(model_dir: Path) -> Checkpoint:
-    """Read and check everything but the weights themselves. Raises ModelError."""
+    """Read and check what an engine needs, all but the weights themselves. Raises ModelError."""
     if not model_dir.is_dir():
         raise ModelError(NOT_FOUND, model_dir, "no such folder; a model is a Hugging Face folder with config.json")
     config, raw = read_config(model_dir)

@@ -72,7 +72,8 @@ def read_eos_ids(folder: Path, config: Json) -> tuple[int, ...]:
 def read_json(path: Path, required: bool) -> Json:
     """The JSON object in `path`; {} when it is absent and not required."""
     try:
-        parsed = json.loads(path.read_bytes())
+        # Strict: the router's parser refuses what Python's would let pass.
+        parsed = json.loads(path.read_bytes().decode(), parse_constant=_no_constant)
     except FileNotFoundError:
         if not required:
             return {}
@@ -84,6 +85,10 @@ def read_json(path: Path, required: bool) -> Json:
     if not isinstance(parsed, dict):
         raise ModelError(INVALID, path, f"holds a {type(parsed).__name__}, not a JSON object")
     return parsed
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class ConfigError(ValueError):
