@@ -51,7 +51,7 @@ def inspect(model_dir: Path) -> Checkpoint:
     if not model_dir.is_dir():
         raise ModelError(NOT_FOUND, model_dir, "no such folder; a model is a Hugging Face folder with config.json")
     config, raw = read_config(model_dir)
-    eos_ids = read_eos_ids(model_dir, raw)
+    eos_ids = read_eos_ids(model_dir, raw, config.vocabulary)
     tensors = _tensors(model_dir)
     expected = expected_shapes(config)
     _check_shapes(model_dir, expected, tensors)

@@ -56,7 +56,7 @@ def read_config(folder: Path) -> tuple[ModelConfig, Json]:
         raise ModelError(INVALID, path, str(error)) from None
 
 
-def read_eos_ids(folder: Path, config: Json) -> tuple[int, ...]:
+def read_eos_ids(folder: Path, config: Json, vocabulary: int) -> tuple[int, ...]:
     """generation_config.json decides (an id, a list, or null: none); without the file or the key, config.json does."""
     path = folder / "generation_config.json"
     generation = read_json(path, required=False)
@@ -66,6 +66,8 @@ def read_eos_ids(folder: Path, config: Json) -> tuple[int, ...]:
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in ids):
         raise ModelError(INVALID, path, f"eos_token_id: {value!r} is neither an id, a list of ids, nor null")
+    if beyond := [one for one in ids if one >= vocabulary]:
+        raise ModelError(INVALID, path, f"eos_token_id: {beyond[0]} is not in the vocabulary of {vocabulary}")
     return tuple(ids)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import EOS, random_checkpoint, successor_checkpoint
+from support.checkpoints import EOS, VOCABULARY, random_checkpoint, successor_checkpoint
 
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.errors import ModelError
@@ -153,6 +153,18 @@ def test_the_generation_config_decides_what_ends_a_text(tmp_path: Path, eos: Any
     assert inspect(folder).eos_ids == ids
     (folder / "generation_config.json").unlink()
     assert inspect(folder).eos_ids == (EOS,)
+
+
+@pytest.mark.parametrize("eos", [VOCABULARY, [EOS, 2**32], 2**40])
+def test_an_end_of_text_outside_the_vocabulary_is_refused_where_it_stands(tmp_path: Path, eos: Any) -> None:
+    folder = config(successor_checkpoint(tmp_path, eos=eos), eos_token_id=VOCABULARY)
+    with pytest.raises(ModelError, match=rf"eos_token_id.*vocabulary of {VOCABULARY}") as caught:
+        inspect(folder)
+    assert (caught.value.reason, Path(caught.value.file).name) == ("ModelInvalid", "generation_config.json")
+    (folder / "generation_config.json").unlink()
+    with pytest.raises(ModelError, match="eos_token_id") as caught:
+        inspect(folder)
+    assert Path(caught.value.file).name == "config.json"
 
 
 @pytest.mark.parametrize(
