@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
+from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.safetensors_header import Tensor, read_header
 from octavo.worker.models.text_files import TEXT_FILES, check_text_files
 
@@ -42,12 +42,22 @@ class Checkpoint:
 def servable(model_dir: Path) -> Checkpoint:
     """`inspect`, and what routers need of the folder: asked before a process is started. Raises ModelError."""
     checkpoint = inspect(model_dir)
-    check_text_files(model_dir)
+    try:
+        check_text_files(model_dir)
+    except OSError as error:
+        raise unreadable(model_dir, error) from error
     return checkpoint
 
 
 def inspect(model_dir: Path) -> Checkpoint:
     """Read and check what an engine needs, all but the weights themselves. Raises ModelError."""
+    try:
+        return _inspect(model_dir)
+    except OSError as error:
+        raise unreadable(model_dir, error) from error
+
+
+def _inspect(model_dir: Path) -> Checkpoint:
     if not model_dir.is_dir():
         raise ModelError(NOT_FOUND, model_dir, "no such folder; a model is a Hugging Face folder with config.json")
     config, raw = read_config(model_dir)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
+from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 
 ARCHITECTURES = ("LlamaForCausalLM",)
 DTYPES = ("float32", "bfloat16", "float16")
@@ -81,7 +81,7 @@ def read_json(path: Path, required: bool) -> Json:
             return {}
         raise ModelError(NOT_FOUND, path, "no such file; a model is a Hugging Face folder with config.json") from None
     except OSError as error:
-        raise ModelError(NOT_FOUND, path, f"cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     except (ValueError, RecursionError) as error:  # bad JSON or bad UTF-8
         raise ModelError(INVALID, path, f"is not JSON: {error}") from error
     if not isinstance(parsed, dict):

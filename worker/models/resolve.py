@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
+from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 
 
 def resolve(uri: str, progress: Callable[[int], None] | None = None) -> Path:
@@ -32,6 +32,9 @@ def resolve(uri: str, progress: Callable[[int], None] | None = None) -> Path:
 
 
 def _folder(uri: str, path: Path) -> Path:
-    if not path.is_dir():
-        raise ModelError(NOT_FOUND, uri, "no such folder on this machine")
-    return path.resolve()
+    try:
+        if not path.is_dir():
+            raise ModelError(NOT_FOUND, uri, "no such folder on this machine")
+        return path.resolve()
+    except OSError as error:
+        raise unreadable(uri, error) from error

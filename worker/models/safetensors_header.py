@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError
+from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 
 WIDTH = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 WIDTH |= {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}
@@ -46,7 +46,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise ModelError(NOT_FOUND, path, "no such file") from None
     except OSError as error:
-        raise ModelError(NOT_FOUND, path, f"cannot be read: {error.strerror}") from error
+        raise unreadable(path, error) from error
     tensors = [_tensor(path, name, entry, 8 + length) for name, entry in _entries(path, encoded)]
     _check_layout(path, tensors, 8 + length, size)
     return {tensor.name: tensor for tensor in tensors}

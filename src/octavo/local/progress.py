@@ -29,7 +29,7 @@ class StartFailed(Exception):
 class Progress:
     """Prints phases; `fatal` reasons end the wait."""
 
-    fatal = frozenset({"ModelNotFound", "ModelInvalid", "OutOfMemory"})
+    fatal = frozenset({"ModelNotFound", "ModelInvalid", "ModelUnreadable", "OutOfDeviceMemory"})
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

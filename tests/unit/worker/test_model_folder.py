@@ -1,14 +1,16 @@
 """A model folder that cannot be served is refused at once, by file and cause; one that can is read as it says."""
 
 import json
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.checkpoints import EOS, VOCABULARY, random_checkpoint, successor_checkpoint
 
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.checkpoint import inspect, servable
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.resolve import resolve
 
@@ -183,6 +185,37 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path, edit: Edit, reason: s
     with pytest.raises(ModelError, match=cause) as caught:
         inspect(folder)
     assert caught.value.reason == reason
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[None]:
+    """As a pod's user is: root may read everything."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(before)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter; pytest's own are its user's alone."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        folder = random_checkpoint(Path(name) / "model")
+        for file in folder.iterdir():
+            file.chmod(0o644)
+        yield folder
+
+
+@pytest.mark.parametrize("name", ["", "config.json", WEIGHTS, "tokenizer.json", "chat_template.jinja"])
+def test_what_may_not_be_read_is_named_with_the_way_out(open_folder: Path, request: Any, name: str) -> None:
+    (open_folder / name).chmod(0)
+    request.getfixturevalue("unprivileged")
+    with pytest.raises(ModelError, match=r"permission denied to user .*chmod") as caught:
+        servable(resolve(str(open_folder)))
+    assert caught.value.reason == "ModelUnreadable"
+    assert Path(caught.value.file) == open_folder / (name or "config.json")
 
 
 @pytest.mark.parametrize(
