@@ -8,10 +8,12 @@ from typing import Any
 from octavo.operator.quantity import quantity
 
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-# One segment is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume.
+# A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
+# are escaped as in any uri (%20), but for `.`, `/` and control characters.
+_PATH = r"(/([A-Za-z0-9_.~-]|%(2[0-9A-Da-d]|[3-9A-Fa-f][0-9A-Fa-f]))+)"
 BUNDLED = r"^bundled://[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[A-Za-z0-9_.-]+)*/?$"
-FOLDER = r"^file://(/[A-Za-z0-9_.-]+)+/?$"
+CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?" + _PATH + r"*/?$"
+FOLDER = r"^file://" + _PATH + r"+/?$"
 
 MAX_REQUESTS, MAX_BATCH_TOKENS = 64, 512  # the worker's own defaults
 
@@ -78,7 +80,8 @@ RULES = (
         f"(self.uri.matches('{BUNDLED}') || self.uri.matches('{CLAIM}') || self.uri.matches('{FOLDER}')) "
         "&& !(self.uri + '/').contains('/../')",
         "spec.model.uri",
-        "spec.model.uri must be bundled://NAME, pvc://CLAIM/PATH or file:///PATH, without .. in the path",
+        "spec.model.uri must be bundled://NAME, pvc://CLAIM/PATH or file:///PATH, without .. in the path and with %20 "
+        "for a space",
         _uri_allowed,
     ),
     Rule(

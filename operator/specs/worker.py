@@ -1,6 +1,7 @@
 """The StatefulSet of a group. Its pod template is rendered once for a revision and kept in an annotation."""
 
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
@@ -151,5 +152,5 @@ def _model_volume(service: InferenceService) -> list[Json]:
         return [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
     if uri.startswith("file://"):
         # Directory: the kubelet refuses a path that is missing instead of making an empty folder of it.
-        return [{"name": "models", "hostPath": {"path": uri.removeprefix("file://"), "type": "Directory"}}]
+        return [{"name": "models", "hostPath": {"path": unquote(uri.removeprefix("file://")), "type": "Directory"}}]
     return []

@@ -39,6 +39,7 @@ def test_a_name_that_children_could_not_carry_is_refused(bed: Bed, space: str, n
 CASES: dict[str, dict[str, Any]] = {
     "an unknown scheme": {"model": {"uri": "s3://bucket/model"}},
     "a path that leaves its volume": {"model": {"uri": "pvc://claim/../other"}},
+    "a path that leaves it by escapes": {"model": {"uri": "pvc://claim/%2E%2E/other"}},
     "a relative folder": {"model": {"uri": "file://models"}},
     "a rollout that cannot step": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
     "more requests than tokens of a step": {"engine": {"maxRequests": 300, "maxBatchTokens": 256}},

@@ -115,10 +115,13 @@ def _read(path: Path) -> Json:
 def _uri(model: str) -> str:
     if "://" in model:
         return model
-    folder = Path(model).expanduser().resolve()
-    if not folder.is_dir():
-        raise UsageError(f"model: {folder} is not a folder, and {model!r} is not a uri such as {BUNDLED}")
-    return f"file://{folder}"
+    try:
+        folder = Path(model).expanduser().resolve()
+        if not folder.is_dir():
+            raise UsageError(f"model: {folder} is not a folder, and {model!r} is not a uri such as {BUNDLED}")
+    except OSError as error:
+        raise UsageError(f"model: {model}: {error.strerror}") from error
+    return folder.as_uri()
 
 
 def _put(spec: Json, path: str, value: object) -> None:

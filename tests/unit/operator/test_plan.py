@@ -166,10 +166,10 @@ def test_a_host_folder_needs_the_operators_leave() -> None:
     planned = fresh(model={"uri": "file:///data/model"})
     assert reasons(planned, "Ready") == ("False", "HostPathNotAllowed")
     assert not any(kind == "StatefulSet" for kind, _ in objects(planned))
-    wished = service(model={"uri": "file:///data/model"})
+    wished = service(model={"uri": "file:///data/my%20model"})
     allowed = plan(wished, Snapshot(), Options(allow_host_path=True), 0.0)
     pod = objects(allowed)["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
-    assert {"name": "models", "hostPath": {"path": "/data/model", "type": "Directory"}} in pod["volumes"]
+    assert {"name": "models", "hostPath": {"path": "/data/my model", "type": "Directory"}} in pod["volumes"]
 
 
 def test_certificates_name_the_role_and_the_service() -> None:
