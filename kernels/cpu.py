@@ -1,146 +1,69 @@
-"""The CPU backend: few, wide PyTorch operations; on CPU a step's cost beside the weights is mostly their number.
+"""The CPU backend: our own kernels (native.py) where they are built and the model is in float32, else PyTorch's."""
 
-Weights are stored in oneDNN's blocked layout: for 2 to 64 rows it is two to four times as fast as a plain product.
-"""
+import logging
+from functools import cache
+from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 
-from octavo.kernels.backend import HeadNorms
-from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
-from octavo.kernels.rope import rope_table
+from octavo.kernels import native, portable
+from octavo.kernels.backend import Backend, HeadNorms
+from octavo.kernels.paged import Paged, windowed
+from octavo.kernels.portable import Rotary, embed, rotary, rotary_at
 
-# oneDNN adds up a row in one run; shorter runs, added afterwards, keep float32 logits within 1e-4 of other orders.
-_SUM_LENGTH = 288
-_ROWS_HINT = 16  # the layout best for 1 to 64 rows, and not worse beyond
+__all__ = ["embed", "rotary", "rotary_at", "windowed"]
 
-
-class Matrix:
-    """A product with a weight. Only float32 is packed: oneDNN has no fast half precision on AVX2."""
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._bias = bias
-        if weight.dtype != torch.float32 or not torch._C._has_mkldnn:
-            self._weight: torch.Tensor | None = weight
-            return
-        self._weight = None
-        slices = weight.chunk(-(-weight.shape[1] // _SUM_LENGTH), dim=1)
-        self._widths = [part.shape[1] for part in slices]
-        self._packed = [torch.ops.mkldnn._reorder_linear_weight(part.contiguous(), _ROWS_HINT) for part in slices]
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if self._weight is not None:
-            return F.linear(x, self._weight, self._bias)
-        product = torch.ops.mkldnn._linear_pointwise.default
-        first, *rest = self._packed
-        parts = [part.contiguous() for part in x.split_with_sizes(self._widths, dim=-1)]
-        total: torch.Tensor = product(parts[0], first, self._bias, "none", [], "")
-        for part, packed in zip(parts[1:], rest, strict=True):
-            total += product(part, packed, None, "none", [], "")
-        return total
+logger = logging.getLogger(__name__)
 
 
-def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
-    return Matrix(weight, bias)
+@cache
+def _built() -> bool:
+    try:
+        native.library()
+    except OSError as error:
+        logger.warning(
+            "the CPU kernels are not built, so PyTorch's are used, at half the speed: install g++ and run "
+            "`python -m octavo.kernels.build cpu` (%s)",
+            error,
+        )
+        return False
+    return True
 
 
-def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    return matrix(x)
+def _kernels(dtype: torch.dtype) -> Backend:
+    return cast(Backend, native if dtype == torch.float32 and _built() else portable)
 
 
-def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
-    residual += matrix(x)
+def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
+    """Of `native` or of `portable`, by the dtype; the products below are given it back."""
+    return _kernels(weight.dtype).matrix(weight, bias)
 
 
-def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
-    return matrix(rms_norm(x, norm, eps))
+def linear(x: torch.Tensor, matrix: Any) -> torch.Tensor:
+    return _kernels(x.dtype).linear(x, matrix)
 
 
-def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
-    return _silu_mul(norm_linear(x, norm, eps, matrix))
+def linear_add(x: torch.Tensor, matrix: Any, residual: torch.Tensor) -> None:
+    _kernels(x.dtype).linear_add(x, matrix, residual)
 
 
-def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    return table.index_select(0, ids)
+def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Any) -> torch.Tensor:
+    return _kernels(x.dtype).norm_linear(x, norm, eps, matrix)
+
+
+def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Any) -> torch.Tensor:
+    return _kernels(x.dtype).norm_linear_silu_mul(x, norm, eps, matrix)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.rms_norm(x, weight.shape, weight, eps)
-
-
-Rotary = tuple[torch.Tensor, torch.Tensor]
-
-
-def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
-    return rope_table(frequencies, context, dtype)
-
-
-def rotary_at(rotary: Rotary, positions: torch.Tensor) -> Rotary:
-    """cos and signed sin, each [t, 1, d]: gathered once a step."""
-    cos, sin = rotary
-    return cos.index_select(0, positions), sin.index_select(0, positions)
+    return _kernels(x.dtype).rms_norm(x, weight, eps)
 
 
 def rope_and_write(
     qkv: torch.Tensor, rotary: Rotary, pool: torch.Tensor, paged: Paged, norms: HeadNorms | None
 ) -> torch.Tensor:
-    (cos, sin), kv_heads, dim = rotary, pool.shape[1], pool.shape[4]
-    heads = qkv.shape[1] - 2 * kv_heads
-    if norms is not None:
-        qkv[:, :heads] = rms_norm(qkv[:, :heads], norms.q, norms.eps)
-        qkv[:, heads : heads + kv_heads] = rms_norm(qkv[:, heads : heads + kv_heads], norms.k, norms.eps)
-    rotated = qkv[:, : heads + kv_heads]
-    swapped = rotated.roll(dim // 2, -1)
-    rotated.mul_(cos).addcmul_(swapped, sin)
-    places = pool.view(2 * kv_heads, -1, dim)
-    places.index_copy_(1, paged.write_index, qkv[:, heads:].transpose(0, 1))
-    return qkv[:, :heads]
+    return _kernels(qkv.dtype).rope_and_write(qkv, rotary, pool, paged, norms)
 
 
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor:
-    if not paged.prefills and paged.decode is not None:
-        return _decode(q, pool, paged.decode)
-    out = torch.empty((q.shape[0], q.shape[1] * q.shape[2]), dtype=q.dtype)
-    if paged.decode is not None:
-        out[: paged.decode.count] = _decode(q[: paged.decode.count], pool, paged.decode)
-    for row in paged.prefills:
-        tokens = slice(row.begin, row.begin + row.count)
-        out[tokens] = _prefill(q[tokens], pool, row)
-    return out
-
-
-def _decode(q: torch.Tensor, pool: torch.Tensor, rows: DecodeRows) -> torch.Tensor:
-    """All rows at once, padded to the longest."""
-    (count, heads, dim), kv_heads = q.shape, pool.shape[1]
-    keys, values = _gather(pool, rows.tables.view(-1)).view(2, kv_heads, count, -1, dim).unbind(0)
-    grouped = q.view(count, kv_heads, heads // kv_heads, dim).transpose(0, 1)  # [k, r, g, d]
-    out = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=rows.mask)
-    return out.transpose(0, 1).reshape(count, -1)
-
-
-def _prefill(q: torch.Tensor, pool: torch.Tensor, row: PrefillRow) -> torch.Tensor:
-    (count, heads, dim), kv_heads = q.shape, pool.shape[1]
-    keys, values = _gather(pool, row.table).view(2, kv_heads, 1, -1, dim).unbind(0)
-    if row.mask is None:
-        keys, values = keys[:, :, :count], values[:, :, :count]
-    group = heads // kv_heads
-    grouped = q.view(count, kv_heads, group, dim).permute(1, 2, 0, 3)  # [k, g, count, d]
-    out = F.scaled_dot_product_attention(
-        grouped,
-        keys.expand(-1, group, -1, -1),
-        values.expand(-1, group, -1, -1),
-        attn_mask=row.mask,
-        is_causal=row.mask is None,
-    )
-    return out.permute(2, 0, 1, 3).reshape(count, -1)
-
-
-def _gather(pool: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    """[2 * k, len(blocks), block_size * d]: one copy of whole blocks, for keys and values together."""
-    flat = pool.view(2 * pool.shape[1], pool.shape[2], -1)
-    return flat.index_select(1, blocks)
-
-
-def _silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate).mul_(up)
+    return _kernels(q.dtype).attention(q, pool, paged)
