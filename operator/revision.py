@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.operator import names
+from octavo.operator.api.accelerators import device
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.quantity import quantity
@@ -26,7 +27,15 @@ def worker_revision(service: InferenceService) -> str:
     """Hash of what shapes worker pods."""
     chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
     chosen["model"] = {**chosen["model"], "servedName": service.spec.model.served_name}
-    return _hash(_spare(chosen, service_schema()["properties"]["spec"]))
+    schema = service_schema()["properties"]["spec"]
+    if _same_resources(service.spec.resources, device(service.raw).resources, schema):
+        chosen.pop("resources", None)  # written out or left out: the default is the device's
+    return _hash(_spare(chosen, schema))
+
+
+def _same_resources(one: Json, other: Json, schema: Mapping[str, Json]) -> bool:
+    amounts = schema["properties"]["resources"]
+    return bool(_spare(one, amounts) == _spare(other, amounts))
 
 
 def router_revision(service: InferenceService) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.quantity import quantity
 
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -14,8 +15,6 @@ _PATH = r"(/([A-Za-z0-9_.~-]|%(2[0-9A-Da-d]|[3-9A-Fa-f][0-9A-Fa-f]))+)"
 BUNDLED = r"^bundled://[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?" + _PATH + r"*/?$"
 FOLDER = r"^file://" + _PATH + r"+/?$"
-
-MAX_REQUESTS, MAX_BATCH_TOKENS = 64, 512  # the worker's own defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,28 @@ def _uri_allowed(resource: Mapping[str, Any]) -> bool:
     return any(re.match(form, uri) for form in (BUNDLED, CLAIM, FOLDER)) and "/../" not in f"{uri}/"
 
 
+def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
+    engine, defaults = resource["spec"]["engine"], device(resource["spec"])
+    requests = engine.get("maxRequests", defaults.max_requests)
+    return bool(requests <= engine.get("maxBatchTokens", defaults.max_batch_tokens))
+
+
+def _by_device(default: str) -> str:
+    """CEL at spec: the worker's default."""
+    on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
+    return f"(self.accelerator.resource == '{GPU}' ? {on_gpu} : {on_cpu})"
+
+
+def _shown(default: str) -> str:
+    """The same for people."""
+    on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
+    return f"{on_gpu} on GPUs, {on_cpu} on CPUs"
+
+
 def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
     def holds(resource: Mapping[str, Any]) -> bool:
         spec = resource["spec"]
-        resources = spec["router"]["resources"] if part == "router" else spec["resources"]
+        resources = spec["router"]["resources"] if part == "router" else spec.get("resources", {})
         limits = resources.get("limits", {})
         requests = resources.get("requests", {})
         return all((quantity(requests[k]) or 0) <= (quantity(limits[k]) or 0) for k in requests if k in limits)
@@ -85,16 +102,20 @@ RULES = (
         _uri_allowed,
     ),
     Rule(
+        "spec",
+        f"(has(self.engine.maxRequests) ? self.engine.maxRequests : {_by_device('max_requests')}) <= "
+        f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_by_device('max_batch_tokens')})",
         "spec.engine",
-        f"(has(self.maxRequests) ? self.maxRequests : {MAX_REQUESTS}) <= "
-        f"(has(self.maxBatchTokens) ? self.maxBatchTokens : {MAX_BATCH_TOKENS})",
-        "spec.engine",
-        f"maxRequests (default {MAX_REQUESTS}) must not exceed maxBatchTokens (default {MAX_BATCH_TOKENS}): "
-        "each running request takes a token of every step",
-        lambda resource: (
-            resource["spec"]["engine"].get("maxRequests", MAX_REQUESTS)
-            <= resource["spec"]["engine"].get("maxBatchTokens", MAX_BATCH_TOKENS)
-        ),
+        f"maxRequests (default {_shown('max_requests')}) must not exceed maxBatchTokens (default "
+        f"{_shown('max_batch_tokens')}): each running request takes a token of every step",
+        _requests_within_tokens,
+    ),
+    Rule(
+        "spec",
+        f"self.accelerator.resource != 'cpu' || self.model.dtype in {list(DEVICES['cpu'].dtypes)}",
+        "spec.model.dtype",
+        f"spec.model.dtype bfloat16 and float16 need spec.accelerator.resource {GPU}: CPUs compute in float32",
+        lambda resource: resource["spec"]["model"]["dtype"] in device(resource["spec"]).dtypes,
     ),
     Rule(
         "spec.engine",
@@ -109,6 +130,13 @@ RULES = (
         "spec.rollout",
         "maxSurge and maxUnavailable must not both be 0: no rollout could make a step",
         lambda resource: resource["spec"]["rollout"]["maxSurge"] + resource["spec"]["rollout"]["maxUnavailable"] > 0,
+    ),
+    Rule(
+        "spec.resources",
+        f"(!has(self.requests) || !('{GPU}' in self.requests)) && (!has(self.limits) || !('{GPU}' in self.limits))",
+        "spec.resources",
+        f"spec.resources must not name {GPU}: spec.accelerator.resource asks for it, one for each worker pod",
+        lambda resource: not any(GPU in amounts for amounts in resource["spec"].get("resources", {}).values()),
     ),
     Rule(
         "spec.resources",

@@ -3,11 +3,13 @@
 `octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows it.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any
 
 from octavo.operator.api import fields
+from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.status_schema import status_schema
 
@@ -16,7 +18,6 @@ KIND = "InferenceService"
 
 Json = dict[str, Any]  # Any: JSON
 
-DEFAULT_WORKER = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
 DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -48,18 +49,30 @@ def crd_schema() -> Json:
     return schema
 
 
-def _resources(of: str, default: Json) -> Json:
+def _resources(description: str, default: Json | None = None) -> Json:
     amounts = "Amounts by resource name, e.g. cpu: 500m, memory: 2Gi."
-    requests, limits = default["requests"], default["limits"]
-    shown = f"requests cpu {requests['cpu']} and memory {requests['memory']}, limit memory {limits['memory']}"
     return fields.record(
-        f"Resources of each {of} container. Default: {shown}. Setting it replaces the whole default.",
+        f"{description} Setting it replaces the whole default.",
         {
             "requests": fields.mapping(f"What the scheduler reserves. {amounts}", fields.amount("An amount."), 16),
             "limits": fields.mapping(f"What the container may not exceed. {amounts}", fields.amount("An amount."), 16),
         },
         default=default,
     )
+
+
+def _worker_resources() -> Json:
+    """Without a default in the schema: it is another on each device."""
+    on_cpus, on_gpus = (_shown(DEVICES[name].resources) for name in ("cpu", GPU))
+    return _resources(
+        "Resources of each worker container, beside the GPU that spec.accelerator asks for. Default on CPUs: "
+        f"{on_cpus}; on GPUs: {on_gpus}."
+    )
+
+
+def _shown(default: Mapping[str, Mapping[str, str]]) -> str:
+    requests, limits = default["requests"], default["limits"]
+    return f"requests cpu {requests['cpu']} and memory {requests['memory']}, limit memory {limits['memory']}"
 
 
 def _spec() -> Json:
@@ -76,7 +89,7 @@ def _spec() -> Json:
             "accelerator": _accelerator(),
             "engine": _engine(),
             "router": _router(),
-            "resources": _resources("worker", DEFAULT_WORKER),
+            "resources": _worker_resources(),
             "rollout": _rollout(),
             "paused": fields.flag(
                 "true removes all groups and keeps the object, its address and its routers, which answer 503.", False
@@ -116,9 +129,10 @@ def _model() -> Json:
                 pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$",
             ),
             "dtype": fields.text(
-                "Number format of weights and computation. auto: float32 on CPUs.",
+                "Number format of weights and computation. auto: the checkpoint's own on GPUs, float32 on CPUs, which "
+                "compute in nothing else.",
                 16,
-                enum=["auto", "float32"],
+                enum=list(DEVICES[GPU].dtypes),
                 default="auto",
             ),
             "contextLength": fields.integer(
@@ -154,7 +168,13 @@ def _accelerator() -> Json:
     return fields.record(
         "What the workers compute on, and where.",
         {
-            "resource": fields.text("cpu: the workers compute on CPUs.", 64, enum=["cpu"], default="cpu"),
+            "resource": fields.text(
+                f"cpu: the workers compute on CPUs. {GPU}: each worker pod gets one GPU from NVIDIA's device plugin "
+                "(Hopper: H100, H200).",
+                64,
+                enum=list(DEVICES),
+                default="cpu",
+            ),
             "nodeSelector": fields.mapping(
                 "Labels that a node must have to run a worker.", fields.text("Value of the label.", 63), 32, {}
             ),
@@ -175,13 +195,20 @@ def _engine() -> Json:
         "How the engine of each group schedules.",
         {
             "maxBatchTokens": fields.integer(
-                "Most tokens of one step. More raises throughput and the time between two tokens. Default: 512.",
+                "Most tokens of one step. More raises throughput and the time between two tokens. Default: "
+                f"{DEVICES[GPU].max_batch_tokens} on GPUs, {DEVICES['cpu'].max_batch_tokens} on CPUs.",
                 16,
                 1_048_576,
             ),
-            "maxRequests": fields.integer("Most requests that run at once in a group. Default: 64.", 1, 4096),
+            "maxRequests": fields.integer(
+                "Most requests that run at once in a group. Default: "
+                f"{DEVICES[GPU].max_requests} on GPUs, {DEVICES['cpu'].max_requests} on CPUs.",
+                1,
+                4096,
+            ),
             "kvCacheMemory": fields.amount(
-                "Memory of the KV cache, e.g. 512Mi. Default: a quarter of the container's memory limit."
+                "Memory of the KV cache, e.g. 512Mi: of the GPU, else of the container. Default: on GPUs what the "
+                "weights and a step leave of it, on CPUs a quarter of the container's memory limit."
             ),
             "prefixCaching": fields.flag(
                 "Keep the KV of past prompts and reuse it for prompts that begin alike.", True
@@ -223,7 +250,9 @@ def _router() -> Json:
             "processes": fields.integer("Processes of a router pod, each using about one CPU when busy.", 1, 64, 1),
             "queue": queue,
             "service": service,
-            "resources": _resources("router", DEFAULT_ROUTER),
+            "resources": _resources(
+                f"Resources of each router container. Default: {_shown(DEFAULT_ROUTER)}.", DEFAULT_ROUTER
+            ),
         },
         default={},
     )

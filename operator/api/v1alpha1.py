@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.operator.api.accelerators import device
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.validate import SpecError, complete
@@ -134,7 +135,7 @@ def _spec(spec: Json, name: str) -> Spec:
             engine["prefixCaching"],
         ),
         router=_router(spec["router"]),
-        resources=spec["resources"],
+        resources=spec.get("resources", device(spec).resources),
         rollout=Rollout(spec["rollout"]["maxSurge"], spec["rollout"]["maxUnavailable"]),
         paused=spec["paused"],
         restart_at=spec.get("restartAt"),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from octavo.operator import names
+from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
@@ -13,6 +14,7 @@ from octavo.operator.specs.arguments import engine_flags, flags
 from octavo.operator.specs.common import Json
 
 STAGES = 1  # pods of a group
+GPUS = "1"  # of a pod
 MODELS = "/models"
 STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs end by the supervisor's own clock
 NODE_LOST_S = 10  # how long a pod stays on a node that does not answer
@@ -106,11 +108,20 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [common.mount("tmp", "/tmp", read_only=False), common.mount("tls", common.TLS_DIR)],
     }
-    if service.spec.resources:
-        container["resources"] = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
+    if resources := _resources(service):
+        container["resources"] = resources
     if _model_volume(service):
         container["volumeMounts"].append(common.mount("models", MODELS))
     return container
+
+
+def _resources(service: InferenceService) -> Json:
+    """What the spec asks for, and the GPU. A device has no request but its limit; both are said, so that both show."""
+    wished: Json = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
+    if service.spec.accelerator.resource == GPU:
+        for kind in ("requests", "limits"):
+            wished[kind] = {**wished.get(kind, {}), GPU: GPUS}
+    return wished
 
 
 def _arguments(service: InferenceService, revision: str) -> list[str]:
@@ -118,7 +129,7 @@ def _arguments(service: InferenceService, revision: str) -> list[str]:
         *flags(
             [
                 ("--model", _model(service.spec.model.uri)),
-                ("--device", service.spec.accelerator.resource),
+                ("--device", DEVICES[service.spec.accelerator.resource].device),
                 ("--serve", f"0.0.0.0:{names.SERVE}"),
                 ("--group", f"0.0.0.0:{names.JOIN}"),
                 ("--status", f"0.0.0.0:{names.STATUS}"),

@@ -10,6 +10,7 @@ from support.operators import service
 from octavo.operator.api.schema import RULES
 
 MODEL = "bundled://smollm2-135m-instruct"
+GPU = {"accelerator": {"resource": "nvidia.com/gpu"}}
 
 
 def _refusal(bed: Bed, space: str, resource: dict[str, Any]) -> str:
@@ -43,6 +44,10 @@ CASES: dict[str, dict[str, Any]] = {
     "a relative folder": {"model": {"uri": "file://models"}},
     "a rollout that cannot step": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
     "more requests than tokens of a step": {"engine": {"maxRequests": 300, "maxBatchTokens": 256}},
+    "more requests than tokens of a step, by a GPU's defaults": {"engine": {"maxBatchTokens": 128}, **GPU},
+    "a number format that CPUs lack": {"model": {"uri": MODEL, "dtype": "bfloat16"}},
+    "a GPU among the requests": {"resources": {"requests": {"nvidia.com/gpu": 1}}},
+    "a GPU among the limits": {"resources": {"limits": {"memory": "1Gi", "nvidia.com/gpu": "2"}}, **GPU},
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
@@ -53,7 +58,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.model.dtype": {"model": {"uri": MODEL, "dtype": "float8"}},
     "spec.model.contextLength": {"model": {"uri": MODEL, "contextLength": 0}},
     "spec.model.servedName": {"model": {"uri": MODEL, "servedName": "two words"}},
-    "spec.accelerator.resource": {"accelerator": {"resource": "nvidia.com/gpu"}},
+    "spec.accelerator.resource": {"accelerator": {"resource": "abacus"}},
     "spec.engine.maxBatchTokens": {"engine": {"maxBatchTokens": 0}},
     "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
     "spec.router.processes": {"router": {"processes": 0}},
@@ -62,6 +67,20 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.router.service.port": {"router": {"service": {"port": 70000}}},
     "spec.image": {"image": "two words"},
 }
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "a GPU": GPU,
+    "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
+    "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},
+    "a number format of GPUs": {"model": {"uri": MODEL, "dtype": "bfloat16"}, **GPU},
+    "memory beside the GPU": {"resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}, **GPU},
+}
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_a_spec_within_the_rules_is_accepted(bed: Bed, space: str, what: str) -> None:
+    assert _refusal(bed, space, service(**GOOD[what])) == ""
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -13,6 +13,9 @@ from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 SCHEDULED = condition("PodScheduled", "True")
 NO_NODE = "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available."
+NO_GPU = (
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {a: }. preemption: none."
+)
 NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "models" not found.'
 QUOTA = 'create Pod chat-0-0 in StatefulSet chat-0 failed error: pods "chat-0-0" is forbidden: exceeded quota: q, ...'
 
@@ -75,6 +78,8 @@ def test_what_keeps_a_pod_from_serving_is_named(reason: str) -> None:
 
 def test_an_unschedulable_pod_says_which_resource_is_missing() -> None:
     assert "no node has enough cpu" in conditions(seen(made(PODS["Unschedulable"])))["Ready"]["message"]
+    no_gpu = conditions(seen(made(unschedulable(NO_GPU))))["Ready"]
+    assert no_gpu["reason"] == "Unschedulable" and "no node has enough nvidia.com/gpu:" in no_gpu["message"]
 
 
 def test_a_crash_shows_the_last_line_of_its_log() -> None:

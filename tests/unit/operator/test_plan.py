@@ -114,8 +114,9 @@ def _templates(planned: Plan) -> Iterator[Json]:
             yield item["spec"]["template"]["spec"]
 
 
-def test_pods_fit_the_restricted_security_level() -> None:
-    templates = list(_templates(fresh(model={"uri": "pvc://claim/path"})))
+@pytest.mark.parametrize("device", ["cpu", "nvidia.com/gpu"])
+def test_pods_fit_the_restricted_security_level(device: str) -> None:
+    templates = list(_templates(fresh(model={"uri": "pvc://claim/path"}, accelerator={"resource": device})))
     assert len(templates) == 2
     for pod in templates:
         assert (
@@ -147,6 +148,30 @@ def test_fields_reach_the_flags_of_the_worker() -> None:
     wished = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
     assert {*wished.split(), "--kv-cache-memory=536870912", "--no-prefix-caching"} <= set(container["args"])
     assert container["image"] == "mine"
+
+
+def worker_container(**spec: Any) -> Json:
+    (container,) = objects(fresh(**spec))["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def test_a_gpu_is_asked_for_beside_what_the_spec_wishes() -> None:
+    wished = {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}
+    container = worker_container(accelerator={"resource": "nvidia.com/gpu"}, resources=wished)
+    assert "--device=cuda" in container["args"]
+    assert container["resources"] == {
+        "requests": {"cpu": "4", "nvidia.com/gpu": "1"},
+        "limits": {"memory": "64Gi", "nvidia.com/gpu": "1"},
+    }
+    bare = worker_container(accelerator={"resource": "nvidia.com/gpu"}, resources={})
+    assert bare["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+
+
+def test_on_cpus_no_device_is_asked_for() -> None:
+    container = worker_container()
+    assert "--device=cpu" in container["args"]
+    assert container["resources"] == {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
+    assert "resources" not in worker_container(resources={})
 
 
 def test_a_foreign_object_is_left_alone_and_the_status_says_so() -> None:

@@ -14,6 +14,7 @@ from octavo.operator.api.v1alpha1 import SpecError, parse
 
 ROOT = Path(__file__).parents[3]
 URI = "bundled://smollm2-135m-instruct"
+GPU = {"accelerator": {"resource": "nvidia.com/gpu"}}
 
 
 def test_the_chart_ships_the_crd_that_the_code_prints() -> None:
@@ -58,6 +59,27 @@ def test_defaults_are_filled_in_all_the_way_down() -> None:
     assert spec.resources["limits"] == {"memory": "3Gi"}
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"engine": {"maxBatchTokens": 64}},
+        {"engine": {"maxRequests": 512}},
+        {"engine": {"maxBatchTokens": 256}, **GPU},
+        {"engine": {"maxRequests": 1000}, **GPU},
+        {"model": {"uri": URI, "dtype": "bfloat16"}, **GPU},
+        {"model": {"uri": URI, "dtype": "float32"}},
+        {"resources": {"limits": {"memory": "32Gi"}}, **GPU},
+    ],
+)
+def test_what_a_device_can_do_is_accepted_for_it(spec: dict[str, Any]) -> None:
+    assert parse(resource(**spec)).spec.replicas == 1
+
+
+def test_resources_default_to_those_of_the_device_and_none_may_be_wished() -> None:
+    assert service(**GPU).spec.resources["limits"] == {"memory": "16Gi"}
+    assert service(resources={}, **GPU).spec.resources == {}
+
+
 def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
     spec = service(router={"queue": {"maxWait": "500ms"}}, rollout={"maxSurge": 2}).spec
     assert spec.router.queue.max_wait_s == 0.5 and spec.router.queue.max_requests == 1000
@@ -89,6 +111,12 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.model.contextLength", {"model": {"uri": URI, "contextLength": 1}}),
         ("spec.rollout", {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}),
         ("spec.engine", {"engine": {"maxRequests": 1000}}),
+        ("spec.engine", {"engine": {"maxBatchTokens": 63}}),
+        ("spec.engine", {"engine": {"maxBatchTokens": 255}, **GPU}),
+        ("spec.engine", {"engine": {"maxRequests": 129, "maxBatchTokens": 128}, **GPU}),
+        ("spec.model.dtype", {"model": {"uri": URI, "dtype": "bfloat16"}}),
+        ("spec.resources", {"resources": {"limits": {"nvidia.com/gpu": 1}}}),
+        ("spec.resources", {"resources": {"requests": {"nvidia.com/gpu": "2"}}, **GPU}),
         ("spec.engine.kvCacheMemory", {"engine": {"kvCacheMemory": "lots"}}),
         ("spec.engine.kvCacheMemory", {"engine": {"kvCacheMemory": "1Mi"}}),
         ("spec.resources", {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}}),

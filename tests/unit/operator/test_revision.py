@@ -40,11 +40,20 @@ def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spe
         {"resources": {"limits": {"memory": "4Gi"}}},
         {"resources": {}},
         {"accelerator": {"nodeSelector": {"a": "b"}}},
+        {"accelerator": {"resource": "nvidia.com/gpu"}},
         {"accelerator": {"tolerations": [{"operator": "Exists"}]}},
     ],
 )
 def test_what_shapes_workers_is_another_revision(spec: dict[str, Any]) -> None:
     assert worker_revision(service(**spec)) != worker_revision(service())
+
+
+def test_the_default_resources_are_those_of_the_device() -> None:
+    gpu = {"accelerator": {"resource": "nvidia.com/gpu"}}
+    wished = {"requests": {"cpu": "2000m", "memory": "8192Mi"}, "limits": {"memory": "16Gi"}}
+    assert worker_revision(service(resources=wished, **gpu)) == worker_revision(service(**gpu))
+    of_cpus = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
+    assert worker_revision(service(resources=of_cpus, **gpu)) != worker_revision(service(**gpu))
 
 
 def test_routers_have_a_revision_of_their_own() -> None:
