@@ -16,7 +16,9 @@ _SUFFIXES = {
 
 
 class ConfigError(ValueError):
-    """A flag's value is wrong. The message names the flag and what to give instead."""
+    """A value is wrong, by itself or for this model. The message names the flag or field and what to give instead."""
+
+    reason = "ConfigInvalid"  # in the status
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from octavo.worker.config import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
@@ -29,12 +31,13 @@ class KvPlan:
 
 
 def plan_kv(shape: KvShape, budget_bytes: int, context_length: int, max_requests: int) -> KvPlan:
-    """Raises ValueError when not even one block fits. One block beyond `blocks` pads tables."""
+    """Raises ConfigError when not even one block fits. One block beyond `blocks` pads tables."""
     per_context = -(-context_length // shape.block_size)
     blocks = min(budget_bytes // shape.block_bytes - 1, per_context * max_requests)
     if blocks < 1:
         needed = 2 * shape.block_bytes
-        raise ValueError(f"kv-cache-memory: {budget_bytes} bytes hold no block of KV; give at least {needed}")
+        text = f"kvCacheMemory (--kv-cache-memory): {budget_bytes} bytes hold no block of KV; give at least {needed}"
+        raise ConfigError(text)
     fits = blocks * shape.block_size
     if fits >= context_length:
         return KvPlan(blocks, context_length)

@@ -39,9 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_config(arguments: argparse.Namespace) -> Config:
-    """Raises ConfigError naming the flag."""
-    values = vars(arguments).copy()
+def parse(argv: list[str]) -> Config:
+    """Raises ConfigError naming the flag; exits with 2 on flags that do not exist."""
+    values = vars(build_parser().parse_args(argv))
     memory = values.pop("kv_cache_memory")
     values["kv_cache_bytes"] = None if memory is None else parse_bytes("--kv-cache-memory", memory)
     values["prefix_caching"] = not values.pop("no_prefix_caching")
@@ -52,10 +52,8 @@ def read_config(arguments: argparse.Namespace) -> Config:
 
 def main(argv: list[str]) -> int:
     """Run until drained: 0. Bad flags: 2."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
     try:
-        config = read_config(arguments)
+        config = parse(argv)
     except ConfigError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
         return 2

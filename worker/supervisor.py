@@ -22,6 +22,7 @@ from octavo.worker.backoff import Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
+from octavo.worker.fit import check_fit
 from octavo.worker.health import health_pages
 from octavo.worker.life import Birth, Life
 from octavo.worker.metrics import Totals, metrics_page
@@ -97,7 +98,7 @@ class Supervisor:
         """(seconds served, failure); no failure when it drained."""
         try:
             checkpoint = await self._check_model()
-        except ModelError as error:
+        except (ModelError, ConfigError) as error:
             return 0.0, failure(self._config.pod_name, -1, error.reason, 0, str(error))
         if checkpoint is None:
             return 0.0, None
@@ -130,22 +131,27 @@ class Supervisor:
         return living.result()
 
     async def _check_model(self) -> Checkpoint | None:
-        """Find and check the model in a thread, because it may take long; None when the pod is stopped meanwhile."""
+        """Find and check the model in a thread, because it may take long; None when the pod is stopped meanwhile.
+
+        Raises ModelError, or ConfigError for what this model cannot do.
+        """
         config, state = self._config, self._state
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Checkpoint | ModelError] = loop.create_future()
+        answer: asyncio.Future[Checkpoint | ModelError | ConfigError] = loop.create_future()
 
         def fetching(percent: int) -> None:
             state.phase, state.progress_percent = group_pb2.FETCHING, percent
 
-        def settle(result: Checkpoint | ModelError) -> None:
+        def settle(result: Checkpoint | ModelError | ConfigError) -> None:
             if not answer.done():
                 answer.set_result(result)
 
         def check() -> None:
+            result: Checkpoint | ModelError | ConfigError
             try:
-                result: Checkpoint | ModelError = servable(resolve(config.model, fetching))
-            except ModelError as error:
+                result = servable(resolve(config.model, fetching))
+                check_fit(config, result)
+            except (ModelError, ConfigError) as error:
                 result = error
             except Exception as error:  # whatever a file can do to a parser is the model's fault, with its text
                 logger.exception("checking the model failed")
@@ -156,7 +162,7 @@ class Supervisor:
         if not await self._wait(asyncio.shield(answer), None):
             return None
         result = answer.result()
-        if isinstance(result, ModelError):
+        if not isinstance(result, Checkpoint):
             raise result
         state.model = group_pb2.ModelInfo(
             fingerprint=result.fingerprint, architecture=result.config.architecture, size_bytes=result.size_bytes,

@@ -156,6 +156,20 @@ async def test_a_bad_model_folder_is_named_in_the_status_and_mended_without_a_re
         worker.close()
 
 
+async def test_a_wish_that_the_model_cannot_fulfil_is_named_in_the_status(tmp_path):
+    worker = WorkerProcess(successor_checkpoint(tmp_path / "model"), "--context-length", "9999").start()
+    try:
+        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+        async with asyncio.timeout(5):
+            while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
+                await asyncio.sleep(0.1)
+        assert status.last_failure.reason == "ConfigInvalid"
+        assert "contextLength" in status.last_failure.message
+        assert not worker.children(), "no process is started for what cannot be"
+    finally:
+        worker.close()
+
+
 async def _streams(router):
     answers = [await router.submit([ord("a") + n % 26], 1900) for n in range(STREAMS)]
     await until(lambda: all(answer.ids for answer in answers), 30)

@@ -1,18 +1,24 @@
 """`octavo run`: a service on one machine, with no cluster."""
 
 import sys
+from pathlib import Path
 
 
 def main(argv: list[str]) -> int:
     """0 after a drain, 1 when the model cannot be served, 2 for wrong usage."""
-    from octavo.local import flags, service
+    from octavo.local import commands, flags, service
+    from octavo.worker.config import ConfigError
+    from octavo.worker.fit import check_fit
+    from octavo.worker.main import parse
     from octavo.worker.models.checkpoint import ModelError, servable
     from octavo.worker.models.resolve import resolve
 
     try:
         settings = flags.parse_args(argv)
-        servable(resolve(settings.service.spec.model.uri))  # the bundled model is converted here, with its bar
-    except (flags.UsageError, ModelError) as error:
+        worker = parse(commands.worker_argv(settings, commands.Sockets(Path("/"), 0))[1:])
+        # The bundled model is converted here, with its bar.
+        check_fit(worker, servable(resolve(settings.service.spec.model.uri)))
+    except (flags.UsageError, ModelError, ConfigError) as error:
         print(f"octavo run: {error}", file=sys.stderr)
         return 2
     return service.run(settings)

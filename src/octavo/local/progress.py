@@ -23,13 +23,17 @@ OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_back
 
 
 class StartFailed(Exception):
-    """A group cannot serve and will not by waiting; the message names the file and the cause."""
+    """A group cannot serve and will not by waiting; the message names the file and the cause. code: to exit with."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.code = 2 if reason == "ConfigInvalid" else 1
 
 
 class Progress:
     """Prints phases; `fatal` reasons end the wait."""
 
-    fatal = frozenset({"ModelNotFound", "ModelInvalid", "ModelUnreadable", "OutOfDeviceMemory"})
+    fatal = frozenset({"ModelNotFound", "ModelInvalid", "ModelUnreadable", "ConfigInvalid", "OutOfDeviceMemory"})
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -49,7 +53,7 @@ class Progress:
                     failure = status.last_failure
                     if status.phase == group_pb2.PHASE_FAILED and failure.reason in self.fatal:
                         self._end()
-                        raise StartFailed(f"{failure.reason}: {failure.message}")
+                        raise StartFailed(failure.reason, failure.message)
                 await asyncio.sleep(POLL_S)
 
     async def _poll(self, stub: "group_pb2_grpc.StatusAsyncStub") -> group_pb2.GroupStatus | None:

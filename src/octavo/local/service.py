@@ -31,7 +31,7 @@ class Service:
         self._router: Child | None = None
 
     async def run(self) -> int:
-        """0 after a drain, 1 when the service could not start."""
+        """0 after a drain; 1 when the service could not start, 2 when it cannot be as wished."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -45,7 +45,7 @@ class Service:
                 await stopped
         except StartFailed as error:
             print(f"octavo run: {error}", file=sys.stderr)
-            return 1
+            return error.code
         finally:
             serving.cancel()
             stopped.cancel()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.worker.config import ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
 
@@ -51,5 +52,5 @@ def test_a_context_that_does_not_fit_is_lowered_with_a_note() -> None:
 
 
 def test_memory_for_not_even_one_block_is_refused() -> None:
-    with pytest.raises(ValueError, match="kv-cache-memory"):
+    with pytest.raises(ConfigError, match="kv-cache-memory"):
         plan_kv(SHAPE, SHAPE.block_bytes, context_length=100, max_requests=3)

@@ -1,0 +1,49 @@
+"""What a pod is told and the model cannot do is known before a process starts, by field and with a way out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.checkpoints import random_checkpoint
+
+from octavo.worker.config import Config, ConfigError
+from octavo.worker.fit import check_fit
+from octavo.worker.models.checkpoint import Checkpoint, inspect
+
+CONFIG = Config("m", "m", *(f"unix:/{name}" for name in ("serve", "group", "status", "health", "metrics")))
+BLOCK_BYTES = 2 * 4 * 2 * 16 * 16  # one block of four layers with two heads of 16, in numbers of one byte
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Checkpoint:
+    return inspect(random_checkpoint(tmp_path, config={"max_position_embeddings": 512}))
+
+
+@pytest.mark.parametrize("context_length", [None, 1, 512])
+def test_a_context_up_to_the_models_fits(model: Checkpoint, context_length: int | None) -> None:
+    check_fit(replace(CONFIG, context_length=context_length), model)
+
+
+def test_a_context_beyond_the_models_is_refused(model: Checkpoint) -> None:
+    with pytest.raises(ConfigError, match=r"contextLength .*513 is beyond the model's 512; give at most") as caught:
+        check_fit(replace(CONFIG, context_length=513), model)
+    assert caught.value.reason == "ConfigInvalid"
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "width"), [("cpu", "auto", 4), ("auto", "float32", 4), ("auto", "auto", 2)]
+)
+def test_memory_for_not_even_one_block_is_refused(model: Checkpoint, device: str, dtype: str, width: int) -> None:
+    needed = 2 * width * BLOCK_BYTES  # one block pads tables
+    config = replace(CONFIG, device=device, dtype=dtype, kv_cache_bytes=max(needed, 2**16))
+    check_fit(config, model)
+    large = replace(model, config=replace(model.config, layers=4 * 64))
+    with pytest.raises(ConfigError, match=rf"kvCacheMemory .*give at least {64 * needed}$"):
+        check_fit(config, large)
+
+
+def test_what_a_gpu_has_left_is_for_its_rank_to_say(model: Checkpoint) -> None:
+    huge = replace(model, config=replace(model.config, layers=10**7))
+    check_fit(replace(CONFIG, device="auto"), huge)
+    with pytest.raises(ConfigError, match="kvCacheMemory"):
+        check_fit(replace(CONFIG, device="cpu"), huge)

@@ -1,0 +1,28 @@
+"""Whether a model can be served as the pod was told, by what is known without torch and without the device.
+
+What only the device can say (how much memory is left on a GPU) its rank finds out, and reports with the same reason.
+"""
+
+from octavo.hashing import BLOCK_SIZE
+from octavo.worker.config import Config, ConfigError
+from octavo.worker.kv import KvShape, plan_kv
+from octavo.worker.memory import kv_cache_bytes
+from octavo.worker.models.checkpoint import Checkpoint
+
+_SINGLE, _HALF = 4, 2  # bytes a number
+
+
+def check_fit(config: Config, checkpoint: Checkpoint) -> None:
+    """Raises ConfigError naming the field, and what to give instead."""
+    model = checkpoint.config
+    context = config.context_length or checkpoint.context_length
+    if context > checkpoint.context_length:
+        raise ConfigError(
+            f"contextLength (--context-length): {context} is beyond the model's {checkpoint.context_length}; "
+            f"give at most that, or leave it out"
+        )
+    on_cpu = config.device == "cpu"
+    if on_cpu or config.kv_cache_bytes is not None:  # what a GPU has left is not known here
+        single = on_cpu or config.dtype == "float32"
+        shape = KvShape(model.layers, model.kv_heads, model.head_dim, BLOCK_SIZE, _SINGLE if single else _HALF)
+        plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, max_requests=1)
