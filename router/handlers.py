@@ -45,24 +45,26 @@ class Life:
     open: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the HTTP side of a process works with. served_name: in the API; empty: what the groups call the model.
+
+    max_wait_s: for a group's files to come.
+    """
+
+    dispatcher: Dispatcher
+    texts: Texts
+    metrics: RouterMetrics
+    life: Life
+    served_name: str
+    max_wait_s: float
+
+
 class Completions:
     """Answers /v1/completions and /v1/chat/completions."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        texts: Texts,
-        metrics: RouterMetrics,
-        life: Life,
-        served_name: str,
-        max_wait_s: float,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._texts = texts
-        self._metrics = metrics
-        self._life = life
-        self._served_name = served_name
-        self._max_wait_s = max_wait_s
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
         self._holding = Holding()
 
     async def answer(self, request: web.BaseRequest, kind: Kind) -> tuple[web.StreamResponse, str]:
@@ -71,10 +73,10 @@ class Completions:
         with self._holding.of(request) as held:
             body = await held.read()
             begun = loop.time()
-            loaded = await self._texts.current(begun + self._max_wait_s)
+            loaded = await self.parts.texts.current(begun + self.parts.max_wait_s)
             prepared = await loaded.prepare(kind, body)
             del body
-        name = self._served_name or loaded.model.name
+        name = self.parts.served_name or loaded.model.name
         if prepared.ask.model is not None and prepared.ask.model != name:
             raise unknown_model(prepared.ask.model, name)
         identity = Identity(kind, PREFIXES[kind] + secrets.token_hex(12), int(time.time()), name)
@@ -85,19 +87,11 @@ class Completions:
         """One job a prompt. Raises RequestError when one is refused; the others are cancelled by the caller."""
         for index, prompt in enumerate(prepared.prompts):
             generation = answer.generation(partial(loaded.text.detokeniser, prompt), prepared.ask.stop)
-            handle = self._dispatcher.submit(_job(prepared.ask, loaded, prompt, f"{id}-{index}"), generation)
+            handle = self.parts.dispatcher.submit(_job(prepared.ask, loaded, prompt, f"{id}-{index}"), generation)
             answer.handles.append(handle)
             if generation.over:
                 handle.cancel()
-            self._metrics.tally.prompt_tokens += len(prompt) // 4
-
-    @property
-    def metrics(self) -> RouterMetrics:
-        return self._metrics
-
-    @property
-    def life(self) -> Life:
-        return self._life
+            self.parts.metrics.tally.prompt_tokens += len(prompt) // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +118,10 @@ class _Exchange:
         if transport is None:
             raise asyncio.CancelledError  # the client went while we tokenised
         chunked = is_chunked(self.request)
-        alive = chunked and self.request.keep_alive and not self.home.life.draining
+        alive = chunked and self.request.keep_alive and not self.home.parts.life.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive)
         frames = FrameWriter(self.identity, self.prepared.ask.include_usage)
-        outlet = Stream(transport, head, chunked, frames, self.home.metrics.tally)
+        outlet = Stream(transport, head, chunked, frames, self.home.parts.metrics.tally)
         error = await self._run(outlet)
         if error is not None and not outlet.begun:
             raise error
@@ -140,7 +134,7 @@ class _Exchange:
     async def _run(self, outlet: Outlet) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
         tokens = sum(len(prompt) // 4 for prompt in self.prepared.prompts)
-        answer = Answer(outlet, tokens, self.home.metrics.tally, self._first_token)
+        answer = Answer(outlet, tokens, self.home.parts.metrics.tally, self._first_token)
         try:
             self.home.submit(answer, self.loaded, self.prepared, self.identity.id)
             return await answer.done
@@ -148,7 +142,7 @@ class _Exchange:
             answer.cancel()
 
     def _first_token(self) -> None:
-        self.home.metrics.first_token.observe(asyncio.get_running_loop().time() - self.begun)
+        self.home.parts.metrics.first_token.observe(asyncio.get_running_loop().time() - self.begun)
 
     async def _wait_for_client(self, transport: asyncio.Transport) -> None:
         try:

@@ -21,7 +21,7 @@ from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch import FleetDispatcher
-from octavo.router.handlers import Life
+from octavo.router.handlers import Life, Parts
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer
@@ -73,7 +73,7 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)
-    server = HttpServer(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s)
+    server = HttpServer(Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s))
     runner = web.ServerRunner(server.build(), shutdown_timeout=0.1)
     await runner.setup()
     follow = asyncio.create_task(texts.follow())

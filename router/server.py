@@ -9,13 +9,12 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_log import AccessLogger
 
-from octavo.router.generation import Dispatcher, RequestError
-from octavo.router.handlers import Completions, Life
+from octavo.router.generation import RequestError
+from octavo.router.handlers import Completions, Parts
 from octavo.router.holding import MAX_BODY_BYTES
-from octavo.router.metrics import CLIENT_GONE, ENDPOINTS, RouterMetrics
+from octavo.router.metrics import CLIENT_GONE, ENDPOINTS
 from octavo.router.openai import Kind
 from octavo.router.responses import REQUEST_ID, echoed_id, error_response, json_response, not_found
-from octavo.router.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +26,9 @@ Route = Callable[[web.BaseRequest], web.Response]
 class HttpServer:
     """Serves requests by path. GETs answer at once; the two POSTs go through Completions."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        texts: Texts,
-        metrics: RouterMetrics,
-        life: Life,
-        served_name: str,
-        max_wait_s: float,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._texts = texts
-        self._metrics = metrics
-        self._life = life
-        self._served_name = served_name
-        self._completions = Completions(dispatcher, texts, metrics, life, served_name, max_wait_s)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._completions = Completions(parts)
         self._routes: dict[str, Route] = {
             "/livez": lambda _: json_response({"status": "ok"}),
             "/routerz": self._routerz,
@@ -98,14 +85,14 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         code = CLIENT_GONE
-        self._life.open += 1
+        self._parts.life.open += 1
         try:
             response, code = await self._answered(request, kind)
             if code == "200":
-                self._metrics.seconds.labels(ENDPOINTS[path]).observe(loop.time() - begun)
+                self._parts.metrics.seconds.labels(ENDPOINTS[path]).observe(loop.time() - begun)
             return response
         finally:
-            self._life.open -= 1
+            self._parts.life.open -= 1
             self._count(path, code)
 
     async def _answered(self, request: web.BaseRequest, kind: Kind) -> tuple[web.StreamResponse, str]:
@@ -124,27 +111,27 @@ class HttpServer:
 
     def _closing(self, response: web.StreamResponse) -> None:
         """While draining, clients are asked to connect anew elsewhere."""
-        if self._life.draining:
+        if self._parts.life.draining:
             response.force_close()
 
     def _count(self, path: str, code: str) -> None:
-        self._metrics.requests.labels(ENDPOINTS.get(path, "other"), code).inc()
+        self._parts.metrics.requests.labels(ENDPOINTS.get(path, "other"), code).inc()
 
     def _routerz(self, request: web.BaseRequest) -> web.Response:
-        if self._life.draining:
+        if self._parts.life.draining:
             return json_response({"status": "draining"}, 503)
-        if not self._dispatcher.synced:
+        if not self._parts.dispatcher.synced:
             return json_response({"status": "the list of groups is not known yet"}, 503)
         return json_response({"status": "ok"})
 
     def _readyz(self, request: web.BaseRequest) -> web.Response:
-        if self._dispatcher.ready and self._texts.loaded is not None:
+        if self._parts.dispatcher.ready and self._parts.texts.loaded is not None:
             return json_response({"status": "ok"})
         return json_response({"status": "no group serves the model"}, 503)
 
     def _cards(self) -> list[dict[str, object]]:
-        loaded = self._texts.loaded
-        name = self._served_name or (loaded.model.name if loaded is not None else "")
+        loaded = self._parts.texts.loaded
+        name = self._parts.served_name or (loaded.model.name if loaded is not None else "")
         if not name:
             return []
         card: dict[str, object] = {"id": name, "object": "model", "created": 0, "owned_by": "octavo"}
