@@ -27,8 +27,9 @@ class Config:
 
     model: uri or folder. served_name: what clients ask for. dtype: auto is the checkpoint's, float32 on CPUs.
     context_length: tokens; None is the model's. max_batch_tokens: tokens in one step; more makes prompts faster and
-    the tokens between them slower. max_requests: rows of request state on the device. kv_cache_bytes: None is a
-    quarter of the memory limit, else 1 GiB. serve, group, status: gRPC addresses, `unix:/path` or `host:port`.
+    the tokens between them slower. max_requests: rows of request state on the device. Where they are None the device
+    decides. kv_cache_bytes: None is what a GPU has left, on CPUs a quarter of the memory limit, else 1 GiB. device:
+    auto is a GPU where there is one. serve, group, status: gRPC addresses, `unix:/path` or `host:port`.
     health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext, on this machine only.
     grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them. log_level: of the
     supervisor and its children: debug, info, warning or error.
@@ -43,8 +44,8 @@ class Config:
     metrics: str
     dtype: str = "auto"
     context_length: int | None = None
-    max_batch_tokens: int = 512
-    max_requests: int = 64
+    max_batch_tokens: int | None = None
+    max_requests: int | None = None
     kv_cache_bytes: int | None = None
     prefix_caching: bool = True
     device: str = "auto"

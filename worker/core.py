@@ -15,6 +15,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker import hello, process, ring
 from octavo.worker.board import CORE, Board, Gauge, Slot
 from octavo.worker.codec import Outputs, decode, encode
+from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
 from octavo.worker.output import Cancel, Refused
 from octavo.worker.overdue import Overdue
@@ -26,6 +27,7 @@ from octavo.worker.wiring import Wiring
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
+_CAPTURE_EVERY = 8  # steps that serve between two that capture: each of those takes the time of a few
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ class Core:
         said = replace(said, context_length=length)
         self._scheduler = Scheduler(hello.limits(said, self._config))
         self._overdue = Overdue()
+        self._graphs = GraphBook(said.graphs)
+        self._since_capture = 0
         self._send(hello.dump(said))
         self._board.set(Gauge.CONTEXT_LENGTH, length)
         self._show()
@@ -107,6 +111,7 @@ class Core:
             assert isinstance(result, StepResult)
             took_ns = self._overdue.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
+            self._graphs.returned(result.number)
             self._scheduler.observe(result.number, took_ns / 1e9)
             if outputs:
                 self._send(encode(Outputs(tuple(outputs))))
@@ -119,12 +124,22 @@ class Core:
 
     def _issue(self) -> bool:
         moved = False
-        while (step := self._scheduler.schedule()) is not None:
+        while (step := self._next()) is not None:
             moved = True
             self._give(step)
         if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
             self._give(step)
         return moved
+
+    def _next(self) -> Step | None:
+        """A step of requests; while graphs are missing, when idle or after some of those, one that captures."""
+        if self._since_capture < _CAPTURE_EVERY and (step := self._scheduler.schedule()) is not None:
+            self._since_capture += not self._graphs.complete
+            return replace(step, graph=self._graphs.pick(step))
+        self._since_capture = 0
+        if self._graphs.complete or (step := self._scheduler.heartbeat()) is None:
+            return None
+        return replace(step, graph=self._graphs.capture(step.number))
 
     def _give(self, step: Step) -> None:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))

@@ -43,13 +43,14 @@ def parse(name: str) -> Graph:
 
 def wanted(max_requests: int, max_batch_tokens: int) -> list[Graph]:
     """In the order of capture: what serves first requests soonest, then what makes many of them fast."""
-    rows = [size for size in _decode_rows() if size < max_requests] + [max_requests]
+    most = min(max_requests, max_batch_tokens)
+    rows = [size for size in _decode_rows() if size < most] + [most]
     decode = [Graph(size, size) for size in rows]
     mixed = [
         Graph(size, tokens)
         for tokens in MIXED_TOKENS
         if tokens <= max_batch_tokens
-        for size in _mixed_rows(min(max_requests, tokens))
+        for size in _mixed_rows(min(max_requests, tokens // 2))
     ]
     return sorted(decode) + sorted(mixed, key=lambda graph: (graph.tokens, graph.rows))
 
@@ -75,12 +76,11 @@ class GraphBook:
 
     @property
     def complete(self) -> bool:
-        return not self._missing and not self._capturing
+        """Whether no capture is left to be asked for."""
+        return not self._missing
 
-    def capture(self, number: int) -> str | None:
-        """The graph that step `number`, which has no rows, shall capture; None when none is missing."""
-        if not self._missing:
-            return None
+    def capture(self, number: int) -> str:
+        """The graph that step `number`, which has no rows, shall capture; only when not complete."""
         graph = self._missing.pop()
         self._capturing[number] = graph
         return graph.name

@@ -5,8 +5,11 @@ Torch is imported here and below, so that the pod's other processes are up in th
 
 import gc
 import logging
+import os
 import select
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from octavo.hashing import BLOCK_SIZE
@@ -21,7 +24,7 @@ from octavo.worker.step import Step
 from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:
-    from octavo.worker.runner import Runner
+    from octavo.worker.device import DeviceRunner, Pending
 
 _POLL_MS = 500
 _PHASES = {"fetching": group_pb2.FETCHING, "loading": group_pb2.LOADING, "warming": group_pb2.WARMING}
@@ -44,8 +47,8 @@ def main(wiring: Wiring) -> None:
         raise
 
 
-def _load(wiring: Wiring, board: Board) -> "Runner":
-    from octavo.worker.runner import Runner, RunnerConfig
+def _load(wiring: Wiring, board: Board) -> "DeviceRunner":
+    from octavo.worker.device import RunnerConfig, open_runner
 
     def progress(phase: str, percent: int) -> None:
         board.write(RANK, Slot.PHASE, _PHASES.get(phase, group_pb2.LOADING))
@@ -53,19 +56,20 @@ def _load(wiring: Wiring, board: Board) -> "Runner":
         board.beat(RANK)
 
     config = wiring.config
-    return Runner(
+    return open_runner(
         RunnerConfig(
-            model_dir=Path(wiring.model_dir), dtype=config.dtype, context_length=config.context_length,
-            max_requests=config.max_requests, max_batch_tokens=config.max_batch_tokens,
-            kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE, threads=None,
+            model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
+            context_length=config.context_length, max_requests=config.max_requests,
+            max_batch_tokens=config.max_batch_tokens, kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE,
         ),
         progress,
     )  # fmt: skip
 
 
-def _loop(wiring: Wiring, board: Board, runner: "Runner") -> None:
-    steps, results = Reader(wiring.shared.steps), Writer(wiring.shared.results)
-    results.push(hello.dump(Hello(runner.blocks, BLOCK_SIZE, runner.vocabulary, runner.context_length)))
+def _loop(wiring: Wiring, board: Board, runner: "DeviceRunner") -> None:
+    steps = Reader(wiring.shared.steps)
+    answers = Answers(wiring, board)
+    answers.tell(hello.dump(_hello(runner)))
     board.write(RANK, Slot.PROGRESS, 100)
     board.write(RANK, Slot.PHASE, group_pb2.SERVING)
     gc.freeze()
@@ -73,6 +77,7 @@ def _loop(wiring: Wiring, board: Board, runner: "Runner") -> None:
     poll.register(wiring.shared.steps.data, select.POLLIN)
     while True:
         board.beat(RANK)
+        answers.check()
         record = steps.pop()
         if record is None:
             if poll.poll(_POLL_MS):
@@ -81,10 +86,52 @@ def _loop(wiring: Wiring, board: Board, runner: "Runner") -> None:
         step = decode(record)
         assert isinstance(step, Step)
         board.write(RANK, Slot.ISSUED, step.number)
-        result = encode(runner.run(step))
-        board.write(RANK, Slot.FINISHED, step.number)
-        if not results.push(result):
-            raise Fault("RankFailed", f"step {step.number}: the core does not take results")
+        answers.await_(runner.issue(step))
+
+
+def _hello(runner: "DeviceRunner") -> Hello:
+    return Hello(
+        blocks=runner.blocks, block_size=BLOCK_SIZE, vocabulary=runner.vocabulary,
+        context_length=runner.context_length, max_batch_tokens=runner.max_batch_tokens,
+        max_requests=runner.max_requests, graphs=runner.graphs, device=runner.device,
+    )  # fmt: skip
+
+
+class Answers:
+    """Tells the core the results, in the order of the steps.
+
+    A thread of its own waits for the device, so that the next step is issued while this one runs.
+    """
+
+    def __init__(self, wiring: Wiring, board: Board) -> None:
+        self._board = board
+        self._ring = Writer(wiring.shared.results)
+        self._pending: SimpleQueue[Pending] = SimpleQueue()
+        self._failure: Exception | None = None
+        self._wake = wiring.shared.steps.data  # the loop sleeps on it
+        Thread(target=self._run, daemon=True, name="answers").start()
+
+    def await_(self, pending: "Pending") -> None:
+        self._pending.put(pending)
+
+    def check(self) -> None:
+        """Raises what stopped the thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def tell(self, record: bytes) -> None:
+        if not self._ring.push(record):
+            raise Fault("RankFailed", "the core does not take results")
+
+    def _run(self) -> None:
+        try:
+            while True:
+                result = self._pending.get().result()
+                self._board.write(RANK, Slot.FINISHED, result.number)
+                self.tell(encode(result))
+        except Exception as error:
+            self._failure = error
+            os.eventfd_write(self._wake, 1)
 
 
 def _offer_to_the_oom_killer() -> None:

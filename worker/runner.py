@@ -5,14 +5,13 @@ tables   [slots, blocks]    KV blocks of each request, padded with the block tha
 temperature, top_k, top_p, seeds   [slots]
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from octavo.kernels.backend import choose
 from octavo.worker.batch import State, make_batch
+from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.models.checkpoint import inspect
@@ -22,38 +21,21 @@ from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.sampler import Draw, sample
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-Progress = Callable[[str, int], None]  # phase, percent
+_REQUESTS, _BATCH_TOKENS = 64, 512
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerConfig:
-    """dtype: auto is float32 on a CPU. Of what may be None: the context is the model's, the rest is by limits."""
+class Done:
+    """A step that has run already."""
 
-    model_dir: Path
-    dtype: str = "auto"
-    context_length: int | None = None
-    max_requests: int = 256
-    max_batch_tokens: int = 2048
-    kv_cache_bytes: int | None = None
-    block_size: int = 16
-    threads: int | None = None
-    backend: str = "cpu"
+    answer: StepResult
 
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """notes: what a person should read in the log, such as a lowered context."""
-
-    architecture: str
-    size_bytes: int
-    fingerprint: str
-    eos_ids: tuple[int, ...]
-    notes: tuple[str, ...]
+    def result(self) -> StepResult:
+        return self.answer
 
 
 class Runner:
-    def __init__(self, config: RunnerConfig, progress: Progress = lambda phase, percent: None) -> None:
+    def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
         """Load weights and allocate KV. Raises ModelError, or ValueError naming the setting that cannot work."""
         torch.set_num_threads(threads(config.threads))
         checkpoint = inspect(config.model_dir)
@@ -62,7 +44,11 @@ class Runner:
         self._block_size = config.block_size
         kv_heads = local_heads(model, shard)[1]
         shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
-        plan = _plan(config, model.context_length, shape)
+        self.max_requests = config.max_requests or _REQUESTS
+        self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
+        self.device, self.graphs = "cpu", list[str]()
+        context = config.context(model.context_length)
+        plan = plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, self.max_requests)
         with torch.inference_mode():
             self._model = MODELS[model.architecture](
                 model,
@@ -72,20 +58,17 @@ class Runner:
                 shard,
                 lambda percent: progress("Loading", percent),
             )
-            self._allocate(config, plan, shape)
+            self._allocate(plan, shape)
         self.blocks = plan.blocks
         self.context_length = plan.context_length
         self.vocabulary = model.vocabulary
-        notes = (*checkpoint.notes, plan.note) if plan.note else checkpoint.notes
-        self.model_info = ModelInfo(
-            model.architecture, checkpoint.size_bytes, checkpoint.fingerprint, checkpoint.eos_ids, notes
-        )
+        self.model_info = ModelInfo.of(checkpoint, plan.note)
 
-    def _allocate(self, config: RunnerConfig, plan: KvPlan, shape: KvShape) -> None:
+    def _allocate(self, plan: KvPlan, shape: KvShape) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
         size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
         self._pools = [torch.zeros(size, dtype=self._dtype) for _ in range(shape.layers)]
-        slots, width = config.max_requests, -(-plan.context_length // shape.block_size)
+        slots, width = self.max_requests, -(-plan.context_length // shape.block_size)
         # One position more than the context: the token sampled at the last one has a place.
         tokens = torch.zeros((slots, plan.context_length + 1), dtype=torch.int64)
         tables = torch.full((slots, width), plan.blocks, dtype=torch.int64)
@@ -94,6 +77,9 @@ class Runner:
         self._top_k = torch.zeros(slots, dtype=torch.int64)
         self._top_p = torch.ones(slots)
         self._seeds = torch.zeros(slots, dtype=torch.int64)
+
+    def issue(self, step: Step) -> Done:
+        return Done(self.run(step))
 
     def run(self, step: Step) -> StepResult:
         """Forward, then sample. A step without rows only applies its changes."""
@@ -161,13 +147,6 @@ class Runner:
         blocks = self._state.tables[slot]
         for pool in self._pools:
             pool[:, :, blocks] = 0
-
-
-def _plan(config: RunnerConfig, model_context: int, shape: KvShape) -> KvPlan:
-    context = model_context if config.context_length is None else config.context_length
-    if context > model_context:
-        raise ValueError(f"context-length: {context} is beyond the model's {model_context}")
-    return plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, config.max_requests)
 
 
 def _signed(seed: int) -> int:

@@ -1,13 +1,18 @@
 """Scheduler and runner in one process: an engine without rings and sockets, for exactness and speed."""
 
+import time
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from octavo.hashing import block_hashes
+from octavo.worker.device import DeviceRunner, Pending
+from octavo.worker.graphs import GraphBook
+from octavo.worker.output import Output
+from octavo.worker.overdue import Overdue
+from octavo.worker.pace import Pace
 from octavo.worker.request import Finish, NewRequest, Sampling
-from octavo.worker.runner import Runner
 from octavo.worker.scheduler import Limits, Scheduler
 from octavo.worker.step import Step
 
@@ -22,23 +27,39 @@ class Answer:
 
 
 class LocalEngine:
-    """Keeps two steps under way, as the core does: a step is issued before the one before it has run."""
+    """Keeps two steps under way, as the core does: a step is issued before the result of the one before it is here."""
 
     def __init__(
-        self, runner: Runner, *, blocks: int = 0, max_batch_tokens: int = 2048, max_requests: int = 64
+        self, runner: DeviceRunner, *, blocks: int = 0, max_batch_tokens: int = 0, max_requests: int = 0
     ) -> None:
+        """What is 0 is the runner's own."""
         self._runner = runner
-        limits = Limits(
+        self._limits = Limits(
             blocks=blocks or runner.blocks,
             block_size=16,
-            max_batch_tokens=max_batch_tokens,
-            max_requests=max_requests,
+            max_batch_tokens=max_batch_tokens or runner.max_batch_tokens,
+            max_requests=max_requests or runner.max_requests,
             context_length=runner.context_length,
             depth=2,
         )
-        self.scheduler = Scheduler(limits)
+        self._pace = Pace(least=16)
+        self.scheduler = Scheduler(self._limits, self._pace)
+        self._graphs = GraphBook(runner.graphs)
+        self._overdue = Overdue()
         self._keys = 0
         self.largest_batch = 0
+        self.steps = 0
+
+    def forget(self) -> None:
+        """Empty the prefix cache, as a new engine has it. Only when nothing runs."""
+        self.scheduler = Scheduler(self._limits, self._pace)
+
+    def capture(self) -> None:
+        """Every graph that the runner has; a server does it between steps that serve."""
+        while not self._graphs.complete:
+            step = self.scheduler.heartbeat()
+            assert step is not None
+            self._settle(self._issue(replace(step, graph=self._graphs.capture(step.number))))
 
     def generate(
         self,
@@ -48,28 +69,48 @@ class LocalEngine:
         stop_ids: Sequence[int] = (),
     ) -> list[Answer]:
         """Run all prompts together to their ends."""
+        return self.run(prompts, [max_tokens] * len(prompts), sampling, stop_ids)
+
+    def run(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_tokens: Sequence[int],
+        sampling: Sequence[Sampling] | Sampling = GREEDY,
+        stop_ids: Sequence[int] = (),
+    ) -> list[Answer]:
+        """The same, each to a length of its own."""
         answers: dict[int, Answer] = {}
         for index, prompt in enumerate(prompts):
             self._keys += 1
             answers[self._keys] = Answer()
             how = sampling if isinstance(sampling, Sampling) else sampling[index]
             hashes = tuple(block_hashes(array("I", prompt).tobytes()))
-            new = NewRequest(self._keys, tuple(prompt), how, max_tokens, frozenset(stop_ids), hashes=hashes)
+            new = NewRequest(self._keys, tuple(prompt), how, max_tokens[index], frozenset(stop_ids), hashes=hashes)
             self.scheduler.submit(new)
         self._drive(answers)
         return list(answers.values())
 
     def _drive(self, answers: dict[int, Answer]) -> None:
-        under_way: deque[Step] = deque()
+        under_way: deque[Pending] = deque()
         while any(answer.finish is Finish.NOT_FINISHED for answer in answers.values()):
             while (step := self.scheduler.schedule()) is not None:
-                under_way.append(step)
-            step = under_way.popleft()
-            self.largest_batch = max(self.largest_batch, len(step.forward.slots))
-            for output in self.scheduler.update(self._runner.run(step)):
+                self.largest_batch = max(self.largest_batch, len(step.forward.slots))
+                under_way.append(self._issue(replace(step, graph=self._graphs.pick(step))))
+            for output in self._settle(under_way.popleft()):
                 answer = answers[output.key]
                 answer.ids += output.ids
                 answer.finish = output.finish
                 answer.cached += output.cached
-        for step in under_way:  # issued before the last stop was seen
-            self.scheduler.update(self._runner.run(step))
+        for pending in under_way:  # issued before the last stop was seen
+            self._settle(pending)
+
+    def _issue(self, step: Step) -> Pending:
+        self._overdue.issued(time.monotonic_ns(), 0.0)
+        return self._runner.issue(step)
+
+    def _settle(self, pending: Pending) -> list[Output]:
+        result = pending.result()
+        self.scheduler.observe(result.number, self._overdue.returned(time.monotonic_ns()) / 1e9)
+        self._graphs.returned(result.number)
+        self.steps += 1
+        return self.scheduler.update(result)

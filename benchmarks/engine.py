@@ -1,0 +1,149 @@
+"""The engine alone, on random weights: `python benchmarks/engine.py 1b 8b [--workloads decode1,...] [--out FILE]`.
+
+Scheduler and runner in one process, as the leader's core and a rank do it together; greedy, token ids, a cold prefix
+cache in each repetition. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
+The limit is what the device cannot beat: every byte of weights and KV read once a step, and the prompts' products.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import record
+import torch
+from shapes import NAMES, checkpoint
+from workloads import NAMES as WORKLOADS
+from workloads import Request, workload
+
+from octavo.worker.cuda.runner import CudaRunner
+from octavo.worker.device import RunnerConfig
+from octavo.worker.models.config import ModelConfig, read_config
+
+sys.path.insert(0, str(record.ROOT / "tests"))
+
+from support.engine import LocalEngine
+
+BYTES_PER_S, FLOPS = 3.0e12, 746e12  # a copy, and a large product, as measured on an H100 80GB
+WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gives on the same card
+    "1b": {
+        "decode1": (870, 440), "decode8": (6400, 3128), "decode64": (27000, 13475), "decode256": (44000, 21892),
+        "mixed256": (40000, 20360), "prefill": (250_000, 219_000), "prefix": (29000, 14495),
+    },
+    "8b": {
+        "decode1": (178, 151), "decode8": (1330, 1160), "decode64": (6000, 5393), "decode256": (9900, 8847),
+        "mixed256": (9300, 8487), "prefill": (40_500, 39_800), "prefix": (8500, 5360),
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """tok_s: output tokens a second, of `prefill` input tokens. of_limit: 1.0 is what the device cannot beat."""
+
+    shape: str
+    workload: str
+    seconds: float
+    tok_s: float
+    ms_per_step: float
+    of_limit: float
+    wanted: int
+    vllm: int
+    runs: list[float]
+
+
+def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> float:
+    """Seconds that the bytes and the products of a workload take at least."""
+    layers = model.layers * (
+        model.hidden * (model.heads + 2 * model.kv_heads) * model.head_dim
+        + model.heads * model.head_dim * model.hidden
+        + 3 * model.hidden * model.intermediate
+    )
+    head = model.vocabulary * model.hidden
+    kv_bytes = 2 * model.layers * model.kv_heads * model.head_dim * 2
+    prompts = sum(len(request.prompt) for request in requests)
+    if workload_name == "prefix":
+        shared = len(requests[0].prompt) - 128
+        prompts -= shared * (len(requests) - 1)
+    products = 2 * layers * prompts / FLOPS
+    steps = max(request.new_tokens for request in requests) - 1
+    reads = sum(
+        request.new_tokens * len(request.prompt) + request.new_tokens**2 // 2
+        for request in requests
+        if request.new_tokens > 1
+    )
+    if workload_name == "prefix":
+        reads -= (len(requests) - 1) * shared * requests[0].new_tokens
+    return products + (steps * 2 * (layers + head) + reads * kv_bytes) / BYTES_PER_S
+
+
+def measure(shape: str, runner: CudaRunner, folder: Path, names: list[str], repeat: int) -> list[Row]:
+    engine = LocalEngine(runner)
+    engine.capture()
+    model = read_config(folder)[0]
+    rows = []
+    for name in names:
+        requests = workload(name)
+        runs, steps = [], 0
+        for turn in range(repeat + 1):  # the first one warms up
+            engine.forget()
+            before, begin = engine.steps, time.perf_counter()
+            answers = engine.run([request.prompt for request in requests], [one.new_tokens for one in requests])
+            seconds = time.perf_counter() - begin
+            assert [len(answer.ids) for answer in answers] == [one.new_tokens for one in requests]
+            if turn or repeat == 0:
+                runs.append(round(seconds, 4))
+                steps = engine.steps - before
+        rows.append(_row(shape, name, requests, runs, steps, model))
+        print(_line(rows[-1]), flush=True)
+    return rows
+
+
+def _row(shape: str, name: str, requests: list[Request], runs: list[float], steps: int, model: ModelConfig) -> Row:
+    seconds = statistics.median(runs)
+    tokens = sum(len(one.prompt) if name == "prefill" else one.new_tokens for one in requests)
+    wanted, vllm = WANTED[shape][name]
+    return Row(
+        shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3),
+        round(limit_s(model, requests, name) / seconds, 3), wanted, vllm, runs,
+    )  # fmt: skip
+
+
+HEADER = f"{'model':6}{'workload':11}{'s':>9}{'tok/s':>11}{'ms/step':>9}{'limit':>7}{'wanted':>9}{'vLLM':>9}"
+
+
+def _line(row: Row) -> str:
+    mark = "" if row.tok_s >= row.wanted else "  below"
+    return (
+        f"{row.shape:6}{row.workload:11}{row.seconds:9.3f}{row.tok_s:11,.0f}{row.ms_per_step:9.2f}{row.of_limit:7.0%}"
+        f"{row.wanted:9,}{row.vllm:9,}{mark}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shapes", nargs="+", choices=NAMES)
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="comma-separated (default: all)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, after one to warm up (default 3)")
+    parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
+    parser.add_argument("--out", type=Path, help="JSON")
+    args = parser.parse_args()
+    rows: list[Row] = []
+    print(HEADER)
+    for shape in args.shapes:
+        folder = checkpoint(shape, args.models)
+        begin = time.perf_counter()
+        runner = CudaRunner(RunnerConfig(folder, context_length=8192))
+        print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
+        rows += measure(shape, runner, folder, args.workloads.split(","), args.repeat)
+        del runner
+        torch.cuda.empty_cache()
+    if args.out is not None:
+        made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
+        record.write(args.out, made_on, [asdict(row) for row in rows])
+
+
+if __name__ == "__main__":
+    main()

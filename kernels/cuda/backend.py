@@ -1,0 +1,100 @@
+"""The backend for NVIDIA GPUs: small batches stream the weights through our own products, large ones use cuBLAS.
+
+See backend.py for the functions.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from octavo.kernels.backend import HeadNorms
+from octavo.kernels.cuda import matvec
+from octavo.kernels.cuda.decode import decode_attention
+from octavo.kernels.cuda.elementwise import embed, rms_norm, silu_mul
+from octavo.kernels.cuda.paged import DevicePaged
+from octavo.kernels.cuda.prefill import prefill_attention
+from octavo.kernels.cuda.rope import rope_and_write as _rope_and_write
+
+__all__ = [
+    "attention", "embed", "linear", "linear_add", "matrix", "norm_linear", "norm_linear_silu_mul", "rms_norm",
+    "rope_and_write", "rotary", "rotary_at", "windowed",
+]  # fmt: skip
+
+
+class Matrix(NamedTuple):
+    """weight: [out, in] row-major, which both kinds of product read."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+class Rotary(NamedTuple):
+    """cos, sin: [context, d / 2] float32; positions: [t], None before `rotary_at`."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    positions: torch.Tensor | None
+
+
+def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
+    return Matrix(weight, bias)
+
+
+def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    if matvec.wins(x, matrix.weight):
+        return matvec.norm_linear(x, None, 0.0, matrix.weight, matrix.bias)
+    return F.linear(x, matrix.weight, matrix.bias)
+
+
+def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
+    if matrix.bias is None and matvec.wins(x, matrix.weight):
+        matvec.linear_add(x, matrix.weight, residual)
+        return
+    if matrix.bias is not None:
+        residual += matrix.bias
+    torch.addmm(residual, x, matrix.weight.t(), out=residual)
+
+
+def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    if matvec.wins(x, matrix.weight):
+        return matvec.norm_linear(x, norm, eps, matrix.weight, matrix.bias)
+    return F.linear(rms_norm(x, norm, eps), matrix.weight, matrix.bias)
+
+
+def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    if matrix.bias is None and matvec.wins(x, matrix.weight):
+        return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
+    return silu_mul(F.linear(rms_norm(x, norm, eps), matrix.weight, matrix.bias))
+
+
+def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
+    angles = torch.outer(torch.arange(context, dtype=torch.float32), frequencies).to(device)
+    return Rotary(angles.cos(), angles.sin(), None)
+
+
+def rotary_at(rotary: Rotary, positions: torch.Tensor) -> Rotary:
+    return rotary._replace(positions=positions)
+
+
+def rope_and_write(
+    qkv: torch.Tensor, rotary: Rotary, pool: torch.Tensor, paged: DevicePaged, norms: HeadNorms | None
+) -> torch.Tensor:
+    assert rotary.positions is not None, "rotary_at comes first"
+    q_norm, k_norm, eps = (None, None, 0.0) if norms is None else (norms.q, norms.k, norms.eps)
+    return _rope_and_write(qkv, rotary.cos, rotary.sin, rotary.positions, paged.step.places, pool, q_norm, k_norm, eps)
+
+
+def windowed(paged: DevicePaged, window: int, pool: torch.Tensor) -> DevicePaged:
+    text = f"sliding_window: there is no GPU kernel for windows; lower --context-length to {window}, or serve on a CPU"
+    raise ValueError(text)
+
+
+def attention(q: torch.Tensor, pool: torch.Tensor, paged: DevicePaged) -> torch.Tensor:
+    """Rows of one token, then the others; each kernel writes its own tokens."""
+    step = paged.step
+    out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
+    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, paged.decode, out)
+    if paged.tiles is not None:
+        prefill_attention(q, pool, paged.tables, paged.tiles, out)
+    return out

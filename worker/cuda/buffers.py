@@ -1,0 +1,81 @@
+"""Fixed memory that steps pass through: a copy down before a step, its layout on the device, a copy up after it.
+
+Host memory is pinned and used in turn. The scheduler has at most two steps under way, so that a buffer is free again
+before its turn comes; its event is waited for all the same.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from octavo.kernels.cuda.changes import Words
+from octavo.kernels.cuda.steps import StepBuffers, packed_words, step_buffers
+from octavo.worker.graphs import Graph
+
+_TURNS = 4
+
+
+@dataclass(slots=True)
+class Turn:
+    """down: what the host says; up: ids and failures, [2, S]. done: everything of the step has happened."""
+
+    down: torch.Tensor
+    up: torch.Tensor
+    done: torch.cuda.Event
+
+    @property
+    def words(self) -> Words:
+        array: Words = self.down.numpy()
+        return array
+
+
+class Turns:
+    """Pinned memory of the steps under way."""
+
+    def __init__(self, rows: int) -> None:
+        words = packed_words(rows, rows)
+        self._turns = [
+            Turn(
+                torch.zeros(words, dtype=torch.int32, pin_memory=True),
+                torch.zeros((2, rows), dtype=torch.int32, pin_memory=True),
+                torch.cuda.Event(blocking=True),
+            )
+            for _ in range(_TURNS)
+        ]
+        self._next = 0
+
+    def take(self) -> Turn:
+        turn = self._turns[self._next]
+        self._next = (self._next + 1) % _TURNS
+        turn.done.synchronize()
+        return turn
+
+
+class Layout:
+    """The device's side of steps of up to `rows` rows and `tokens` tokens, seen through any smaller bucket.
+
+    packed: what the host said. All buckets share one memory: steps run one after another.
+    """
+
+    def __init__(self, rows: int, tokens: int, device: torch.device) -> None:
+        self.packed = torch.zeros(packed_words(rows, rows), dtype=torch.int32, device=device)
+        self._whole = step_buffers(rows, rows, tokens, device)
+
+    def view(self, graph: Graph) -> StepBuffers:
+        """The buffers cut to a bucket."""
+        whole = self._whole
+        rows, tokens = graph
+        return StepBuffers(
+            whole.header,
+            *(tensor[:tokens] for tensor in (whole.ids, whole.positions, whole.places)),
+            *(tensor[:rows] for tensor in (whole.row_slots, whole.starts, whole.counts, whole.begins, whole.lengths)),
+            *(tensor[:rows] for tensor in (whole.sample_tokens, whole.sample_slots, whole.sample_ends, whole.counters)),
+        )
+
+
+def upload_words(words: Words, device: torch.device) -> torch.Tensor:
+    """Words of a size that varies, through pinned memory of their own: the allocator keeps it until it was read."""
+    pinned = torch.empty(len(words), dtype=torch.int32, pin_memory=True)
+    np.copyto(pinned.numpy(), words)
+    return pinned.to(device, non_blocking=True)

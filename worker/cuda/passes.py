@@ -1,0 +1,80 @@
+"""One pass of the model over a bucket of rows, launched kernel by kernel or replayed as a graph.
+
+    packed -> prepare -> divide attention's work -> layers -> head -> sample -> ids, failed
+
+A bucket has fixed sizes; how much of it is real stands on the device. Graphs share one pool of memory: they run one
+after another, and what they leave in it nobody reads.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from octavo.kernels.cuda.decode import decode_plan, new_decode_plan
+from octavo.kernels.cuda.paged import DevicePaged
+from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
+from octavo.kernels.cuda.prepare import State, prepare_step
+from octavo.kernels.cuda.sample import sample
+from octavo.kernels.cuda.steps import packed_words
+from octavo.worker.batch import Batch
+from octavo.worker.cuda.buffers import Layout
+from octavo.worker.graphs import Graph
+from octavo.worker.models.decoder import Decoder
+
+
+class Output(NamedTuple):
+    """Of the sampled rows: ids, and 1 where the logits were not finite. [rows] int32 each."""
+
+    ids: torch.Tensor
+    failed: torch.Tensor
+
+
+class Passes:
+    def __init__(
+        self, model: Decoder, pools: Sequence[torch.Tensor], state: State, heads: int, rows: int, tokens: int,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        """rows, tokens: of the largest step."""
+        self._model, self._pools, self._state = model, pools, state
+        self._most = Graph(rows, tokens)
+        self.layout = Layout(rows, tokens, device)
+        _, kv_heads, _, _, head_dim = pools[0].shape
+        self._decode_plan = new_decode_plan(rows, heads, kv_heads, head_dim, pools[0].dtype, device)
+        self._tiles = new_prefill_tiles(tokens, rows, heads, pools[0])
+        self._graphs: dict[Graph, tuple[torch.cuda.CUDAGraph, Output]] = {}
+        self._memory = torch.cuda.graph_pool_handle()
+
+    def warm_up(self) -> None:
+        """The largest pass, of padding alone."""
+        self.layout.packed.zero_()
+        self.run(self._most)
+
+    def run(self, bucket: Graph) -> Output:
+        """Launch the pass over what `layout.packed` says."""
+        step, layout, state = self.layout.view(bucket), self.layout, self._state
+        prepare_step(layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
+        decoding = bucket.rows == bucket.tokens
+        decode_plan(self._decode_plan, step.header, step.row_slots, step.lengths, state.tables)
+        if not decoding:
+            prefill_plan(self._tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
+        paged = DevicePaged(step, state.tables, self._decode_plan, None if decoding else self._tiles)
+        hidden = self._model.forward(
+            Batch(step.ids, step.positions, paged, None if decoding else step.sample_tokens), self._pools
+        )
+        return Output(*sample(self._model.logits(hidden), step, state))
+
+    def capture(self, bucket: Graph) -> None:
+        """Make the graph of a bucket; a pass of padding first, so that nothing is loaded while it is recorded."""
+        graph = torch.cuda.CUDAGraph()
+        self.layout.packed.zero_()
+        self.run(bucket)
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="relaxed"):
+            output = self.run(bucket)
+        self._graphs[bucket] = graph, output
+
+    def replay(self, bucket: Graph) -> Output:
+        """What it returns is overwritten by the next pass."""
+        graph, output = self._graphs[bucket]
+        graph.replay()
+        return output

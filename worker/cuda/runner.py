@@ -1,0 +1,163 @@
+"""A rank on a GPU: the model, its KV pools, and the state of requests by slot, all on the device.
+
+A step costs the host one small copy down, one launch of a graph, and one small copy up:
+
+    changes, rows  --H2D-->  [ prepare | layers | head | sample ]  --D2H-->  ids, failed
+
+`issue` returns at once; the next step may be issued before the result of this one is here. Tokens that a step samples
+lie on the device, where the next one reads them.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+from octavo.kernels.backend import choose
+from octavo.kernels.cuda.changes import Admit, pack_changes
+from octavo.kernels.cuda.prepare import State, apply_changes, new_state
+from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
+from octavo.worker import graphs
+from octavo.worker.cuda.buffers import Turn, Turns, upload_words
+from octavo.worker.cuda.memory import kv_budget
+from octavo.worker.cuda.passes import Passes
+from octavo.worker.cuda.upload import Upload
+from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.graphs import Graph
+from octavo.worker.kv import KvPlan, KvShape, plan_kv
+from octavo.worker.models.checkpoint import Checkpoint, inspect
+from octavo.worker.models.registry import MODELS
+from octavo.worker.models.shard import Shard
+from octavo.worker.models.weights import Weights, local_heads
+from octavo.worker.step import EAGER, Forward, Step, StepResult
+
+_REQUESTS, _BATCH_TOKENS = 256, 8192
+
+logger = logging.getLogger(__name__)
+
+
+class CudaRunner:
+    device = "cuda"
+
+    def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
+        """Load weights, measure a step, allocate KV. Raises ModelError, or ValueError naming the setting."""
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        checkpoint, shard = inspect(config.model_dir), Shard()
+        model = checkpoint.config
+        self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
+        self._block_size = config.block_size
+        self.max_requests = config.max_requests or _REQUESTS
+        self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
+        context = config.context(model.context_length)
+        heads, kv_heads = local_heads(model, shard)
+        shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
+        with torch.inference_mode():
+            upload = Upload(self._device)
+            self._model = MODELS[model.architecture](
+                model, Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context,
+                shard, lambda percent: progress("Loading", percent),
+            )  # fmt: skip
+            upload.finish()
+            progress("Warming", 0)
+            plan = self._plan(config, checkpoint, context, shape, heads)
+            self._allocate(plan, shape, heads)
+        self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
+        self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
+        self.model_info = ModelInfo.of(checkpoint, plan.note)
+        self._turns = Turns(self.max_requests)
+        self._failed: deque[int] = deque()  # slots whose KV must be zeroed before the next step
+        torch.cuda.synchronize(self._device)
+
+    def _plan(self, config: RunnerConfig, checkpoint: Checkpoint, context: int, shape: KvShape, heads: int) -> KvPlan:
+        """Measure the largest step on a KV cache of one block, then size the real one."""
+        self._allocate(KvPlan(1, context), shape, heads)
+        before = torch.cuda.memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        self._passes.warm_up()
+        working = torch.cuda.max_memory_allocated(self._device) - before
+        budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working, checkpoint.size_bytes)
+        return plan_kv(shape, budget, context, self.max_requests)
+
+    def _allocate(self, plan: KvPlan, shape: KvShape, heads: int) -> None:
+        # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
+        size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
+        self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(shape.layers)]
+        width = -(-plan.context_length // shape.block_size)
+        self._state: State = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
+        self._passes = Passes(
+            self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device
+        )
+
+    @torch.inference_mode()
+    def issue(self, step: Step) -> "Pending":
+        """A step without rows captures the graph that it names, if any, and applies its changes."""
+        turn = self._turns.take()
+        self._clean()
+        self._change(step.forward)
+        if step.forward.slots:
+            self._run(step, turn)
+        elif step.graph != EAGER:
+            self._passes.capture(graphs.parse(step.graph))
+        turn.done.record()
+        return Pending(self, step, turn)
+
+    def _change(self, forward: Forward) -> None:
+        if not forward.admits and not forward.blocks:
+            return
+        admits = [
+            Admit(
+                admit.slot, admit.tokens, admit.sampling.temperature, admit.sampling.top_k, admit.sampling.top_p,
+                seed=admit.sampling.seed,
+            )
+            for admit in forward.admits
+        ]  # fmt: skip
+        words = pack_changes(admits, forward.blocks, self._state.tables.shape[1], self._state_pad)
+        apply_changes(upload_words(words, self._device), self._state)
+
+    @property
+    def _state_pad(self) -> int:
+        return self._pools[0].shape[2] - 1
+
+    def _run(self, step: Step, turn: Turn) -> None:
+        forward, wanted = step.forward, step.sample
+        graph = Graph(len(forward.slots), forward.tokens) if step.graph == EAGER else graphs.parse(step.graph)
+        rows = Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters)
+        words = packed_words(graph.rows, graph.rows)
+        pack_step(rows, graph.rows, graph.rows, turn.words[:words])
+        layout = self._passes.layout
+        layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
+        output = self._passes.run(graph) if step.graph == EAGER else self._passes.replay(graph)
+        for row, values in zip(turn.up, output, strict=True):
+            row[: graph.rows].copy_(values, non_blocking=True)
+
+    def collect(self, step: Step, turn: Turn) -> StepResult:
+        """The result of a step; waits for it."""
+        turn.done.synchronize()
+        count = len(step.sample.rows)
+        ids, failures = turn.up.numpy()[:, :count]
+        failed = tuple(failures.nonzero()[0].tolist())
+        for entry in failed:
+            self._failed.append(step.forward.slots[step.sample.rows[entry]])
+        return StepResult(step.number, tuple(ids.tolist()), failed)
+
+    def _clean(self) -> None:
+        """Zero a failed request's KV: who gets its blocks masks what it has not written, and a masked NaN is NaN."""
+        while self._failed:
+            blocks = self._state.tables[self._failed.popleft()].long()
+            for pool in self._pools:
+                pool[:, :, blocks] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A step on its way through the device."""
+
+    runner: CudaRunner
+    step: Step
+    turn: Turn
+
+    def result(self) -> StepResult:
+        return self.runner.collect(self.step, self.turn)

@@ -1,0 +1,100 @@
+"""What a rank needs of its device, whichever it is: a runner that is given steps in order, and their results later."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from octavo.worker.models.checkpoint import Checkpoint
+from octavo.worker.step import Step, StepResult
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Progress(Protocol):
+    def __call__(self, phase: str, percent: int) -> None: ...
+
+
+def quiet(phase: str, percent: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerConfig:
+    """device: auto is a GPU where there is one. dtype: auto is float32 on a CPU, the checkpoint's on a GPU.
+
+    What may be None: the context is the model's; the rest is by device and limits. backend: of the CPU's kernels.
+    """
+
+    model_dir: Path
+    device: str = "auto"
+    dtype: str = "auto"
+    context_length: int | None = None
+    max_requests: int | None = None
+    max_batch_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    block_size: int = 16
+    threads: int | None = None
+    backend: str = "cpu"
+
+    def context(self, model_context: int) -> int:
+        """The context that is wished for. Raises ValueError when it is beyond the model's."""
+        context = model_context if self.context_length is None else self.context_length
+        if context > model_context:
+            raise ValueError(f"context-length: {context} is beyond the model's {model_context}")
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """notes: what a person should read in the log, such as a lowered context."""
+
+    architecture: str
+    size_bytes: int
+    fingerprint: str
+    eos_ids: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(checkpoint: Checkpoint, note: str) -> "ModelInfo":
+        notes = (*checkpoint.notes, note) if note else checkpoint.notes
+        model = checkpoint.config
+        return ModelInfo(model.architecture, checkpoint.size_bytes, checkpoint.fingerprint, checkpoint.eos_ids, notes)
+
+
+class Pending(Protocol):
+    """A step on its way through the device."""
+
+    def result(self) -> StepResult:
+        """Waits for it. Results are asked for in the order of the steps."""
+
+
+class DeviceRunner(Protocol):
+    """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
+    device: cpu or cuda."""
+
+    device: str
+    blocks: int
+    context_length: int
+    vocabulary: int
+    max_requests: int
+    max_batch_tokens: int
+    graphs: list[str]
+    model_info: ModelInfo
+
+    def issue(self, step: Step) -> Pending:
+        """Run the step after all those before it. A step without rows that names a graph captures it."""
+
+
+def open_runner(config: RunnerConfig, progress: Progress = quiet) -> DeviceRunner:
+    """Load the model on the device. Raises ModelError, or ValueError naming the setting that cannot work."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device: cuda is asked for, but PyTorch sees no GPU; give cpu, or mend the driver")
+    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+        from octavo.worker.cuda.runner import CudaRunner
+
+        return CudaRunner(config, progress)
+    from octavo.worker.runner import Runner
+
+    return Runner(config, progress)
