@@ -76,6 +76,13 @@ class Backend(Protocol):
         """
 
     @staticmethod
+    def windowed(paged: Any, window: int, pool: torch.Tensor) -> Any:
+        """For the attention of layers with a sliding window: each token sees `window` of them, itself the last.
+
+        Made once a step. pool: of any layer, for its shape and type. Raises ValueError where there is no kernel.
+        """
+
+    @staticmethod
     def attention(q: torch.Tensor, pool: torch.Tensor, paged: Any) -> torch.Tensor:
         """Causal attention of q [t, h, d] over the paged pool; returns [t, h * d]. (Kwon 2023)"""
 

@@ -6,7 +6,7 @@ gathering a row's blocks gives a contiguous [kv_heads, length, dim]. The last bl
 Letters: t tokens of the step, r decode rows, h heads, k kv heads, g = h / k, d head dim, n blocks of a row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,7 +32,8 @@ class DecodeRows:
 class PrefillRow:
     """One row of several new tokens: tokens begin .. begin+count-1 of the step, positions start .. start+count-1.
 
-    table: [n] block indices; mask: [count, n * block_size], 0 or -inf; None when start is 0, plain causal then.
+    table: [n] block indices; mask: [count, n * block_size], 0 or -inf; None when start is 0 and
+    there is no window, plain causal then.
     """
 
     begin: int
@@ -44,8 +45,40 @@ class PrefillRow:
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """A step's rows. write_index: [t] place of each new token in a pool seen as [2 * k, blocks * block_size, d]."""
+    """A step's rows. write_index: [t] place of each new token in a pool seen as [2 * k, blocks * block_size, d].
+
+    window: of how many tokens, itself the last, each sees the keys; 0: of all before it. The masks say the same.
+    """
 
     write_index: torch.Tensor
     decode: DecodeRows | None
     prefills: tuple[PrefillRow, ...]
+    window: int = 0
+
+
+def windowed(paged: Paged, window: int, pool: torch.Tensor) -> Paged:
+    """The same rows seen through a window; `paged` itself when no token has that many before it."""
+    longest = max((row.start + row.count for row in paged.prefills), default=0)
+    if paged.decode is not None:
+        longest = max(longest, int(paged.decode.lengths.max()))
+    if longest <= window:
+        return paged
+    decode = None if paged.decode is None else _windowed_decode(paged.decode, window, pool)
+    return Paged(paged.write_index, decode, tuple(_windowed_row(row, window, pool) for row in paged.prefills), window)
+
+
+def _windowed_decode(rows: DecodeRows, window: int, pool: torch.Tensor) -> DecodeRows:
+    places, ends = torch.arange(rows.tables.shape[1] * pool.shape[3]), rows.lengths[:, None]
+    mask = additive_mask((places < ends) & (places >= ends - window), pool.dtype)
+    return replace(rows, mask=mask[None, :, None, :])
+
+
+def _windowed_row(row: PrefillRow, window: int, pool: torch.Tensor) -> PrefillRow:
+    places = torch.arange(row.table.shape[0] * pool.shape[3])
+    queries = torch.arange(row.start, row.start + row.count)[:, None]
+    return replace(row, mask=additive_mask((places <= queries) & (places > queries - window), pool.dtype))
+
+
+def additive_mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where `allowed`, else -inf."""
+    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, float("-inf"))

@@ -3,8 +3,10 @@
 import torch
 
 from octavo.kernels.backend import HeadNorms
-from octavo.kernels.paged import Paged
+from octavo.kernels.paged import Paged, windowed
 from octavo.kernels.rope import rope_table
+
+__all__ = ["windowed"]
 
 Matrix = tuple[torch.Tensor, torch.Tensor | None]
 Rotary = tuple[torch.Tensor, torch.Tensor]
@@ -77,20 +79,22 @@ def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor
     out = torch.empty_like(q)
     if paged.decode is not None:
         for token, length in enumerate(paged.decode.lengths.tolist()):
-            out[token] = _attend(q[token : token + 1], pool, paged.decode.tables[token], length - 1)[0]
+            out[token] = _attend(q[token : token + 1], pool, paged.decode.tables[token], length - 1, paged.window)[0]
     for row in paged.prefills:
         tokens = slice(row.begin, row.begin + row.count)
-        out[tokens] = _attend(q[tokens], pool, row.table, row.start)
+        out[tokens] = _attend(q[tokens], pool, row.table, row.start, paged.window)
     return out.flatten(1)
 
 
-def _attend(q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, start: int) -> torch.Tensor:
+def _attend(q: torch.Tensor, pool: torch.Tensor, table: torch.Tensor, start: int, window: int) -> torch.Tensor:
     """q: [count, h, d] at positions start, start+1, ..."""
     group = q.shape[1] // pool.shape[1]
     out = torch.empty_like(q)
     for index in range(q.shape[0]):
+        end = start + index + 1
+        seen = slice(max(0, end - window) if window else 0, end)
         for head in range(q.shape[1]):
-            keys, values = (part[head // group, table].flatten(0, 1)[: start + index + 1] for part in pool)
+            keys, values = (part[head // group, table].flatten(0, 1)[seen] for part in pool)
             scores = (keys.float() @ q[index, head].float()) * q.shape[2] ** -0.5
             out[index, head] = (scores.softmax(0) @ values.float()).to(q.dtype)
     return out

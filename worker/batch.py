@@ -1,10 +1,11 @@
 """From a step's rows to the tensors that a pass needs. Made once a step, used by every layer."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
+from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask
 from octavo.worker.step import Forward
 
 
@@ -24,7 +25,7 @@ class Batch:
 
     ids: torch.Tensor
     positions: torch.Tensor
-    paged: Paged
+    paged: Any  # the backend's own; here Paged
     last: torch.Tensor | None
 
 
@@ -54,7 +55,7 @@ def make_batch(forward: Forward, state: State) -> Batch:
 def _decode_rows(slots: torch.Tensor, starts: torch.Tensor, state: State) -> DecodeRows:
     lengths = starts + 1
     width = -(-int(lengths.max()) // state.block_size)
-    mask = _mask(torch.arange(width * state.block_size) < lengths[:, None], state.dtype)
+    mask = additive_mask(torch.arange(width * state.block_size) < lengths[:, None], state.dtype)
     return DecodeRows(state.tables[slots, :width], lengths, mask[None, :, None, :])
 
 
@@ -67,11 +68,7 @@ def _prefill_rows(forward: Forward, first: int, state: State) -> tuple[PrefillRo
         mask = None
         if start:
             queries = torch.arange(start, start + count)
-            mask = _mask(torch.arange(width * state.block_size) <= queries[:, None], state.dtype)
+            mask = additive_mask(torch.arange(width * state.block_size) <= queries[:, None], state.dtype)
         rows.append(PrefillRow(begin, count, start, state.tables[slot, :width], mask))
         begin += count
     return tuple(rows)
-
-
-def _mask(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, float("-inf"))
