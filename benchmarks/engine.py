@@ -9,8 +9,9 @@ import argparse
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from trace import show, traced
 
 import record
 import torch
@@ -52,6 +53,7 @@ class Row:
     wanted: int
     vllm: int
     runs: list[float]
+    idle: float | None = None  # share of a traced run in which the device did nothing
 
 
 def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> float:
@@ -79,26 +81,36 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> 
     return products + (steps * 2 * (layers + head) + reads * kv_bytes) / BYTES_PER_S
 
 
-def measure(shape: str, runner: CudaRunner, folder: Path, names: list[str], repeat: int) -> list[Row]:
+def measure(shape: str, runner: CudaRunner, folder: Path, args: argparse.Namespace) -> list[Row]:
     engine = LocalEngine(runner)
     engine.capture()
     model = read_config(folder)[0]
     rows = []
-    for name in names:
+    for name in args.workloads.split(","):
         requests = workload(name)
-        runs, steps = [], 0
-        for turn in range(repeat + 1):  # the first one warms up
-            engine.forget()
-            before, begin = engine.steps, time.perf_counter()
-            answers = engine.run([request.prompt for request in requests], [one.new_tokens for one in requests])
-            seconds = time.perf_counter() - begin
-            assert [len(answer.ids) for answer in answers] == [one.new_tokens for one in requests]
-            if turn or repeat == 0:
-                runs.append(round(seconds, 4))
-                steps = engine.steps - before
-        rows.append(_row(shape, name, requests, runs, steps, model))
-        print(_line(rows[-1]), flush=True)
+        run(engine, requests)  # to warm up
+        runs, steps = [], engine.steps
+        for _ in range(args.repeat):
+            runs.append(round(run(engine, requests), 4))
+        row = _row(shape, name, requests, runs, (engine.steps - steps) // args.repeat, model)
+        if args.trace:
+            trace = traced(lambda requests=requests: run(engine, requests))  # type: ignore[misc]
+            row = replace(row, idle=round(trace.idle, 4))
+        print(_line(row), flush=True)
+        if args.trace:
+            show(trace)
+        rows.append(row)
     return rows
+
+
+def run(engine: LocalEngine, requests: list[Request]) -> float:
+    """Seconds from the first request to the last token, with a cold prefix cache."""
+    engine.forget()
+    begin = time.perf_counter()
+    answers = engine.run([request.prompt for request in requests], [one.new_tokens for one in requests])
+    seconds = time.perf_counter() - begin
+    assert [len(answer.ids) for answer in answers] == [one.new_tokens for one in requests]
+    return seconds
 
 
 def _row(shape: str, name: str, requests: list[Request], runs: list[float], steps: int, model: ModelConfig) -> Row:
@@ -127,6 +139,7 @@ def main() -> None:
     parser.add_argument("shapes", nargs="+", choices=NAMES)
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="comma-separated (default: all)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, after one to warm up (default 3)")
+    parser.add_argument("--trace", action="store_true", help="one more run of each: its kernels, and how long none ran")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
@@ -137,7 +150,7 @@ def main() -> None:
         begin = time.perf_counter()
         runner = CudaRunner(RunnerConfig(folder, context_length=8192))
         print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
-        rows += measure(shape, runner, folder, args.workloads.split(","), args.repeat)
+        rows += measure(shape, runner, folder, args)
         del runner
         torch.cuda.empty_cache()
     if args.out is not None:

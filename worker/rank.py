@@ -48,7 +48,8 @@ def main(wiring: Wiring) -> None:
 
 
 def _load(wiring: Wiring, board: Board) -> "DeviceRunner":
-    from octavo.worker.device import RunnerConfig, open_runner
+    from octavo.worker.device import RunnerConfig
+    from octavo.worker.devices import open_runner
 
     def progress(phase: str, percent: int) -> None:
         board.write(RANK, Slot.PHASE, _PHASES.get(phase, group_pb2.LOADING))

@@ -10,7 +10,8 @@ import torch
 from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
 
-from octavo.worker.device import DeviceRunner, RunnerConfig, open_runner
+from octavo.worker.device import DeviceRunner, RunnerConfig
+from octavo.worker.devices import open_runner
 from octavo.worker.request import Sampling
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
