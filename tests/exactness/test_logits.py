@@ -7,32 +7,20 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
+from support.logits import difference
 from support.oracle import Oracle
 from support.subject import Subject
 
+from octavo.worker.device import RunnerConfig
 from octavo.worker.models.errors import ModelError
 from octavo.worker.request import Sampling
-from octavo.worker.runner import Runner, RunnerConfig
+from octavo.worker.runner import Runner
 from octavo.worker.step import Admit, Blocks, Forward
 
 pytestmark = pytest.mark.timeout(1800)  # the first test of a model asks transformers; busy machines take tenfold
 TOLERANCE = 1e-4
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
 PROMPT = [(7 * index * index + 3) % 250 for index in range(90)]
-
-
-def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> float:
-    """The largest difference at the ends of chunks of the prompt."""
-    expected = oracle.logits(ids)
-    blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
-    worst = 0.0
-    for start in range(0, len(ids), chunk):
-        count = min(chunk, len(ids) - start)
-        admits = (Admit(0, tuple(ids), Sampling(), 0),) if start == 0 else ()
-        hidden = runner.forward(Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,)))
-        assert hidden is not None
-        worst = max(worst, float((runner.logits(hidden)[0] - expected[start + count - 1]).abs().max()))
-    return worst
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 1000])

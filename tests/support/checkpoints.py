@@ -1,4 +1,4 @@
-"""Tiny Llama checkpoints as Hugging Face folders, made in milliseconds without torch.
+"""Tiny checkpoints as Hugging Face folders, made in milliseconds without torch.
 
 successor: attention and MLP are switched off, embeddings are the identity, and the head maps each token to one other.
 Greedy text is thus a script that the test writes. random: seeded weights everywhere, for what a script cannot see (KV).
@@ -76,8 +76,10 @@ def random_checkpoint(
         weight = generator.standard_normal(size, dtype=np.float32)
         if name.endswith("norm.weight"):
             weights[name] = 1 + weight / 10
+        elif name.endswith(".bias"):
+            weights[name] = weight * np.float32(0.5)
         elif "embed" in name:
-            weights[name] = weight
+            weights[name] = weight * np.float32(0.3 if shape["tie_word_embeddings"] else 1)
         elif "lm_head" in name:
             weights[name] = weight * np.float32(0.3)
         else:
@@ -86,10 +88,12 @@ def random_checkpoint(
 
 
 def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a Llama checkpoint's tensors."""
+    """Names and shapes of a checkpoint's tensors, by `architectures` and `attention_bias`."""
     hidden, wide, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     keys = config["num_key_value_heads"] * head_dim
+    family = config["architectures"][0].removesuffix("ForCausalLM")
+    biased = bool(config.get("attention_bias"))
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}"
@@ -104,6 +108,14 @@ def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             f"{prefix}.mlp.up_proj.weight": (wide, hidden),
             f"{prefix}.mlp.down_proj.weight": (hidden, wide),
         }
+        attention = f"{prefix}.self_attn"
+        if biased or family == "Qwen2":
+            sizes = {"q": heads * head_dim, "k": keys, "v": keys}
+            shapes |= {f"{attention}.{name}_proj.bias": (size,) for name, size in sizes.items()}
+        if biased and family != "Qwen2":
+            shapes[f"{attention}.o_proj.bias"] = (hidden,)
+        if family == "Qwen3":
+            shapes |= {f"{attention}.{name}_norm.weight": (head_dim,) for name in "qk"}
     shapes["model.norm.weight"] = (hidden,)
     if not config.get("tie_word_embeddings"):
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)

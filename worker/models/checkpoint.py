@@ -14,11 +14,11 @@ from pathlib import Path
 from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json
 from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.safetensors_header import Tensor, read_header
+from octavo.worker.models.tensors import check_tensors, expected_shapes, notes
 from octavo.worker.models.text_files import TEXT_FILES, check_text_files
 
 __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 
-_FLOATS = ("F32", "BF16", "F16", "F64")
 _INDEX = "model.safetensors.index.json"
 
 
@@ -64,7 +64,7 @@ def _inspect(model_dir: Path) -> Checkpoint:
     eos_ids = read_eos_ids(model_dir, raw, config.vocabulary)
     tensors = _tensors(model_dir)
     expected = expected_shapes(config)
-    _check_shapes(model_dir, expected, tensors)
+    check_tensors(model_dir, config, tensors)
     return Checkpoint(
         folder=model_dir,
         config=config,
@@ -72,32 +72,8 @@ def _inspect(model_dir: Path) -> Checkpoint:
         eos_ids=eos_ids,
         size_bytes=sum(tensors[name].end - tensors[name].begin for name in expected),
         fingerprint=_fingerprint(model_dir, tensors.values()),
-        notes=_notes(config, tensors, expected),
+        notes=notes(config, tensors),
     )
-
-
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The tensors that a Llama checkpoint must have, with their shapes."""
-    hidden, wide = config.hidden, config.intermediate
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    layer = {
-        "input_layernorm": (hidden,),
-        "self_attn.q_proj": (queries, hidden),
-        "self_attn.k_proj": (keys, hidden),
-        "self_attn.v_proj": (keys, hidden),
-        "self_attn.o_proj": (hidden, queries),
-        "post_attention_layernorm": (hidden,),
-        "mlp.gate_proj": (wide, hidden),
-        "mlp.up_proj": (wide, hidden),
-        "mlp.down_proj": (hidden, wide),
-    }
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocabulary, hidden)}
-    for index in range(config.layers):
-        shapes |= {f"model.layers.{index}.{part}.weight": shape for part, shape in layer.items()}
-    shapes["model.norm.weight"] = (hidden,)
-    if not config.tied:
-        shapes["lm_head.weight"] = (config.vocabulary, hidden)
-    return shapes
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -128,35 +104,6 @@ def _indexed(folder: Path, index: Path) -> dict[str, Tensor]:
         if name not in shards[file]:
             raise ModelError(INVALID, folder / file, f"lacks the tensor {name!r} that {_INDEX} assigns to it")
     return {name: shards[file][name] for name, file in assigned.items()}
-
-
-def _check_shapes(folder: Path, expected: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    missing = [name for name in expected if name not in tensors]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise ModelError(INVALID, folder, f"the weights lack {', '.join(missing[:3])}{more}")
-    for name, shape in expected.items():
-        tensor = tensors[name]
-        if tensor.shape != shape:
-            text = f"tensor {name!r} has shape {list(tensor.shape)} and config.json says {list(shape)}"
-            raise ModelError(INVALID, tensor.file, text)
-        if tensor.dtype not in _FLOATS:
-            raise ModelError(
-                INVALID, tensor.file, f"tensor {name!r} is {tensor.dtype}, not one of {', '.join(_FLOATS)}"
-            )
-
-
-def _notes(config: ModelConfig, tensors: Mapping[str, Tensor], expected: Mapping[str, object]) -> tuple[str, ...]:
-    notes = []
-    if config.tied and "lm_head.weight" in tensors:
-        notes.append("lm_head.weight is ignored: config.json ties it to the embeddings (tie_word_embeddings)")
-    # Old Llama checkpoints store what follows from config.json anyway.
-    unused = [
-        n for n in tensors if n not in expected and n != "lm_head.weight" and not n.endswith("rotary_emb.inv_freq")
-    ]
-    if unused:
-        notes.append(f"{len(unused)} tensors are not used by this architecture, among them {sorted(unused)[0]}")
-    return tuple(notes)
 
 
 def _fingerprint(folder: Path, tensors: Iterable[Tensor]) -> str:

@@ -6,30 +6,38 @@ What is not understood is refused by name: a model must never run with settings 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.models.families import FAMILIES, Family
+from octavo.worker.models.fields import ConfigError, Json, flag, number, whole, wrong
+from octavo.worker.models.rope import Rope, read_rope
+from octavo.worker.models.windows import read_windows
 
-ARCHITECTURES = ("LlamaForCausalLM",)
 DTYPES = ("float32", "bfloat16", "float16")
-Json = dict[str, Any]  # what a JSON object may hold
 
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary position embedding. kind: default or llama3; the last four belong to llama3."""
-
-    theta: float = 10000.0
-    kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 0
+# Fields of which one value is served: those that leave the result as it is, and why no others are.
+_NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
+    "hidden_act": (("silu", "swish"), "only silu is supported"),
+    "mlp_bias": ((False,), "biases of the MLP are not supported"),
+    "partial_rotary_factor": ((1,), "only the rotation of whole heads is supported"),
+    "rope_interleaved": ((False,), "only the rotation of halves is supported"),
+    "is_causal": ((True,), "only causal attention is supported"),
+    "use_bidirectional_attention": ((False,), "only causal attention is supported"),
+    "attn_logit_softcapping": ((), "capped logits are not supported"),
+    "final_logit_softcapping": ((), "capped logits are not supported"),
+    "quantization_config": (({},), "quantised checkpoints are not supported"),
+    "compression_config": (({},), "quantised checkpoints are not supported"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a Llama-like decoder. dtype: that of the checkpoint, by config.json (float32 when it says none)."""
+    """The shape of a decoder.
+
+    tied: the head is the embedding. qkv_bias, o_bias: of attention's projections. head_norms: RMSNorm of each q and k.
+    windows: how many tokens each layer sees, 0: all. dtype: of the checkpoint; float32 when config.json says none.
+    """
 
     architecture: str
     vocabulary: int
@@ -42,6 +50,10 @@ class ModelConfig:
     norm_eps: float
     context_length: int
     tied: bool
+    qkv_bias: bool
+    o_bias: bool
+    head_norms: bool
+    windows: tuple[int, ...]
     dtype: str
     rope: Rope
 
@@ -93,100 +105,68 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-class ConfigError(ValueError):
-    """A field of config.json that cannot be served; the message names it."""
-
-
 def _config(raw: Json) -> ModelConfig:
-    architecture = _architecture(raw)
+    architecture, family = _family(raw)
+    raw = {**family.defaults, **raw}
     _refuse_unsupported(raw)
-    heads = _positive(raw, "num_attention_heads")
-    kv_heads = _positive(raw, "num_key_value_heads", heads)
-    hidden = _positive(raw, "hidden_size")
+    heads = whole(raw, "num_attention_heads")
+    kv_heads = whole(raw, "num_key_value_heads", heads)
+    hidden, layers = whole(raw, "hidden_size"), whole(raw, "num_hidden_layers")
     if heads % kv_heads:
-        _wrong("num_key_value_heads", kv_heads, f"it must divide num_attention_heads ({heads})")
-    head_dim = _positive(raw, "head_dim", hidden // heads or None)
+        wrong("num_key_value_heads", kv_heads, f"it must divide num_attention_heads ({heads})")
+    head_dim = whole(raw, "head_dim", hidden // heads or None)
     if head_dim % 2:
-        _wrong("head_dim", head_dim, "rotary embeddings need an even one")
-    context = _positive(raw, "max_position_embeddings", 2048)
+        wrong("head_dim", head_dim, "rotary embeddings need an even one")
+    context = whole(raw, "max_position_embeddings")
+    qkv_bias, o_bias = _biases(raw, family)
     return ModelConfig(
         architecture=architecture,
-        vocabulary=_positive(raw, "vocab_size"),
+        vocabulary=whole(raw, "vocab_size"),
         hidden=hidden,
-        intermediate=_positive(raw, "intermediate_size"),
-        layers=_positive(raw, "num_hidden_layers"),
+        intermediate=whole(raw, "intermediate_size"),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        norm_eps=_number(raw, "rms_norm_eps", 1e-6),
+        norm_eps=number(raw, "rms_norm_eps", 1e-6),
         context_length=context,
-        tied=bool(raw.get("tie_word_embeddings", False)),
+        tied=flag(raw, "tie_word_embeddings"),
+        qkv_bias=qkv_bias,
+        o_bias=o_bias,
+        head_norms=family.head_norms,
+        windows=read_windows(raw, family, layers),
         dtype=_dtype(raw),
-        rope=_rope(raw, context),
+        rope=read_rope(raw, context),
     )
 
 
-def _architecture(raw: Json) -> str:
+def _family(raw: Json) -> tuple[str, Family]:
     names = raw.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        _wrong("architectures", names, "it must name one architecture")
-    if names[0] not in ARCHITECTURES:
-        _wrong("architectures", names[0], f"this architecture is not supported; supported: {', '.join(ARCHITECTURES)}")
-    return str(names[0])
+        wrong("architectures", names, "it must name one architecture")
+    if names[0] not in FAMILIES:
+        wrong("architectures", names[0], f"this architecture is not supported; supported: {', '.join(FAMILIES)}")
+    return names[0], FAMILIES[names[0]]
+
+
+def _biases(raw: Json, family: Family) -> tuple[bool, bool]:
+    """Whether q, k and v have one, and whether o has."""
+    if family.biases == "qkv":  # whatever attention_bias says: transformers does not look at it
+        return True, False
+    asked = flag(raw, "attention_bias")
+    if asked and family.biases == "none":
+        wrong("attention_bias", True, "this architecture has no biases")
+    return asked, asked
 
 
 def _refuse_unsupported(raw: Json) -> None:
-    for key in ("attention_bias", "mlp_bias"):
-        if raw.get(key):
-            _wrong(key, raw[key], "biases are not supported")
-    activation = raw.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        _wrong("hidden_act", activation, "only silu is supported")
-    if raw.get("quantization_config"):
-        _wrong("quantization_config", "an object", "quantised checkpoints are not supported")
+    for key, (neutral, why) in _NEUTRAL.items():
+        if raw.get(key) is not None and raw[key] not in neutral:
+            wrong(key, raw[key], why)
 
 
 def _dtype(raw: Json) -> str:
     name = raw.get("dtype") or raw.get("torch_dtype") or "float32"
     if name not in DTYPES:
-        _wrong("torch_dtype", name, f"it must be one of {', '.join(DTYPES)}")
+        wrong("torch_dtype", name, f"it must be one of {', '.join(DTYPES)}")
     return str(name)
-
-
-def _rope(raw: Json, context: int) -> Rope:
-    """Three spellings: rope_scaling.type, rope_scaling.rope_type, and rope_parameters (which also holds rope_theta)."""
-    key = "rope_parameters" if raw.get("rope_parameters") is not None else "rope_scaling"
-    scaling = raw.get(key) or {}
-    if not isinstance(scaling, dict):
-        _wrong(key, scaling, "it must be an object or null")
-    theta = _number(scaling if "rope_theta" in scaling else raw, "rope_theta", 10000.0)
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind == "default":
-        return Rope(theta)
-    if kind != "llama3":
-        _wrong(f"{key}.rope_type", kind, "this rope type is not supported; supported: default, llama3")
-    low, high = (_number(scaling, name, None, key) for name in ("low_freq_factor", "high_freq_factor"))
-    if high <= low:
-        _wrong(f"{key}.high_freq_factor", high, f"it must exceed low_freq_factor ({low})")
-    original = _positive(scaling, "original_max_position_embeddings", context, key)
-    return Rope(theta, "llama3", _number(scaling, "factor", None, key), low, high, original)
-
-
-def _positive(raw: Json, key: str, default: int | None = None, parent: str = "") -> int:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        _wrong(f"{parent}.{key}" if parent else key, value, "it must be a whole number above 0")
-    return value
-
-
-def _number(raw: Json, key: str, default: float | None, parent: str = "") -> float:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        _wrong(f"{parent}.{key}" if parent else key, value, "it must be a number above 0")
-    return float(value)
-
-
-def _wrong(key: str, value: object, why: str) -> NoReturn:
-    raise ConfigError(f"{key}: {'missing' if value is None else repr(value)}; {why}")

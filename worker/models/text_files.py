@@ -12,8 +12,9 @@ library alone can judge is left to it.
 
 from pathlib import Path
 
-from octavo.worker.models.config import Json, read_json
+from octavo.worker.models.config import read_json
 from octavo.worker.models.errors import INVALID, ModelError
+from octavo.worker.models.fields import Json
 
 TOKENIZER = "tokenizer.json"
 # They decide what text a model gives; the fingerprint covers them.

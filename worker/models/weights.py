@@ -1,7 +1,7 @@
 """From safetensors to a rank's parameters: mapped, sliced, fused, and converted tensor by tensor.
 
-    qkv      rows of q, k, v of this rank's heads       [(h + 2k) * d, hidden]
-    o        columns of o_proj                           [hidden, h * d]
+    qkv      rows of q, k, v of this rank's heads       [(h + 2k) * d, hidden], its bias [(h + 2k) * d]
+    o        columns of o_proj                           [hidden, h * d], its bias [hidden] on rank 0: ranks add up
     gate_up  rows of gate, then of up                    [2 * wide, hidden]
     down     columns of down_proj                        [hidden, wide]
 
@@ -27,9 +27,15 @@ Copy = Callable[[torch.Tensor, torch.Tensor], object]
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
+    """What a model does not have is None. q_norm, k_norm: [d], the same on all ranks."""
+
     input_norm: torch.Tensor
     qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
     o: torch.Tensor
+    o_bias: torch.Tensor | None
     post_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
@@ -82,7 +88,7 @@ class Weights:
         return self._vocabulary_rows("model.embed_tokens.weight" if self._config.tied else "lm_head.weight")
 
     def final_norm(self) -> torch.Tensor:
-        return self._made("model.norm.weight", lambda whole: whole)
+        return self._whole("model.norm.weight")
 
     def layer(self, index: int) -> LayerWeights:
         prefix, config, shard = f"model.layers.{index}", self._config, self._shard
@@ -90,14 +96,22 @@ class Weights:
         keys = _rows(shard.kv_heads(config), config.head_dim)
         wide = shard.part(config.intermediate)
         attention = f"{prefix}.self_attn"
+        rows = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
         return LayerWeights(
-            input_norm=self._made(f"{prefix}.input_layernorm.weight", lambda whole: whole),
-            qkv=self._fused({f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}),
+            input_norm=self._whole(f"{prefix}.input_layernorm.weight"),
+            qkv=self._fused(rows, "weight"),
+            qkv_bias=self._fused(rows, "bias") if config.qkv_bias else None,
+            q_norm=self._whole(f"{attention}.q_norm.weight") if config.head_norms else None,
+            k_norm=self._whole(f"{attention}.k_norm.weight") if config.head_norms else None,
             o=self._made(f"{attention}.o_proj.weight", lambda whole: whole[:, queries]),
-            post_norm=self._made(f"{prefix}.post_attention_layernorm.weight", lambda whole: whole),
-            gate_up=self._fused({f"{prefix}.mlp.gate_proj": wide, f"{prefix}.mlp.up_proj": wide}),
+            o_bias=self._whole(f"{attention}.o_proj.bias") if config.o_bias and shard.rank == 0 else None,
+            post_norm=self._whole(f"{prefix}.post_attention_layernorm.weight"),
+            gate_up=self._fused({f"{prefix}.mlp.gate_proj": wide, f"{prefix}.mlp.up_proj": wide}, "weight"),
             down=self._made(f"{prefix}.mlp.down_proj.weight", lambda whole: whole[:, wide]),
         )
+
+    def _whole(self, name: str) -> torch.Tensor:
+        return self._made(name, lambda whole: whole)
 
     def _made(self, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         view = part(self._reader.read(name))
@@ -105,9 +119,9 @@ class Weights:
         self._copy(made, view)
         return made
 
-    def _fused(self, parts: dict[str, slice]) -> torch.Tensor:
-        """Rows of several matrices, one under another."""
-        views = [self._reader.read(f"{name}.weight")[rows] for name, rows in parts.items()]
+    def _fused(self, parts: dict[str, slice], kind: str) -> torch.Tensor:
+        """Rows of several matrices, one under another, or of their biases."""
+        views = [self._reader.read(f"{name}.{kind}")[rows] for name, rows in parts.items()]
         size = (sum(view.shape[0] for view in views), *views[0].shape[1:])
         fused = torch.empty(size, dtype=self._dtype, device=self._device)
         filled = 0
@@ -119,8 +133,9 @@ class Weights:
     def _vocabulary_rows(self, name: str) -> torch.Tensor:
         whole = self._reader.read(name)
         rows = self._shard.vocabulary(whole.shape[0])
-        part = torch.zeros((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype, device=self._device)
+        part = torch.empty((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype, device=self._device)
         existing = whole[rows]
+        part[existing.shape[0] :] = 0  # not all of it: a copy that does not wait might come first
         self._copy(part[: existing.shape[0]], existing)
         return part
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from support.checkpoints import EOS, VOCABULARY, random_checkpoint, successor_checkpoint
+from safetensors.numpy import load_file
+from support.checkpoints import EOS, VOCABULARY, random_checkpoint, successor_checkpoint, write_weights
 
 from octavo.worker.models.checkpoint import inspect, servable
+from octavo.worker.models.config import read_config
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.resolve import resolve
 
@@ -105,6 +108,9 @@ def config(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+MISTRAL, QWEN2, QWEN3 = ({"architectures": [f"{name}ForCausalLM"]} for name in ("Mistral", "Qwen2", "Qwen3"))
+
+
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
@@ -117,8 +123,25 @@ def config(folder: Path, **changes: Any) -> Path:
         ({"hidden_size": "64"}, "hidden_size"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"attention_bias": True}, "attention_bias"),
+        ({"attention_bias": True}, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
+        ({"attention_bias": "yes"}, "attention_bias"),
+        ({"attention_bias": True, **MISTRAL}, "attention_bias"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 9.0}}}, "rope_parameters.full_attention"),
+        ({"rope_parameters": {"rope_theta": 9.0}, "rope_scaling": {"type": "yarn"}}, "rope_scaling"),
+        ({"rope_interleaved": True}, "rope_interleaved"),
+        ({"is_causal": False}, "is_causal"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"sliding_window": 16}, "sliding_window"),
+        ({"sliding_window": 0, **MISTRAL}, "sliding_window"),
+        ({"layer_types": ["sliding_attention", "full_attention"] * 2, **MISTRAL}, "layer_types"),
+        ({"layer_types": ["chunked_attention"] * 4, **QWEN2}, "layer_types: 'chunked_attention'"),
+        ({"layer_types": ["full_attention"] * 3, **QWEN2}, "layer_types"),
+        ({"layer_types": ["sliding_attention"] * 4, **QWEN2}, "layer_types: 'sliding_attention'; there is no"),
+        (QWEN2, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
+        ({**QWEN3, "head_dim": 16}, r"lack model\.layers\.0\.self_attn\.q_norm\.weight"),
         ({"torch_dtype": "int8"}, "torch_dtype"),
         ({"vocab_size": 513}, "shape"),
     ],
@@ -130,6 +153,58 @@ def test_a_config_that_is_not_understood_is_refused_by_name(
     with pytest.raises(ModelError, match=cause) as caught:
         inspect(config(random_checkpoint(tmp_path), **changes))
     assert caught.value.reason == "ModelInvalid"
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({}, (0, 0, 0, 0)),
+        ({"sliding_window": 16, "use_sliding_window": False}, (0, 0, 0, 0)),
+        ({**MISTRAL, "sliding_window": None}, (0, 0, 0, 0)),
+        ({**MISTRAL, "sliding_window": 16}, (16, 16, 16, 16)),
+        (MISTRAL, (4096, 4096, 4096, 4096)),
+        ({**QWEN2, "sliding_window": 16, "max_window_layers": 2}, (0, 0, 0, 0)),
+        ({**QWEN2, "sliding_window": 16, "max_window_layers": 3, "use_sliding_window": True}, (0, 0, 0, 16)),
+        ({**QWEN2, "sliding_window": 16, "max_window_layers": 0, "use_sliding_window": True}, (16, 16, 16, 16)),
+        (
+            {
+                **{**QWEN2, "sliding_window": 16, "use_sliding_window": True},
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+            },
+            (16, 0, 16, 0),
+        ),
+    ],
+    ids=str,
+)
+def test_the_config_says_which_layers_have_a_window(
+    tmp_path: Path, changes: dict[str, Any], windows: tuple[int, ...]
+) -> None:
+    assert read_config(config(random_checkpoint(tmp_path), **changes))[0].windows == windows
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.2.self_attn.q_proj.bias", "model.layers.0.self_attn.k_norm.weight", "score.weight"]
+)
+def test_a_tensor_that_the_config_does_not_announce_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    folder = random_checkpoint(tmp_path)
+    write_weights(folder, {**load_file(folder / WEIGHTS), name: np.zeros(64, np.float32)})
+    with pytest.raises(ModelError, match=f"LlamaForCausalLM .*has no {name}") as caught:
+        inspect(folder)
+    assert (caught.value.reason, Path(caught.value.file).name) == ("ModelInvalid", WEIGHTS)
+
+
+def test_rotary_frequencies_in_old_checkpoints_are_ignored(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path)
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    write_weights(folder, {**load_file(folder / WEIGHTS), name: np.zeros(8, np.float32)})
+    assert name not in inspect(folder).tensors
+
+
+def test_what_a_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
+    folder = config(random_checkpoint(tmp_path), **QWEN3, max_position_embeddings="absent")
+    read = read_config(folder)[0]
+    assert (read.head_dim, read.context_length) == (128, 32768)
+    assert read_config(config(folder, **MISTRAL))[0].head_dim == 16
 
 
 def test_rope_theta_is_found_in_either_place_and_is_10000_when_absent(tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ def test_kv_heads_are_replicated_beyond_their_number(tmp_path: Path) -> None:
         assert torch.equal(keys, whole[1][head]) and torch.equal(values, whole[2][head])
 
 
+def test_biases_are_split_like_their_rows_and_that_of_o_is_added_once(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path, config={"attention_bias": True})
+    layer, halves = weights(folder).layer(1), [weights(folder, rank, 2).layer(1) for rank in range(2)]
+    assert layer.qkv_bias is not None and layer.o_bias is not None and halves[0].o_bias is not None
+    split = [thirds(half.qkv_bias, (32, 16, 16)) for half in halves if half.qkv_bias is not None]
+    assert torch.equal(torch.cat([torch.cat(pair) for pair in zip(*split, strict=True)]), layer.qkv_bias)
+    assert torch.equal(halves[0].o_bias, layer.o_bias) and halves[1].o_bias is None
+
+
+def test_every_rank_has_the_norms_of_heads(tmp_path: Path) -> None:
+    folder = random_checkpoint(tmp_path, config={"architectures": ["Qwen3ForCausalLM"], "head_dim": 16})
+    whole = weights(folder).layer(2)
+    assert whole.q_norm is not None and whole.k_norm is not None
+    for rank in range(2):
+        part = weights(folder, rank, 2).layer(2)
+        assert part.q_norm is not None and torch.equal(part.q_norm, whole.q_norm)
+        assert part.k_norm is not None and torch.equal(part.k_norm, whole.k_norm)
+
+
 def test_an_uneven_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     folder = random_checkpoint(tmp_path, config={"vocab_size": 511})
     together = torch.cat([weights(folder, rank, 4).embedding() for rank in range(4)])

@@ -1,0 +1,21 @@
+"""How far the logits of our runner are from those of transformers."""
+
+from support.oracle import Oracle
+
+from octavo.worker.request import Sampling
+from octavo.worker.runner import Runner
+from octavo.worker.step import Admit, Blocks, Forward
+
+
+def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> float:
+    """The largest difference at the ends of chunks of the prompt."""
+    expected = oracle.logits(ids)
+    blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
+    worst = 0.0
+    for start in range(0, len(ids), chunk):
+        count = min(chunk, len(ids) - start)
+        admits = (Admit(0, tuple(ids), Sampling(), 0),) if start == 0 else ()
+        hidden = runner.forward(Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,)))
+        assert hidden is not None
+        worst = max(worst, float((runner.logits(hidden)[0] - expected[start + count - 1]).abs().max()))
+    return worst
