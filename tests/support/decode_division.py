@@ -1,0 +1,121 @@
+"""How csrc/decode_plan.cu divides decode attention, in plain Python: the oracle of its tests."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+TILE_QUERIES, QUAD, BLOCK = 64, 4, 16
+FEWEST_ROWS, FEWEST_BLOCKS = 4, 8
+DEPTHS = (128, 32, FEWEST_BLOCKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    ctas: int
+    block: int = 8
+    quad: int = 40
+    least: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Blocks begin..end of `rows` at one kv head, done by one CTA; `part`: None where that is all of the row."""
+
+    cta: int
+    rows: tuple[int, ...]
+    head: int
+    begin: int
+    end: int
+    shared: bool
+    part: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    rows: tuple[int, ...]
+    head: int
+    begin: int
+    blocks: int
+    shared: bool
+
+
+def _agreeing(a: Sequence[int], b: Sequence[int], limit: int) -> int:
+    return next((i for i in range(limit) if a[i] != b[i]), limit)
+
+
+def groups(lengths: Sequence[int], tables: Sequence[Sequence[int]]) -> dict[int, tuple[list[int], int]]:
+    """Leader -> its rows, and how many blocks they share. tables: one a row."""
+    found: dict[int, tuple[list[int], int]] = {}
+    taken: set[int] = set()
+    full = [max(0, (length - 1) // BLOCK) for length in lengths]
+    if len(lengths) < FEWEST_ROWS:
+        return found
+    for depth in DEPTHS:
+        alike = defaultdict(list)
+        for row, table in enumerate(tables):
+            if row not in taken and full[row] >= depth and len(table) >= depth:
+                alike[table[depth - 1]].append(row)
+        for rows in alike.values():
+            if len(rows) < FEWEST_ROWS:
+                continue
+            leader = rows[0]
+            limits = [min(full[row], full[leader], len(tables[row])) for row in rows]
+            common = min(_agreeing(tables[row], tables[leader], n) for row, n in zip(rows, limits, strict=True))
+            common -= common % QUAD
+            if common >= FEWEST_BLOCKS:
+                found[leader] = rows, common
+                taken.update(rows)
+    return dict(sorted(found.items()))
+
+
+def divide(
+    lengths: Sequence[int], tables: Sequence[Sequence[int]], heads: int, group: int, costs: Costs, sharing: bool = True
+) -> list[Piece]:
+    shared = groups(lengths, tables) if sharing else {}
+    begins = [0] * len(lengths)
+    tiles: list[tuple[tuple[int, ...], int]] = []
+    for rows, common in shared.values():
+        for row in rows:
+            begins[row] = common
+        size = TILE_QUERIES // group
+        tiles += [(tuple(rows[i : i + size]), common) for i in range(0, len(rows), size)]
+    own = [max(1, -(-length // BLOCK)) - begin for length, begin in zip(lengths, begins, strict=True)]
+    units = [_Unit(rows, head, 0, common, True) for rows, common in tiles for head in range(heads)]
+    units += [_Unit((row,), head, begins[row], own[row], False) for row in range(len(own)) for head in range(heads)]
+    tile_units = len(tiles) * heads
+
+    def length(unit: _Unit) -> int:
+        return unit.blocks // QUAD * costs.quad if unit.shared else unit.blocks * costs.block
+
+    even = -(-sum(map(length, units)) // costs.ctas)
+    most = max(costs.least, (even + even // 8) // costs.block)
+    pieces = [-(-blocks // most) for blocks in own]
+    if not tiles and sum(pieces) * heads <= costs.ctas:
+        return list(_apart(units, pieces, heads))
+    return list(_on_a_line(units, tile_units, max(even, costs.least * costs.block, costs.quad), costs))
+
+
+def _apart(units: Sequence[_Unit], pieces: Sequence[int], heads: int) -> Iterator[Piece]:
+    cta = 0
+    for index, unit in enumerate(units):
+        count = pieces[unit.rows[0]]
+        bounds = [unit.blocks * i // count for i in range(count + 1)]
+        for begin, end in pairwise(bounds):
+            yield Piece(cta, unit.rows, unit.head, begin, end, False, index + cta if count > 1 else None)
+            cta += 1
+
+
+def _on_a_line(units: Sequence[_Unit], tile_units: int, slice_: int, costs: Costs) -> Iterator[Piece]:
+    at = 0
+    for number, unit in enumerate(units):
+        step, each = (QUAD, costs.quad) if unit.shared else (1, costs.block)
+        owners: dict[int, list[int]] = defaultdict(list)
+        for block in range(unit.blocks // step):
+            owners[(at + block * each) // slice_].append(block)
+        whole = not unit.shared and unit.begin == 0 and len(owners) == 1
+        index = number if unit.shared else number - tile_units
+        for cta, blocks in owners.items():
+            begin, end = unit.begin + blocks[0] * step, unit.begin + (blocks[-1] + 1) * step
+            yield Piece(cta, unit.rows, unit.head, begin, end, unit.shared, None if whole else index + cta)
+        at += unit.blocks // step * each
