@@ -152,6 +152,14 @@ def write(
     return folder
 
 
+def with_config(folder: Path, **changes: Any) -> Path:
+    """Change fields of config.json; "absent" takes one away."""
+    path = folder / "config.json"
+    kept = {name: value for name, value in (json.loads(path.read_text()) | changes).items() if value != "absent"}
+    path.write_text(json.dumps(kept))
+    return folder
+
+
 def write_weights(folder: Path, weights: Weights, shards: int = 1) -> None:
     """model.safetensors, or `shards` files and their index."""
     if shards == 1:

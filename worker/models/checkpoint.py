@@ -8,10 +8,10 @@ tokenizer.json, ...      see text_files.py
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json
+from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, read_json, says_dtype
 from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.safetensors_header import Tensor, read_header
 from octavo.worker.models.tensors import check_tensors, expected_shapes, notes
@@ -19,6 +19,7 @@ from octavo.worker.models.text_files import TEXT_FILES, check_text_files
 
 __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 
+_STORED = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # a GPU runs in that
 _INDEX = "model.safetensors.index.json"
 
 
@@ -65,6 +66,8 @@ def _inspect(model_dir: Path) -> Checkpoint:
     tensors = _tensors(model_dir)
     expected = expected_shapes(config)
     check_tensors(model_dir, config, tensors)
+    if not says_dtype(raw):
+        config = replace(config, dtype=_STORED[tensors["model.embed_tokens.weight"].dtype])
     return Checkpoint(
         folder=model_dir,
         config=config,

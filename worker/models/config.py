@@ -36,7 +36,7 @@ class ModelConfig:
     """The shape of a decoder.
 
     tied: the head is the embedding. qkv_bias, o_bias: of attention's projections. head_norms: RMSNorm of each q and k.
-    windows: how many tokens each layer sees, 0: all. dtype: of the checkpoint; float32 when config.json says none.
+    windows: how many tokens each layer sees, 0: all. dtype: of the checkpoint (checkpoint.py).
     """
 
     architecture: str
@@ -163,6 +163,10 @@ def _refuse_unsupported(raw: Json) -> None:
     for key, (neutral, why) in _NEUTRAL.items():
         if raw.get(key) is not None and raw[key] not in neutral:
             wrong(key, raw[key], why)
+
+
+def says_dtype(raw: Json) -> bool:
+    return bool(raw.get("dtype") or raw.get("torch_dtype"))
 
 
 def _dtype(raw: Json) -> str:

@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.checkpoints import EOS, VOCABULARY, random_checkpoint, successor_checkpoint, write_weights
+from support.checkpoints import (
+    EOS,
+    VOCABULARY,
+    random_checkpoint,
+    successor_checkpoint,
+    with_config,
+    write_weights,
+)
 
 from octavo.worker.models.checkpoint import inspect, servable
-from octavo.worker.models.config import read_config
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.resolve import resolve
 
@@ -101,87 +107,6 @@ def test_only_what_the_index_assigns_is_read(tmp_path: Path) -> None:
     assert files == {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
 
 
-def config(folder: Path, **changes: Any) -> Path:
-    path = folder / "config.json"
-    kept = {name: value for name, value in (json.loads(path.read_text()) | changes).items() if value != "absent"}
-    path.write_text(json.dumps(kept))
-    return folder
-
-
-MISTRAL, QWEN2, QWEN3 = ({"architectures": [f"{name}ForCausalLM"]} for name in ("Mistral", "Qwen2", "Qwen3"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
-        ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel"),
-        ({"architectures": "absent"}, "architectures"),
-        ({"rope_scaling": {"rope_type": "foo"}}, "'foo'"),
-        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, "'yarn'"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "'linear'"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling.low_freq_factor"),
-        ({"hidden_size": "64"}, "hidden_size"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads"),
-        ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"attention_bias": True}, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
-        ({"attention_bias": "yes"}, "attention_bias"),
-        ({"attention_bias": True, **MISTRAL}, "attention_bias"),
-        ({"mlp_bias": True}, "mlp_bias"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        ({"rope_parameters": {"rope_theta": 9.0, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-        ({"rope_parameters": {"full_attention": {"rope_theta": 9.0}}}, "rope_parameters.full_attention"),
-        ({"rope_parameters": {"rope_theta": 9.0}, "rope_scaling": {"type": "yarn"}}, "rope_scaling"),
-        ({"rope_interleaved": True}, "rope_interleaved"),
-        ({"is_causal": False}, "is_causal"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"sliding_window": 16}, "sliding_window"),
-        ({"sliding_window": 0, **MISTRAL}, "sliding_window"),
-        ({"layer_types": ["sliding_attention", "full_attention"] * 2, **MISTRAL}, "layer_types"),
-        ({"layer_types": ["chunked_attention"] * 4, **QWEN2}, "layer_types: 'chunked_attention'"),
-        ({"layer_types": ["full_attention"] * 3, **QWEN2}, "layer_types"),
-        ({"layer_types": ["sliding_attention"] * 4, **QWEN2}, "layer_types: 'sliding_attention'; there is no"),
-        (QWEN2, r"lack model\.layers\.0\.self_attn\.q_proj\.bias"),
-        ({**QWEN3, "head_dim": 16}, r"lack model\.layers\.0\.self_attn\.q_norm\.weight"),
-        ({"torch_dtype": "int8"}, "torch_dtype"),
-        ({"vocab_size": 513}, "shape"),
-    ],
-    ids=str,
-)
-def test_a_config_that_is_not_understood_is_refused_by_name(
-    tmp_path: Path, changes: dict[str, Any], cause: str
-) -> None:
-    with pytest.raises(ModelError, match=cause) as caught:
-        inspect(config(random_checkpoint(tmp_path), **changes))
-    assert caught.value.reason == "ModelInvalid"
-
-
-@pytest.mark.parametrize(
-    ("changes", "windows"),
-    [
-        ({}, (0, 0, 0, 0)),
-        ({"sliding_window": 16, "use_sliding_window": False}, (0, 0, 0, 0)),
-        ({**MISTRAL, "sliding_window": None}, (0, 0, 0, 0)),
-        ({**MISTRAL, "sliding_window": 16}, (16, 16, 16, 16)),
-        (MISTRAL, (4096, 4096, 4096, 4096)),
-        ({**QWEN2, "sliding_window": 16, "max_window_layers": 2}, (0, 0, 0, 0)),
-        ({**QWEN2, "sliding_window": 16, "max_window_layers": 3, "use_sliding_window": True}, (0, 0, 0, 16)),
-        ({**QWEN2, "sliding_window": 16, "max_window_layers": 0, "use_sliding_window": True}, (16, 16, 16, 16)),
-        (
-            {
-                **{**QWEN2, "sliding_window": 16, "use_sliding_window": True},
-                "layer_types": ["sliding_attention", "full_attention"] * 2,
-            },
-            (16, 0, 16, 0),
-        ),
-    ],
-    ids=str,
-)
-def test_the_config_says_which_layers_have_a_window(
-    tmp_path: Path, changes: dict[str, Any], windows: tuple[int, ...]
-) -> None:
-    assert read_config(config(random_checkpoint(tmp_path), **changes))[0].windows == windows
-
-
 @pytest.mark.parametrize(
     "name", ["model.layers.2.self_attn.q_proj.bias", "model.layers.0.self_attn.k_norm.weight", "score.weight"]
 )
@@ -200,26 +125,12 @@ def test_rotary_frequencies_in_old_checkpoints_are_ignored(tmp_path: Path) -> No
     assert name not in inspect(folder).tensors
 
 
-def test_what_a_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
-    folder = config(random_checkpoint(tmp_path), **QWEN3, max_position_embeddings="absent")
-    read = read_config(folder)[0]
-    assert (read.head_dim, read.context_length) == (128, 32768)
-    assert read_config(config(folder, **MISTRAL))[0].head_dim == 16
-
-
-def test_rope_theta_is_found_in_either_place_and_is_10000_when_absent(tmp_path: Path) -> None:
-    folder = random_checkpoint(tmp_path)
-    assert inspect(folder).config.rope.theta == 10000.0
-    assert inspect(config(folder, rope_theta=7.0)).config.rope.theta == 7.0
-    assert inspect(config(folder, rope_parameters={"rope_theta": 9.0})).config.rope.theta == 9.0
-
-
 def test_tied_models_need_no_head_and_untied_ones_do(tmp_path: Path) -> None:
     tied = random_checkpoint(tmp_path / "tied", config={"tie_word_embeddings": True})
     assert inspect(tied).notes == ()
     with pytest.raises(ModelError, match=r"lack lm_head\.weight"):
-        inspect(config(tied, tie_word_embeddings=False))
-    both = config(random_checkpoint(tmp_path / "both"), tie_word_embeddings=True)
+        inspect(with_config(tied, tie_word_embeddings=False))
+    both = with_config(random_checkpoint(tmp_path / "both"), tie_word_embeddings=True)
     assert "lm_head.weight" not in inspect(both).tensors
     assert "lm_head.weight is ignored" in inspect(both).notes[0]
 
@@ -234,7 +145,7 @@ def test_the_generation_config_decides_what_ends_a_text(tmp_path: Path, eos: Any
 
 @pytest.mark.parametrize("eos", [VOCABULARY, [EOS, 2**32], 2**40])
 def test_an_end_of_text_outside_the_vocabulary_is_refused_where_it_stands(tmp_path: Path, eos: Any) -> None:
-    folder = config(successor_checkpoint(tmp_path, eos=eos), eos_token_id=VOCABULARY)
+    folder = with_config(successor_checkpoint(tmp_path, eos=eos), eos_token_id=VOCABULARY)
     with pytest.raises(ModelError, match=rf"eos_token_id.*vocabulary of {VOCABULARY}") as caught:
         inspect(folder)
     assert (caught.value.reason, Path(caught.value.file).name) == ("ModelInvalid", "generation_config.json")
