@@ -5,6 +5,7 @@ import asyncio
 import logging
 import sys
 
+from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError, parse_bytes
 
 
@@ -18,9 +19,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--context-length", type=int, metavar="TOKENS", help="default: the model's")
     add("--max-batch-tokens", type=int, metavar="TOKENS", help="tokens in one step (default: 8192, on CPUs 512)")
     add("--max-requests", type=int, help="requests that run together (default: 256, on CPUs 64)")
-    add("--kv-cache-memory", metavar="QUANTITY", help="e.g. 512Mi (default: a quarter of the memory limit, else 1Gi)")
+    add("--kv-cache-memory", metavar="QUANTITY", help="default: what a GPU has left, on CPUs a quarter of the limit")
     add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
-    add("--device", choices=["auto", "cpu"], default="auto")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto, a GPU where there is one")
     add("--serve", required=True, metavar="ADDRESS", help="for routers: unix:/path or host:port")
     add("--group", required=True, metavar="ADDRESS", help="for the group's other pods")
     add("--status", required=True, metavar="ADDRESS", help="for the operator")
@@ -51,9 +52,10 @@ def parse(argv: list[str]) -> Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run until drained: 0. Bad flags: 2."""
+    """Run until drained: 0. Bad flags, or a GPU that is not there: 2."""
     try:
         config = parse(argv)
+        gpu.check(config.device)
     except ConfigError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
         return 2

@@ -19,6 +19,8 @@ POINTER, INT, LONG, FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctype
 class MissingKernels(RuntimeError):
     """The libraries were not built for this installation."""
 
+    reason = "KernelsMissing"  # in the status
+
 
 class KernelError(RuntimeError):
     """A launch was refused: the arguments or the device do not fit."""

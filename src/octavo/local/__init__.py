@@ -7,6 +7,7 @@ from pathlib import Path
 def main(argv: list[str]) -> int:
     """0 after a drain, 1 when the model cannot be served, 2 for wrong usage."""
     from octavo.local import commands, flags, service
+    from octavo.worker import gpu
     from octavo.worker.config import ConfigError
     from octavo.worker.fit import check_fit
     from octavo.worker.main import parse
@@ -16,6 +17,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = flags.parse_args(argv)
         worker = parse(commands.worker_argv(settings, commands.Sockets(Path("/"), 0))[1:])
+        gpu.check(settings.device)
         # The bundled model is converted here, with its bar.
         check_fit(worker, servable(resolve(settings.service.spec.model.uri)))
     except (flags.UsageError, ModelError, ConfigError) as error:

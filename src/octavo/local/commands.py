@@ -6,8 +6,6 @@ from pathlib import Path
 from octavo.local.flags import Settings
 from octavo.operator.specs.arguments import engine_flags, flags, queue_flags
 
-LOG_LEVEL = "warning"  # phases, the address and the answer are said here, to a person
-
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
@@ -40,7 +38,7 @@ def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
         ("--device", settings.device),
         ("--pod-name", f"group-{sockets.index}"),
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
-        ("--log-level", LOG_LEVEL),
+        ("--log-level", settings.log_level),
     ]
     return ["worker", *flags(own), *sockets.flags(), *engine_flags(spec)]
 
@@ -54,6 +52,6 @@ def router_argv(settings: Settings, port: int, groups: list[Sockets]) -> list[st
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
-        ("--log-level", LOG_LEVEL),
+        ("--log-level", settings.log_level),
     ]
     return ["router", *flags(own), *(f"--group={group.serve}" for group in groups), *queue_flags(settings.service.spec)]

@@ -12,7 +12,9 @@ from typing import Any
 
 import yaml
 
+from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
+from octavo.worker import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 Json = dict[str, Any]  # Any: a resource as JSON
@@ -24,7 +26,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run: the service, and what only one machine has."""
+    """What to run: the service, and what only one machine has. log_level: of the routers and the workers."""
 
     service: InferenceService
     host: str
@@ -32,12 +34,13 @@ class Settings:
     device: str
     prompt: str | None
     drain_timeout_s: float
+    log_level: str
 
 
 # flag -> (path in the spec, parser of its text, what it is)
 FIELDS: dict[str, tuple[str, type, str]] = {
     "served-name": ("model.servedName", str, "model name that clients send (default: the service's name)"),
-    "dtype": ("model.dtype", str, "auto or float32"),
+    "dtype": ("model.dtype", str, "auto or float32; on GPUs also bfloat16, float16"),
     "context-length": ("model.contextLength", int, "longest prompt plus answer, in tokens (default: the model's)"),
     "replicas": ("replicas", int, "groups: copies of the model"),
     "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
@@ -63,13 +66,28 @@ def parse_args(argv: list[str]) -> Settings:
             _put(spec, path, args[flag])
     if args["no_prefix_caching"]:
         _put(spec, "engine.prefixCaching", False)
+    device = _device(args["device"], spec)
     try:
         service = parse(resource)
     except SpecError as error:
         raise UsageError(str(error)) from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
-    return Settings(service, args["host"], args["port"], args["device"], args["prompt"], args["drain_timeout"])
+    own = args["prompt"], args["drain_timeout"], args["log_level"]
+    return Settings(service, args["host"], args["port"], device, *own)
+
+
+def _device(flag: str | None, spec: Json) -> str:
+    """The flag's, else the file's, else auto. The spec then names its resource, whose defaults the rules count with."""
+    accelerator = spec.setdefault("accelerator", {}) if isinstance(spec, dict) else None
+    if not isinstance(accelerator, dict):
+        return "auto"  # `parse` says what is wrong
+    named = accelerator.get("resource")
+    if flag is None and named is not None:
+        return DEVICES[named].device if isinstance(named, str) and named in DEVICES else "auto"
+    device = flag or "auto"
+    accelerator["resource"] = GPU if device == "cuda" or (device == "auto" and gpu.likely()) else "cpu"
+    return device
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,9 +98,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", "--file", type=Path, help="an InferenceService in YAML")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=8000, help="port of the HTTP API (default: %(default)s)")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help="default: %(default)s")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), help="default: the file's; auto, a GPU where there is one"
+    )
     parser.add_argument("--prompt", help="ask this once when the model serves, and print the answer")
     parser.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="seconds to finish on Ctrl-C")
+    levels = ("debug", "info", "warning", "error")
+    parser.add_argument("--log-level", choices=levels, default="warning", help="default: %(default)s")
     fields = parser.add_argument_group("fields of the spec")
     for flag, (path, kind, text) in FIELDS.items():
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")

@@ -33,7 +33,9 @@ class StartFailed(Exception):
 class Progress:
     """Prints phases; `fatal` reasons end the wait."""
 
-    fatal = frozenset({"ModelNotFound", "ModelInvalid", "ModelUnreadable", "ConfigInvalid", "OutOfDeviceMemory"})
+    fatal = frozenset(
+        {"ModelNotFound", "ModelInvalid", "ModelUnreadable", "ConfigInvalid", "OutOfDeviceMemory", "KernelsMissing"}
+    )
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

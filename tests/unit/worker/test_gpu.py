@@ -1,0 +1,69 @@
+"""A GPU that cannot be used is missed at once, with what is missing: PyTorch for it, the driver, or the card."""
+
+import ctypes
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from octavo.worker import gpu, main
+from octavo.worker.config import ConfigError
+
+
+class Driver:
+    """libcuda with these answers."""
+
+    def __init__(self, init: int, devices: int) -> None:
+        self._init, self._devices = init, devices
+
+    def cuInit(self, flags: int) -> int:
+        return self._init
+
+    def cuDeviceGetCount(self, count: object) -> int:
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self._devices  # type: ignore[call-overload]
+        return 0
+
+
+def use(monkeypatch: pytest.MonkeyPatch, driver: object) -> None:
+    monkeypatch.setattr(gpu, "_driver", lambda: driver)
+    monkeypatch.setattr(gpu, "_no_torch", lambda: "")
+
+
+def test_with_a_driver_and_a_card_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Driver(init=0, devices=2))
+    assert gpu.missing() == "" and gpu.likely()
+    gpu.check("cuda")
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"),
+    [
+        (OSError("libcuda.so.1: no such file"), "there is no NVIDIA driver (libcuda.so.1: no such file)"),
+        (Driver(init=100, devices=0), "the NVIDIA driver finds none"),
+        (Driver(init=0, devices=0), "does CUDA_VISIBLE_DEVICES hide it?"),
+        (Driver(init=803, devices=0), "the NVIDIA driver answers with error 803"),
+    ],
+)
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, driver: object, said: str) -> None:
+    use(monkeypatch, driver)
+    with pytest.raises(ConfigError) as caught:
+        gpu.check("cuda")
+    assert said in str(caught.value) and str(caught.value).startswith("--device cuda: PyTorch sees no GPU: ")
+    gpu.check("auto")
+    gpu.check("cpu")
+
+
+def test_a_pytorch_for_cpus_is_no_help(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setattr(gpu, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(gpu, "_driver", lambda: Driver(init=0, devices=1))
+    assert gpu.missing() == "this PyTorch is built for CPUs only" and not gpu.likely()
+
+
+def test_a_worker_without_its_gpu_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, Driver(init=100, devices=0))
+    sockets = [f"--{name}=unix:/{name}" for name in ("serve", "group", "status", "health", "metrics")]
+    assert main.main(["--model", "m", "--device", "cuda", *sockets]) == 2
+    assert "octavo worker: --device cuda: " in capsys.readouterr().err
