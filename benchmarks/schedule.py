@@ -9,22 +9,19 @@
 """
 
 import argparse
-import json
-import os
-import platform
 import random
 import statistics
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
+
+import record
 
 from octavo.worker.codec import Outputs, decode, encode
 from octavo.worker.request import NewRequest, Sampling
 from octavo.worker.scheduler import Limits, Scheduler
 from octavo.worker.step import Step, StepResult
 
-ROOT = Path(__file__).parent.parent
 RUNNING = 256
 LIMIT_US = 300  # schedule + update, median
 VOCABULARY = 49152
@@ -109,42 +106,26 @@ def churn(steps: int) -> dict[str, float]:
     return run.figures(least_rows=240)
 
 
-def machine() -> dict[str, str]:
-    cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "unknown")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return {
-        "cpu": f"{cpu} ({platform.machine()})",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "load_average": f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs",
-        "commit": commit.stdout.strip() or "unknown",
-    }
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Cost of a scheduler step at 256 running requests.")
     parser.add_argument("--steps", type=int, default=2000, help="steps to measure in each scenario")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/schedule-cpu.json")
+    parser.add_argument("--out", type=Path, default=record.RESULTS / "schedule-cpu.json")
     arguments = parser.parse_args()
     if arguments.steps < 100:
         parser.error("--steps: must be at least 100")
-    report = {**machine(), "running": RUNNING, "limit_us": LIMIT_US}
+    made_on, results = record.machine(), dict[str, dict[str, float]]()
     for name, scenario in (("steady", steady), ("churn", churn)):
         figures = {key: round(value, 1) for key, value in scenario(arguments.steps).items()}
-        report[name] = figures
+        results[name] = figures
         print(
             f"{name:7} schedule + update {figures['schedule_plus_update_us']:6.0f} us a step"
             f" (p99 {figures['schedule_plus_update_p99_us']:.0f}) = schedule {figures['schedule_us']:.0f}"
             f" + update {figures['update_us']:.0f};  beside it: codec {figures['codec_us']:.0f},"
             f" observe {figures['observe_us']:.0f}"
         )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
-    reached = report["steady"]["schedule_plus_update_us"] <= LIMIT_US  # type: ignore[index]
-    print(f"{'reached' if reached else 'MISSED'}: at most {LIMIT_US} us; written to {arguments.out}")
+    record.write(arguments.out, made_on, {"running": RUNNING, "limit_us": LIMIT_US, **results})
+    reached = results["steady"]["schedule_plus_update_us"] <= LIMIT_US
+    print(f"{'reached' if reached else 'MISSED'}: at most {LIMIT_US} us")
     return 0 if reached else 1
 
 
