@@ -4,7 +4,8 @@ A real `octavo router` between a leader without an engine and a client that hard
 
     stream   tokens streamed per CPU-second of the router process, a token every 10 ms in each of 64 and 256 streams;
              frames and reads per token beside it: tokens that pile up are cheaper, so such a run flatters
-    flood    the same with a leader that gives tokens as fast as they are read
+    flood    the same with a leader that gives tokens as fast as they are read, to streams that are asked for anew when
+             they end; tokens by the router's own count, as it may merge them
     single   one-token completions per CPU-second, prompts of 500 words
     added    milliseconds that the router adds to the first token, while 1, 64 and 256 streams run with a token every
              10 ms in each; first_token.py says how
@@ -14,31 +15,29 @@ A real `octavo router` between a leader without an engine and a client that hard
 import argparse
 import asyncio
 import json
-import os
-import platform
 import random
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import record
 import uvloop
 from first_token import added
 from http_load import Connection
-from subjects import ROOT, Bench, completion, running, words
+from subjects import Bench, completion, running, words
 
 from octavo import bundled
 
 INTERVAL_S = 0.01
+PACKAGES = ("grpcio", "protobuf", "aiohttp", "uvloop", "tokenizers", "orjson")
 Result = dict[str, Any]
 
 
-async def stream(model: Path, streams: int, interval_s: float, window_s: float) -> Result:
+async def stream(model: Path, streams: int, window_s: float) -> Result:
     """CPU between two moments at which every stream is running."""
     tokens = 4000
-    async with running(model, interval_s) as bench:
+    async with running(model, INTERVAL_S) as bench:
         connections, totals = await bench.connections(streams)
         request = completion("tell a story", tokens, stream=True)
         for connection in connections:
@@ -56,8 +55,37 @@ async def stream(model: Path, streams: int, interval_s: float, window_s: float) 
         "streams": streams,
         "tokens_per_cpu_s": round(frames / cpu),
         "tokens_per_s": round(frames / wall),
-        "wished_tokens_per_s": round(streams / interval_s) if interval_s else None,
+        "wished_tokens_per_s": round(streams / INTERVAL_S),
         "tokens_per_read": round(frames / reads, 2),
+        "router_cpu_share": round(cpu / wall, 2),
+    }
+
+
+async def flood(model: Path, streams: int, window_s: float) -> Result:
+    """The leader empties a stream in a moment: only streams that begin again keep it and the router busy."""
+    request = completion("tell a story", 2000, stream=True)
+
+    async def again(connection: Connection) -> None:
+        while True:
+            await connection.send(request)
+
+    async with running(model, 0.0) as bench:
+        connections, totals = await bench.connections(streams)
+        loops = [asyncio.create_task(again(connection)) for connection in connections]
+        await asyncio.sleep(1.0)
+        cpu, tokens, frames, begun = bench.cpu_s(), await bench.tokens(), totals.frames, time.monotonic()
+        await asyncio.sleep(window_s)
+        cpu, tokens, frames = bench.cpu_s() - cpu, await bench.tokens() - tokens, totals.frames - frames
+        wall = time.monotonic() - begun
+        for loop, connection in zip(loops, connections, strict=True):
+            loop.cancel()
+            connection.close()
+    assert not totals.failures, totals.failures[:1]
+    return {
+        "streams": streams,
+        "tokens_per_cpu_s": round(tokens / cpu),
+        "tokens_per_s": round(tokens / wall),
+        "tokens_per_frame": round(tokens / frames, 2),
         "router_cpu_share": round(cpu / wall, 2),
     }
 
@@ -105,8 +133,8 @@ async def memory(model: Path, count: int = 40_000) -> Result:
 async def _run(only: Sequence[str], window_s: float) -> Result:
     model = bundled.ensure("smollm2-135m-instruct")
     parts: dict[str, list[Callable[[], Awaitable[Result]]]] = {
-        "stream": [lambda n=n: stream(model, n, INTERVAL_S, window_s) for n in (64, 256)],
-        "flood": [lambda n=n: stream(model, n, 0.0, window_s / 2) for n in (64,)],
+        "stream": [lambda n=n: stream(model, n, window_s) for n in (64, 256)],
+        "flood": [lambda: flood(model, 64, window_s)],
         "single": [lambda: single(model)],
         "added": [lambda n=n: added(model, n) for n in (1, 64, 256)],
         "memory": [lambda: memory(model)],
@@ -119,32 +147,16 @@ async def _run(only: Sequence[str], window_s: float) -> Result:
     return results
 
 
-def _machine() -> Result:
-    cpu = next(
-        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    )
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    packages = ("grpcio", "protobuf", "aiohttp", "uvloop", "tokenizers", "orjson")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in packages},
-        "commit": commit,
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "router-cpu.json")
+    parser.add_argument("--out", type=Path, default=record.RESULTS / "router-cpu.json")
     parser.add_argument("--only", nargs="*", default=(), help="stream, flood, single, added, memory")
     parser.add_argument("--window", type=float, default=10.0, help="seconds of each streaming measurement")
     flags = parser.parse_args()
-    results = {"machine": _machine(), **uvloop.run(_run(flags.only, flags.window))}
+    made_on = record.machine(PACKAGES)
+    results = uvloop.run(_run(flags.only, flags.window))
     if not flags.only:
-        flags.out.write_text(json.dumps(results, indent=2) + "\n")
-        print(f"written to {flags.out}")
+        record.write(flags.out, made_on, results)
 
 
 if __name__ == "__main__":

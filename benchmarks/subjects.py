@@ -20,6 +20,7 @@ LEADER = ROOT / "tests" / "support" / "fake_leader.py"
 TEXT = "the river runs under the old stone bridge and the wind moves through tall grass near the quiet town " * 4
 WORDS = TEXT.split() + "house tree light water mountain summer letter window garden market music paper".split()
 PORT = 18431
+METRICS = 2  # its port, after the router's; the one between is the first-token client's
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,6 +35,15 @@ class Bench:
     def cpu_s(self) -> float:
         fields = Path(f"/proc/{self.router_pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
+
+    async def tokens(self) -> int:
+        """Tokens that the router has had from the leader: what it merges for a slow reader counts as what it was."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port + METRICS)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")
+        lines = (await reader.read()).decode().splitlines()
+        writer.close()
+        (total,) = (line.split()[1] for line in lines if line.startswith("octavo_router_completion_tokens_total "))
+        return int(float(total))
 
     def resident_mib(self) -> float:
         pages = int(Path(f"/proc/{self.router_pid}/statm").read_text().split()[1])
@@ -51,7 +61,8 @@ async def running(model: Path, interval_s: float, log: Path | None = None) -> As
         address = f"unix:{folder}/leader"
         flags = ["--serve", address, "--interval", str(interval_s), "--ids", json.dumps(ids), "--tokenizer", str(model)]
         leader = await _start([str(LEADER), *flags, *(["--log", str(log)] if log else [])])
-        router = await _start(["-m", "octavo", "router", "--http", f"127.0.0.1:{PORT}", "--group", address])
+        ports = ["--http", f"127.0.0.1:{PORT}", "--metrics", f"127.0.0.1:{PORT + METRICS}"]
+        router = await _start(["-m", "octavo", "router", *ports, "--group", address])
         try:
             yield Bench(PORT, address, await _ready(PORT, router.pid))
         finally:
