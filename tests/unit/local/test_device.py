@@ -61,9 +61,9 @@ def test_a_wrong_accelerator_is_named(tmp_path: Path, wrong: str) -> None:
 def test_a_gpu_that_is_not_there_ends_with_2_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "missing", lambda: "the driver finds none")
+    monkeypatch.setattr(gpu, "missing", lambda: "PyTorch sees no GPU")
     assert main(["--device", "cuda", "--kv-cache-memory", "64Mi"]) == 2
-    assert "--device cuda: PyTorch sees no GPU: the driver finds none; give --device cpu" in capsys.readouterr().err
+    assert "--device cuda: PyTorch sees no GPU; give --device cpu" in capsys.readouterr().err
 
 
 def test_processes_say_as_much_as_is_wished(tmp_path: Path) -> None:

@@ -13,14 +13,19 @@ from octavo.worker.config import ConfigError
 class Driver:
     """libcuda with these answers."""
 
-    def __init__(self, init: int, devices: int) -> None:
-        self._init, self._devices = init, devices
+    def __init__(self, init: int, devices: int, capability: tuple[int, int] = (9, 0)) -> None:
+        self._init, self._devices, self._capability = init, devices, capability
 
     def cuInit(self, flags: int) -> int:
         return self._init
 
     def cuDeviceGetCount(self, count: object) -> int:
         ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self._devices  # type: ignore[call-overload]
+        return 0
+
+    def cuDeviceGetAttribute(self, value: object, attribute: int, device: int) -> int:
+        found = self._capability[attribute - 75]
+        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = found  # type: ignore[call-overload]
         return 0
 
 
@@ -53,11 +58,17 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, driver: object
     gpu.check("cpu")
 
 
+def test_a_gpu_that_the_kernels_are_not_for_is_named_by_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Driver(init=0, devices=1, capability=(8, 6)))
+    with pytest.raises(ConfigError, match=r"the GPU has compute capability 8\.6; the kernels are for 9\.0"):
+        gpu.check("cuda")
+
+
 def test_a_pytorch_for_cpus_is_no_help(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     monkeypatch.setattr(gpu, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     monkeypatch.setattr(gpu, "_driver", lambda: Driver(init=0, devices=1))
-    assert gpu.missing() == "this PyTorch is built for CPUs only" and not gpu.likely()
+    assert gpu.missing() == "PyTorch sees no GPU: this PyTorch is built for CPUs only" and not gpu.likely()
 
 
 def test_a_worker_without_its_gpu_ends_with_2(
