@@ -9,23 +9,29 @@ Tokenizer and chat template come from the GGUF metadata.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:  # numpy is for the one conversion: a start that finds its result does not wait for the import
     import numpy as np
     from numpy.typing import NDArray
+    from tqdm import tqdm
 
 NAMES = ("smollm2-135m-instruct",)
 FORMAT = "1"  # rises when the conversion changes, so that old caches are not used
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_TITLE = "SmolLM2-135M-Instruct"
+_TURN_S = 0.2
 _CONTROL = 3  # GGUF token type of special tokens
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
@@ -72,7 +78,8 @@ def _convert_atomically(target: Path, progress: Progress | None) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     scratch.chmod(0o755)
     try:
-        convert(scratch, progress or _terminal_progress())
+        with nullcontext(progress) if progress else terminal_progress() as show:
+            convert(scratch, show)
         os.rename(scratch, target)
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -83,19 +90,41 @@ def _convert_atomically(target: Path, progress: Progress | None) -> None:
         raise
 
 
-def _terminal_progress() -> Progress:
+@contextmanager
+def terminal_progress() -> Iterator[Progress]:
+    """A line on a terminal. GGUFReader reads for seconds and does not say how far it is: until then something turns."""
     if not sys.stderr.isatty():
-        return lambda percent: None
+        yield lambda percent: None
+        return
     from tqdm import tqdm
 
-    bar = tqdm(total=100, desc="Converting SmolLM2-135M-Instruct", unit="%", file=sys.stderr)
+    with tqdm(total=100, bar_format="{desc}", file=sys.stderr) as bar:
+        converting = threading.Event()
+        turning = threading.Thread(target=_turn, args=(bar, converting), daemon=True)
+        turning.start()
 
-    def show(percent: int) -> None:
-        bar.update(percent - bar.n)
-        if percent >= 100:
-            bar.close()
+        def stop() -> None:
+            converting.set()
+            turning.join()
 
-    return show
+        def show(percent: int) -> None:
+            if not converting.is_set():
+                stop()
+                bar.bar_format = None
+                bar.set_description(f"{_TITLE}: converting")
+            bar.update(percent - bar.n)
+
+        try:
+            yield show
+        finally:
+            stop()
+
+
+def _turn(bar: "tqdm[NoReturn]", stop: threading.Event) -> None:
+    for sign in itertools.cycle("|/-\\"):
+        bar.set_description_str(f"{_TITLE}: reading {sign}")
+        if stop.wait(_TURN_S):
+            return
 
 
 def convert(folder: Path, progress: Progress) -> None:
