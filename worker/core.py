@@ -19,6 +19,7 @@ from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
 from octavo.worker.output import Cancel, Refused
 from octavo.worker.overdue import Overdue
+from octavo.worker.pace import pace_of
 from octavo.worker.request import Invalid, NewRequest
 from octavo.worker.ring import Reader, Writer
 from octavo.worker.scheduler import Scheduler
@@ -53,7 +54,7 @@ class Core:
         said = self._wait_for_rank()
         length = min(said.context_length, said.blocks * said.block_size)
         said = replace(said, context_length=length)
-        self._scheduler = Scheduler(hello.limits(said, self._config))
+        self._scheduler = Scheduler(hello.limits(said, self._config), pace_of(said.device, said.block_size))
         self._overdue = Overdue()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0

@@ -7,6 +7,10 @@ count x (start + count / 2). The weights begin at a slow machine's values. A mea
 power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
 Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
 
+How long prefill may make a step is a bargain between those who decode, each of whom waits for the whole step, and those
+who wait for their first token. With as many or more decoding, a step stays within the target, or some multiple of what
+decoding alone takes; with more waiting, that grows by their ratio: at the start of a rush nobody is kept from starting.
+
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
 (by the weights of the beginning) is awaited with patience, and what it took is believed whole.
 """
@@ -55,9 +59,12 @@ class Pace:
         """Seconds that a step which is not stuck may be expected to take."""
         return self.seconds(work) * (_UNSEEN if self._unseen(work) else 1.0)
 
-    def room(self, decode: Work, work: Work, start: int) -> int:
-        """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding."""
-        allowed = max(self._target_s, self._stretch * self.seconds(decode))
+    def room(self, decode: Work, work: Work, start: int, crowd: float = 1.0) -> int:
+        """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding.
+
+        crowd: requests that wait for their first token, for each that decodes.
+        """
+        allowed = max(self._target_s, self._stretch * max(1.0, crowd) * self.seconds(decode))
         least = self._least if work == decode else 0
         left = allowed - self.seconds(work)
         if left <= 0:
@@ -84,6 +91,11 @@ class Pace:
 
     def _unseen(self, work: Work) -> bool:
         return _size(work) > 2 * self._largest
+
+
+def pace_of(device: str, least: int) -> Pace:
+    """As a device wants it: on a GPU decoding takes milliseconds, and a long prompt beside it must not show."""
+    return Pace(target_s=0.005, stretch=2.2, least=least) if device == "cuda" else Pace(least=least)
 
 
 def _inputs(work: Work) -> tuple[float, float, float, float]:

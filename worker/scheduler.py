@@ -168,7 +168,10 @@ class Scheduler:
         return sorted(chunks, key=lambda chunk: chunk.count > 1), work
 
     def _room(self, decode: Work, work: Work, start: int) -> int:
-        return self._pace.room(decode, work, start) if self._lane else self._limits.max_batch_tokens
+        if not self._lane:
+            return self._limits.max_batch_tokens
+        crowd = (len(self._waiting) + len(self._prefilling)) / len(self._lane)
+        return self._pace.room(decode, work, start, crowd)
 
     def _candidates(self, admit: bool) -> Iterator[Request]:
         yield from list(self._prefilling)

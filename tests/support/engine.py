@@ -11,7 +11,7 @@ from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.graphs import GraphBook
 from octavo.worker.output import Output
 from octavo.worker.overdue import Overdue
-from octavo.worker.pace import Pace
+from octavo.worker.pace import pace_of
 from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Limits, Scheduler
 from octavo.worker.step import Step
@@ -42,7 +42,7 @@ class LocalEngine:
             context_length=runner.context_length,
             depth=2,
         )
-        self._pace = Pace(least=16)
+        self._pace = pace_of(runner.device, least=16)
         self.scheduler = Scheduler(self._limits, self._pace)
         self._graphs = GraphBook(runner.graphs)
         self._overdue = Overdue()
@@ -78,24 +78,32 @@ class LocalEngine:
         sampling: Sequence[Sampling] | Sampling = GREEDY,
         stop_ids: Sequence[int] = (),
     ) -> list[Answer]:
-        """The same, each to a length of its own."""
+        """The same, each to a length of its own.
+
+        The device begins as soon as it has enough for two steps; the other prompts are taken in meanwhile.
+        """
         answers: dict[int, Answer] = {}
+        under_way: deque[Pending] = deque()
+        queued = 0
         for index, prompt in enumerate(prompts):
-            self._keys += 1
-            answers[self._keys] = Answer()
             how = sampling if isinstance(sampling, Sampling) else sampling[index]
-            hashes = tuple(block_hashes(array("I", prompt).tobytes()))
-            new = NewRequest(self._keys, tuple(prompt), how, max_tokens[index], frozenset(stop_ids), hashes=hashes)
-            self.scheduler.submit(new)
-        self._drive(answers)
+            answers[self._submit(prompt, max_tokens[index], how, stop_ids)] = Answer()
+            queued += len(prompt)
+            if not under_way and queued >= 2 * self._limits.max_batch_tokens:
+                self._fill(under_way)
+        self._drive(answers, under_way)
         return list(answers.values())
 
-    def _drive(self, answers: dict[int, Answer]) -> None:
-        under_way: deque[Pending] = deque()
+    def _submit(self, prompt: Sequence[int], max_tokens: int, how: Sampling, stop_ids: Sequence[int]) -> int:
+        self._keys += 1
+        hashes = tuple(block_hashes(array("I", prompt).tobytes()))
+        new = NewRequest(self._keys, tuple(prompt), how, max_tokens, frozenset(stop_ids), hashes=hashes)
+        self.scheduler.submit(new)
+        return self._keys
+
+    def _drive(self, answers: dict[int, Answer], under_way: deque[Pending]) -> None:
         while any(answer.finish is Finish.NOT_FINISHED for answer in answers.values()):
-            while (step := self.scheduler.schedule()) is not None:
-                self.largest_batch = max(self.largest_batch, len(step.forward.slots))
-                under_way.append(self._issue(replace(step, graph=self._graphs.pick(step))))
+            self._fill(under_way)
             for output in self._settle(under_way.popleft()):
                 answer = answers[output.key]
                 answer.ids += output.ids
@@ -103,6 +111,11 @@ class LocalEngine:
                 answer.cached += output.cached
         for pending in under_way:  # issued before the last stop was seen
             self._settle(pending)
+
+    def _fill(self, under_way: deque[Pending]) -> None:
+        while (step := self.scheduler.schedule()) is not None:
+            self.largest_batch = max(self.largest_batch, len(step.forward.slots))
+            under_way.append(self._issue(replace(step, graph=self._graphs.pick(step))))
 
     def _issue(self, step: Step) -> Pending:
         self._overdue.issued(time.monotonic_ns(), 0.0)

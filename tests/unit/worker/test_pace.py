@@ -67,6 +67,14 @@ def test_prefill_goes_on_where_decoding_alone_misses_the_target() -> None:
     assert pace.seconds(decode.with_chunk(0, count)) <= 2 * pace.seconds(decode)
 
 
+def test_the_more_wait_for_their_first_token_the_longer_a_step_may_be() -> None:
+    pace = learned(Pace(target_s=0.001, stretch=2.0))
+    decode = Work(4, 4 * 500)
+    rooms = [pace.room(decode, decode, 0, crowd) for crowd in (0.1, 1.0, 5.0, 60.0)]
+    assert rooms[0] == rooms[1] < rooms[2] < rooms[3]
+    assert pace.seconds(decode.with_chunk(0, rooms[2])) <= 10 * pace.seconds(decode)
+
+
 def test_some_prefill_always_fits() -> None:
     pace = Pace(target_s=0.0, stretch=0.0, least=16)
     decode = Work(1, 10)
