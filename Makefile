@@ -25,7 +25,10 @@ unit: setup
 
 check: lint types imports stale
 
-setup: $(READY) kernels/lib/cpu.so
+# Where there is a GPU, its kernels are compiled too: a few minutes once, kept in ~/.cache/octavo/kernels.
+GPU := $(shell command -v nvidia-smi)
+
+setup: $(READY) kernels/lib/cpu.so $(if $(GPU),kernels/lib/.cuda)
 
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer; set PYTHON=")'
@@ -39,6 +42,10 @@ kernels/lib/cpu.so: kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h kernels/build.p
 	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build cpu; \
 	  else echo "without a C++ compiler the CPU runs PyTorch's kernels, at half the speed; Debian: apt-get install g++" >&2; \
 	  fi >/dev/null
+
+kernels/lib/.cuda: $(wildcard kernels/csrc/*.cu kernels/csrc/*.cuh) kernels/build.py kernels/nvcc.txt | $(READY)
+	$(BIN)/python -m octavo.kernels.build $(basename $(notdir $(wildcard kernels/csrc/*.cu)))
+	@touch $@
 
 lint: setup
 	$(BIN)/ruff check .

@@ -11,13 +11,14 @@ exec 8>"$BED/images.lock"; flock 8
 IMAGES="localhost/pause:1 localhost/coredns:1 localhost/octavo-operator:test localhost/octavo-router:test localhost/octavo-worker:test"
 source_hash() { # everything that .dockerignore lets through, and what builds it
   (cd "$ROOT" && find LICENSE README.md Dockerfile .dockerignore constraints.txt pyproject.toml kernels operator proto router src worker \
-    -not -path '*__pycache__*' -not -path '*.egg-info*' \( -type f -o -type l \) -print0 2>/dev/null | sort -z |
+    -not -path '*__pycache__*' -not -path '*.egg-info*' -not -path 'kernels/lib/*' \( -type f -o -type l \) -print0 2>/dev/null | sort -z |
     xargs -0 sh -c 'for f; do echo "$f"; [ -L "$f" ] && readlink "$f" || cat "$f"; done' sh; cat "$HERE"/{base,images}.sh "$HERE"/image/*) | hash_of
 }
 build_target() { # build_target TARGET BASE TORCH
   # The machine's certificates are lent to the build, for registries behind a proxy; the images do not keep them.
+  # Only the CPU's kernels: the nodes have no GPU, and the others would take minutes.
   buildah bud -q --layers --isolation chroot --network host --pull-never -v /etc/ssl/certs:/etc/ssl/certs:ro \
-    --build-arg "BASE=$2" --build-arg "WORKER_BASE=$3" --build-arg 'PROVIDED=torch|triton|nvidia-.*|cuda-.*' \
+    --build-arg "BASE=$2" --build-arg "WORKER_BASE=$3" --build-arg 'PROVIDED=torch|triton|nvidia-.*|cuda-.*' --build-arg KERNELS=cpu \
     --target "$1" -t "localhost/octavo-$1:test" -f "$ROOT/Dockerfile" "$ROOT" >/dev/null 8>&-
 }
 ours() {
