@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -249,20 +249,24 @@ def _tokenizer(fields: Fields) -> Fields:
     """A byte-level BPE as SmolLM2 has it: digits one by one, then GPT-2's pattern."""
     tokens = fields["tokenizer.ggml.tokens"]
     kinds = fields["tokenizer.ggml.token_type"]
+    special = {index: tokens[index] for index, kind in enumerate(kinds) if kind == _CONTROL}
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    made = byte_level_bpe(vocabulary, fields["tokenizer.ggml.merges"], special)
+    digits = {"type": "Digits", "individual_digits": True}
+    return made | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, made["pre_tokenizer"]]}}
+
+
+def byte_level_bpe(vocabulary: Mapping[str, int], merges: Sequence[str], special: Mapping[int, str]) -> Fields:
+    """A tokenizer.json. special: control tokens by id."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": index, "content": tokens[index], **flags} for index, kind in enumerate(kinds) if kind == _CONTROL
-        ],
+        "added_tokens": [{"id": index, "content": content, **flags} for index, content in special.items()],
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
-        },
+        "pre_tokenizer": byte_level,
         "post_processor": None,
         "decoder": byte_level,
         "model": {
@@ -274,8 +278,8 @@ def _tokenizer(fields: Fields) -> Fields:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {token: index for index, token in enumerate(tokens)},
-            "merges": fields["tokenizer.ggml.merges"],
+            "vocab": vocabulary,
+            "merges": merges,
         },
     }
 

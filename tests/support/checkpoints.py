@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from octavo.bundled import byte_level_bpe
+
 BOS, EOS, EOT, START, END = range(256, 261)
 SPECIAL = {BOS: "<s>", EOS: "</s>", EOT: "<|eot|>", START: "<|start|>", END: "<|end|>"}
 FIRST_WORD = 300
@@ -212,30 +214,7 @@ def _tokenizer(words: Sequence[Token]) -> dict[str, Any]:
         assert not isinstance(word, int)
         vocabulary["".join(letters[byte] for byte in _bytes(word))] = FIRST_WORD + index
     vocabulary |= {f"<|free{index}|>": index for index in set(range(VOCABULARY)) - set(vocabulary.values())}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": index, "content": content, **flags} for index, content in SPECIAL.items()],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary,
-            "merges": [],
-        },
-    }
+    return byte_level_bpe(vocabulary, (), SPECIAL)
 
 
 def _byte_letters() -> dict[int, str]:
