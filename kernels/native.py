@@ -7,18 +7,19 @@ where they lie. A row's result is the same, to the bit, whatever rows are beside
 import ctypes
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from octavo.kernels import portable
 from octavo.kernels.backend import HeadNorms
-from octavo.kernels.paged import Paged
+from octavo.kernels.paged import Paged, windowed
 from octavo.kernels.portable import Rotary, embed, rotary, rotary_at
 
-__all__ = ["embed", "rotary", "rotary_at"]
+__all__ = ["embed", "rotary", "rotary_at", "windowed"]
 
 LIBRARY = Path(__file__).resolve().parent / "lib" / "cpu.so"
+INTERFACE = 2  # cpu_interface of the sources
 STORE, ADD, SILU_MUL = range(3)
 
 _POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
@@ -29,7 +30,18 @@ _ARGUMENTS = {
     "cpu_multiply": (_POINTER, _POINTER, _LONG, _LONG, _POINTER, _FLOAT, _INT, _POINTER, _INT),
     "cpu_norm": (_POINTER, _LONG, _LONG, _LONG, _POINTER, _FLOAT, _POINTER, _INT),
     "cpu_rope": (_POINTER, *[_LONG] * 4, *[_POINTER] * 4, _FLOAT, _POINTER, _LONG, _POINTER, _INT),
-    "cpu_attention": (_POINTER, *[_LONG] * 5, _POINTER, *[_LONG] * 2, _POINTER, _LONG, _POINTER, _LONG, _POINTER, _INT),
+    "cpu_attention": (
+        _POINTER,
+        *[_LONG] * 5,
+        _POINTER,
+        *[_LONG] * 2,
+        _POINTER,
+        _LONG,
+        _POINTER,
+        *[_LONG] * 2,
+        _POINTER,
+        _INT,
+    ),
 }
 
 
@@ -37,6 +49,8 @@ _ARGUMENTS = {
 def library() -> Any:
     """Raises OSError when it was not built for this machine."""
     found = ctypes.CDLL(str(LIBRARY))
+    if getattr(found, "cpu_interface", int)() != INTERFACE:
+        raise OSError(f"{LIBRARY} was built from other sources")
     for name, arguments in _ARGUMENTS.items():
         call = getattr(found, name)
         call.argtypes, call.restype = arguments, _INT if name in ("cpu_panel", "cpu_use") else None
@@ -146,6 +160,17 @@ def rope_and_write(
     return qkv[:, : heads - 2 * kv_heads]
 
 
+class Seen(NamedTuple):
+    """What the tokens of a call see: as many as their lengths; without lengths, from `start` on each one more.
+
+    window: at most so many, the last ones; 0 is all.
+    """
+
+    lengths: torch.Tensor | None
+    start: int
+    window: int
+
+
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor:
     if paged.window:  # our kernel knows none
         return portable.attention(q, pool, paged)
@@ -153,22 +178,15 @@ def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor
     out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
     if paged.decode is not None:
         rows = paged.decode
-        _attend(q[: rows.count], pool, _rows(rows.tables), rows.lengths, 0, out)
+        _attend(q[: rows.count], pool, _rows(rows.tables), Seen(rows.lengths, 0, paged.window), out)
     for row in paged.prefills:
         tokens = slice(row.begin, row.begin + row.count)
-        _attend(q[tokens], pool, row.table.contiguous(), None, row.start, out[tokens])
+        _attend(q[tokens], pool, row.table.contiguous(), Seen(None, row.start, paged.window), out[tokens])
     return out
 
 
-def _attend(
-    q: torch.Tensor,
-    pool: torch.Tensor,
-    tables: torch.Tensor,
-    lengths: torch.Tensor | None,
-    start: int,
-    out: torch.Tensor,
-) -> None:
-    """tables: one of each token with its `lengths`, or one of all tokens, at positions start, start+1, ..."""
+def _attend(q: torch.Tensor, pool: torch.Tensor, tables: torch.Tensor, seen: Seen, out: torch.Tensor) -> None:
+    """tables: [t, n] with lengths, else [n]."""
     _, kv_heads, blocks, block_size, dim = pool.shape
     library().cpu_attention(
         q.data_ptr(),
@@ -181,9 +199,10 @@ def _attend(
         blocks,
         block_size,
         tables.data_ptr(),
-        0 if lengths is None else tables.stride(0),
-        _address(lengths),
-        start,
+        0 if seen.lengths is None else tables.stride(0),
+        _address(seen.lengths),
+        seen.start,
+        seen.window,
         out.data_ptr(),
         torch.get_num_threads(),
     )

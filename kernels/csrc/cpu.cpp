@@ -107,7 +107,8 @@ struct Softmax {
     float top, sum;
 };
 
-// Token i reads the blocks of tables + i * table_stride and sees lengths[i] tokens; without lengths, start + i + 1.
+// Token i reads the blocks of tables + i * table_stride and sees the last `window` of lengths[i] tokens, or of
+// start + i + 1 without lengths. A window of 0 is all of them.
 struct Attention {
     const float* q;
     int64_t q_stride, tokens, heads, kv_heads, dim;
@@ -116,12 +117,14 @@ struct Attention {
     const int64_t* tables;
     int64_t table_stride;
     const int64_t* lengths;
-    int64_t start;
+    int64_t start, window;
     float* out;
     int64_t unit_tokens, unit_heads;
     std::atomic<int64_t> next{0};
 
     int64_t length(int64_t token) const { return lengths ? lengths[token] : start + token + 1; }
+
+    int64_t begin(int64_t token) const { return window ? std::max<int64_t>(0, length(token) - window) : 0; }
 
     Tile tile(int64_t token, int64_t kv_head, int64_t begin, int64_t count) const {
         const int64_t head_floats = blocks * block_size * dim;
@@ -130,6 +133,12 @@ struct Attention {
                 block_size, dim,                           1 / std::sqrt(static_cast<float>(dim))};
     }
 };
+
+// Floats between rows of `size`: an odd number of cache lines.
+constexpr int64_t spread(int64_t size) {
+    constexpr int64_t LINE_FLOATS = LINE / sizeof(float);
+    return ((size + LINE_FLOATS - 1) / LINE_FLOATS | 1) * LINE_FLOATS;
+}
 
 // The calling thread's own memory, kept for its life.
 float* scratch(int64_t floats) {
@@ -231,6 +240,9 @@ Functions functions = best();
 
 extern "C" {
 
+// Changes with these functions' arguments: native.py refuses a library of other sources.
+int cpu_interface() { return 2; }
+
 int cpu_panel() { return PANEL; }
 
 // For tests: compute by the instruction set of this rank, 0 being every processor's. Returns whether there is one.
@@ -275,13 +287,13 @@ void cpu_rope(float* qkv, int64_t tokens, int64_t heads, int64_t kv_heads, int64
 
 void cpu_attention(const float* q, int64_t q_stride, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t dim,
                    const float* pool, int64_t blocks, int64_t block_size, const int64_t* tables, int64_t table_stride,
-                   const int64_t* lengths, int64_t start, float* out, int threads) {
+                   const int64_t* lengths, int64_t start, int64_t window, float* out, int threads) {
     const int64_t group = heads / kv_heads;
     int64_t unit_tokens = 1, unit_heads = group;
     if (!lengths) unit_tokens = std::clamp<int64_t>(UNIT_QUERIES / group, 1, 8);
     if (group > UNIT_QUERIES || (lengths && tokens * kv_heads < 4 * threads)) unit_heads = 1;
-    Attention task{q,      q_stride,     tokens,  heads, kv_heads, dim,         pool,      blocks, block_size,
-                   tables, table_stride, lengths, start, out,      unit_tokens, unit_heads};
+    Attention task{q,      q_stride,     tokens,  heads, kv_heads, dim, pool,        blocks, block_size,
+                   tables, table_stride, lengths, start, window,   out, unit_tokens, unit_heads};
     run(functions.attend, task, threads);
 }
 }

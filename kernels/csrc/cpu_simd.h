@@ -57,8 +57,9 @@ INLINE Vector exponential(Vector x) {
 template <int R, int P>
 TARGET void block(const Block& b) {
     Vector sums[P][R][PARTS] = {};
-    const float* weights = b.weights;
+    const float *weights = b.weights, *x = b.x;
     const char* ahead = b.ahead;
+    const int64_t x_stride = b.x_stride, panel_stride = b.panel_stride;
 #pragma GCC unroll 2
     for (int64_t k = 0; k < b.depth; ++k) {
         __builtin_prefetch(ahead);
@@ -67,22 +68,25 @@ TARGET void block(const Block& b) {
         for (int p = 0; p < P; ++p) {
             Vector w[PARTS];
 #pragma GCC unroll 8
-            for (int v = 0; v < PARTS; ++v) w[v] = load(weights + p * b.panel_stride + v * WIDTH);
+            for (int v = 0; v < PARTS; ++v) w[v] = load(weights + p * panel_stride + v * WIDTH);
 #pragma GCC unroll 16
             for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-                for (int v = 0; v < PARTS; ++v) sums[p][r][v] += b.x[r * b.x_stride + k] * w[v];
+                for (int v = 0; v < PARTS; ++v) sums[p][r][v] += x[r * x_stride + k] * w[v];
         }
         weights += PANEL;
     }
+    float* tile = b.tile;
+    const int64_t tile_stride = b.tile_stride;
+    const bool first = b.first;
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
             for (int v = 0; v < PARTS; ++v) {
-                float* sum = b.tile + p * b.tile_stride + r * PANEL + v * WIDTH;
-                store(sum, b.first ? sums[p][r][v] : load(sum) + sums[p][r][v]);
+                float* sum = tile + p * tile_stride + r * PANEL + v * WIDTH;
+                store(sum, first ? sums[p][r][v] : load(sum) + sums[p][r][v]);
             }
 }
 
@@ -93,10 +97,10 @@ constexpr std::array<BlockFunction, sizeof...(R)> blocks(std::integer_sequence<i
 
 // Few rows leave registers for more panels: enough sums are then under way to hide the latency of an addition.
 constexpr auto ONE_PANEL = blocks<1>(std::make_integer_sequence<int, BLOCK_ROWS>());
-constexpr auto TWO_PANELS = blocks<2>(std::make_integer_sequence<int, 3>());
+constexpr auto TWO_PANELS = blocks<2>(std::make_integer_sequence<int, 2>());
 constexpr auto FOUR_PANELS = blocks<4>(std::make_integer_sequence<int, 1>());
 
-TARGET int panels_at_once(int64_t rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+TARGET int panels_at_once(int64_t rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 
 // Sums of `count` panels, beginning with `panel`, into tile [count][rows][PANEL].
 TARGET void sum_panels(const Matrix& m, const Rows& x, int64_t panel, int count, float* tile) {
@@ -149,13 +153,18 @@ TARGET void norm_row(const float* x, const float* weight, float eps, int64_t siz
     for (int64_t i = even; i < size; ++i) y[i] = x[i] * scale * weight[i];
 }
 
-// Rows row .. row+count-1 as the product wants them: normalised into `scratch`, or as they are.
-TARGET Rows rows_of(const Product& t, int64_t row, int64_t count, float* scratch) {
-    const int64_t in = t.matrix->in;
-    const float* x = t.x + row * t.x_stride;
-    if (!t.norm) return {x, t.x_stride, count};
-    for (int64_t r = 0; r < count; ++r) norm_row(x + r * t.x_stride, t.norm, t.eps, in, scratch + r * in);
-    return {scratch, in, count};
+// Rows row .. row+count-1 as the product wants them: normalised, and so far apart that they do not compete for the same
+// places of the nearest cache, which they do when they are a power of two apart.
+TARGET Rows rows_of(const Product& t, int64_t row, int64_t count, float* y) {
+    const int64_t in = t.matrix->in, stride = spread(in);
+    for (int64_t r = 0; r < count; ++r) {
+        const float* x = t.x + (row + r) * t.x_stride;
+        if (t.norm)
+            norm_row(x, t.norm, t.eps, in, y + r * stride);
+        else
+            std::memcpy(y + r * stride, x, in * sizeof(float));
+    }
+    return {y, stride, count};
 }
 
 // One thread's part of a product: it takes chunks of panels until none is left.
@@ -164,7 +173,7 @@ TARGET void multiply(Product& t) {
     const int64_t row_blocks = (t.rows + t.block_rows - 1) / t.block_rows;
     const bool gated = t.epilogue == SILU_MUL;
     const int64_t most = std::min(t.rows, t.block_rows), tile_size = 4 * most * PANEL;
-    float* tile = scratch(2 * tile_size + (t.norm ? most * t.matrix->in : 0));
+    float* tile = scratch(2 * tile_size + most * spread(t.matrix->in));
     int64_t current = -1;
     Rows x{};
     for (int64_t unit; (unit = t.next.fetch_add(1, std::memory_order_relaxed)) < row_blocks * chunks;) {
@@ -322,11 +331,14 @@ TARGET void attend_unit(const Attention& t, int64_t first, int64_t head, float* 
     Softmax states[UNIT_QUERIES];
     std::fill_n(states, tokens * heads, Softmax{-INFINITY, 0});
     std::fill_n(values, tokens * heads * dim, 0.0f);
-    for (int64_t begin = 0; begin < t.length(first + tokens - 1); begin += TILE_TOKENS)
+    // Tiles begin at the same positions for every token, so that how a prompt was cut does not change a sum.
+    for (int64_t begin = t.begin(first) / TILE_TOKENS * TILE_TOKENS; begin < t.length(first + tokens - 1);
+         begin += TILE_TOKENS)
         for (int64_t token = 0; token < tokens; ++token) {
-            const int64_t seen = std::min(TILE_TOKENS, t.length(first + token) - begin);
-            if (seen <= 0) continue;
-            const Tile tile = t.tile(first + token, kv_head, begin, seen);
+            const int64_t from = std::max(begin, t.begin(first + token));
+            const int64_t to = std::min(begin + TILE_TOKENS, t.length(first + token));
+            if (from >= to) continue;
+            const Tile tile = t.tile(first + token, kv_head, from, to - from);
             const float* q = t.q + (first + token) * t.q_stride + head * dim;
             int64_t h = 0;
             for (; h + 3 <= heads; h += 3)
