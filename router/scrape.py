@@ -1,6 +1,6 @@
 """/metrics of a whole router, on a port of its own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -8,6 +8,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from octavo.router.config import Address
 from octavo.router.family import Family
+
+IDLE_S = 300.0  # between two scrapes
 
 
 @asynccontextmanager
@@ -17,15 +19,19 @@ async def serving_metrics(address: Address | None, family: Family) -> AsyncItera
         yield
         return
 
-    async def handle(request: web.BaseRequest) -> web.Response:
-        if request.path != "/metrics" or request.method not in ("GET", "HEAD"):
-            return web.Response(status=404, text="only /metrics is here\n")
-        return web.Response(body=await family.metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    runner = web.ServerRunner(web.Server(handle, access_log=None))
+    runner = web.ServerRunner(metrics_server(family.metrics))
     await runner.setup()
     try:
         await web.TCPSite(runner, address.host, address.port, reuse_address=True).start()
         yield
     finally:
         await runner.cleanup()
+
+
+def metrics_server(page: Callable[[], Awaitable[bytes]], idle_s: float = IDLE_S) -> web.Server:
+    async def handle(request: web.BaseRequest) -> web.Response:
+        if request.path != "/metrics" or request.method not in ("GET", "HEAD"):
+            return web.Response(status=404, text="only /metrics is here\n")
+        return web.Response(body=await page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return web.Server(handle, access_log=None, keepalive_timeout=idle_s)

@@ -18,7 +18,7 @@ from octavo.router.responses import REQUEST_ID, echoed_id, error_response, json_
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 75.0
+IDLE_S = 75.0  # for the headers of a first or next request to come; load balancers give up after 60 s, so they go first
 KINDS: dict[str, Kind] = {"/v1/completions": "completion", "/v1/chat/completions": "chat"}
 Route = Callable[[web.BaseRequest], web.Response]
 
@@ -37,8 +37,11 @@ class HttpServer:
             "/v1/models": self._models,
         }
 
-    def build(self) -> web.Server:
-        """aiohttp's low-level server: no second routing, no middleware, handlers cancelled when a client goes."""
+    def build(self, idle_s: float = IDLE_S) -> web.Server:
+        """aiohttp's low-level server: no second routing, no middleware, handlers cancelled when a client goes.
+
+        Its keep-alive time-out runs from the connection's first moment, and until the headers are whole.
+        """
         loop = asyncio.get_running_loop()
 
         def request_factory(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
@@ -51,7 +54,7 @@ class HttpServer:
             handler_cancellation=True,
             access_log=None,
             access_log_class=AccessLogger,
-            keepalive_timeout=KEEP_ALIVE_S,
+            keepalive_timeout=idle_s,
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -1,0 +1,78 @@
+"""A connection that sends no request is closed, whether it is silent, slow, or has been answered before."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from octavo.router.generation import Dispatcher
+from octavo.router.handlers import Life, Parts
+from octavo.router.metrics import RouterMetrics
+from octavo.router.scrape import metrics_server
+from octavo.router.server import HttpServer
+from octavo.router.texts import Texts
+
+IDLE_S = 0.5
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def api() -> web.Server:
+    nobody = cast(Dispatcher, None)
+    return HttpServer(Parts(nobody, Texts(nobody), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
+
+
+def metrics() -> web.Server:
+    async def page() -> bytes:
+        return b"x 1\n"
+
+    return metrics_server(page, IDLE_S)
+
+
+@asynccontextmanager
+async def connected(server: web.Server) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0])
+    yield reader, writer
+    writer.close()
+    await runner.cleanup()
+
+
+async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Never the end of the headers."""
+    for byte in data[:-1]:
+        writer.write(bytes((byte,)))
+        await asyncio.sleep(IDLE_S / 5)
+
+
+@pytest.mark.parametrize("make", [api, metrics])
+@pytest.mark.parametrize("sends", [b"", GET])
+async def test_a_connection_without_a_request_is_closed(make: Any, sends: bytes) -> None:
+    async with connected(make()) as (reader, writer):
+        dripping = asyncio.create_task(drip(writer, sends))
+        begun = time.monotonic()
+        assert await asyncio.wait_for(reader.read(), 10 * IDLE_S) == b""
+        assert time.monotonic() - begun > IDLE_S / 2
+        dripping.cancel()
+
+
+@pytest.mark.parametrize("sends", [b"", GET])
+async def test_after_an_answer_the_next_request_has_as_long(sends: bytes) -> None:
+    async with connected(api()) as (reader, writer):
+        writer.write(GET)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        dripping = asyncio.create_task(drip(writer, sends))
+        await asyncio.wait_for(reader.read(), 10 * IDLE_S)
+        dripping.cancel()
+
+
+async def test_a_request_that_comes_in_time_is_answered() -> None:
+    async with connected(api()) as (reader, writer):
+        await asyncio.sleep(IDLE_S / 2)
+        writer.write(GET)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
