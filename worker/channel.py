@@ -4,7 +4,14 @@ A peer that is gone without a word (a cut network, a stopped process) is noticed
 the connection ends 5 s after a ping without an answer.
 """
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
 MESSAGE_BYTES = 64 << 20
+FIRST_S = 10.0  # for the first message of a stream to come
+
+Message = TypeVar("Message")
 
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MESSAGE_BYTES),
@@ -18,3 +25,12 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # a second worker on the same port is an error, not a silent share of its requests
 )
+
+
+async def first(messages: AsyncIterator[Message]) -> Message | None:
+    """The message that opens a stream; None when it ended, or said nothing for too long."""
+    try:
+        async with asyncio.timeout(FIRST_S):
+            return await anext(aiter(messages), None)
+    except TimeoutError:
+        return None

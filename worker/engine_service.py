@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.worker.channel import first
 from octavo.worker.config import Config
 from octavo.worker.engine import Engine
 from octavo.worker.models.text_files import SERVED_FILES
@@ -39,7 +40,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
     ) -> None:
         await self._roles.require("router", context)
-        name = await self._greet(await anext(aiter(request_iterator), None), context)
+        name = await self._greet(await first(request_iterator), context)
         stream = Stream(name)
         await self._engine.ready.wait()
         self._engine.open(stream)
@@ -66,16 +67,16 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
                 chunk = data[start : start + _CHUNK_BYTES]
                 yield engine_pb2.FileChunk(name=name, data=chunk, fingerprint=self._fingerprint)
 
-    async def _greet(self, first: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
+    async def _greet(self, said: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
         """The router's name. Aborts the call when it is not of this service."""
-        if first is None or first.WhichOneof("kind") != "hello":
+        if said is None or said.WhichOneof("kind") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Serve is its Hello")
-        assert first is not None  # abort does not return
-        theirs, ours = first.hello.service_uid, self._config.service_uid
+        assert said is not None  # abort does not return
+        theirs, ours = said.hello.service_uid, self._config.service_uid
         if theirs != ours:
             text = f"this group belongs to service {ours!r}, and the router to {theirs!r}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
-        return first.hello.router
+        return said.hello.router
 
     def _welcome(self, stream: Stream) -> engine_pb2.FromEngine:
         rules = self._engine.rules

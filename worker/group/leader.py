@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.worker.channel import first
 from octavo.worker.group.incarnation import Identity, Incarnation, Member
 from octavo.worker.tls import Roles
 
@@ -47,7 +48,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         self, request_iterator: AsyncIterator[group_pb2.FromPod], context: _JoinContext
     ) -> AsyncIterator[group_pb2.FromLeader]:
         await self._roles.require("worker", context)
-        stage = await self._admit(await anext(aiter(request_iterator), None), context)
+        stage = await self._admit(await first(request_iterator), context)
         mine = self.incarnation
         reading = asyncio.create_task(self._listen(stage, request_iterator))
         ending = asyncio.create_task(self.ended.wait())
@@ -65,11 +66,11 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
     def _lost(self, stage: int) -> None:
         self.end(group_pb2.Failure(rank=-1, reason="SupervisorLost", message=f"stage {stage} left the group"))
 
-    async def _admit(self, first: group_pb2.FromPod | None, context: _JoinContext) -> int:
-        if first is None or first.WhichOneof("kind") != "handshake":
+    async def _admit(self, said: group_pb2.FromPod | None, context: _JoinContext) -> int:
+        if said is None or said.WhichOneof("kind") != "handshake":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Join is its handshake")
-        assert first is not None  # abort does not return
-        shake = first.handshake
+        assert said is not None  # abort does not return
+        shake = said.handshake
         identity = Identity(shake.service_uid, shake.revision, shake.fingerprint)
         refusal = self.incarnation.join(shake.stage, identity, time.monotonic())
         if refusal is not None:
