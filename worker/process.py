@@ -17,7 +17,8 @@ from octavo.worker import wiring
 from octavo.worker.wiring import Wiring
 
 _PR_SET_PDEATHSIG = 1
-_MESSAGE_CHARACTERS = 2000  # a pipe holds 4096 bytes at least, so the write never waits
+_REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
+_WIDEST = 6  # bytes that a character may take: a control character as \u0000
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +69,15 @@ def die_with(parent: int) -> None:
 
 
 def write_report(fd: int, report: Report) -> None:
-    text = json.dumps({"reason": report.reason, "message": report.message[:_MESSAGE_CHARACTERS]}, ensure_ascii=True)
-    os.write(fd, text.encode()[:4096])
+    """Of a message that is too long the end is left out."""
+    message = report.message
+    while (excess := len(line := _line(report.reason, message)) - _REPORT_BYTES) > 0:
+        message = message[: -1 - excess // _WIDEST]
+    os.write(fd, line)
+
+
+def _line(reason: str, message: str) -> bytes:
+    return json.dumps({"reason": reason, "message": message}, ensure_ascii=False).encode(errors="replace")
 
 
 def read_report(fd: int) -> Report | None:

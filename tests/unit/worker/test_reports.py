@@ -1,0 +1,38 @@
+"""What a child says before it exits arrives whole, whatever it is written in."""
+
+import os
+
+import pytest
+
+from octavo.worker.process import Report, read_report, write_report
+
+
+def told(report: Report) -> Report | None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    try:
+        write_report(writing, report)
+        return read_report(reading)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize("text", ["short", "füchse", 'a\nb"c\\', "\x00", "日本", "🦊"])
+def test_a_message_is_told_as_it_is(text: str) -> None:
+    assert told(Report("RankFailed", text)) == Report("RankFailed", text)
+
+
+@pytest.mark.parametrize("letter", ["a", "ü", "日", "🦊", "\x00", '"', "\ud800"])
+def test_a_long_message_loses_its_end_and_nothing_else(letter: str) -> None:
+    said = told(Report("RankFailed", f"config.json: {letter * 10_000}"))
+    assert said is not None and said.reason == "RankFailed"
+    assert said.message.startswith("config.json: ") and len(said.message) > 600
+    assert set(said.message.removeprefix("config.json: ")) <= {letter, "?"}
+
+
+def test_a_child_that_said_nothing_has_no_report() -> None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    assert read_report(reading) is None
+    os.close(writing)
+    assert read_report(reading) is None
+    os.close(reading)
