@@ -4,6 +4,7 @@ What only the device can say (how much memory is left on a GPU) its rank finds o
 """
 
 from octavo.hashing import BLOCK_SIZE
+from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes
@@ -21,7 +22,7 @@ def check_fit(config: Config, checkpoint: Checkpoint) -> None:
             f"contextLength (--context-length): {context} is beyond the model's {checkpoint.context_length}; "
             f"give at most that, or leave it out"
         )
-    on_cpu = config.device == "cpu"
+    on_cpu = config.device == "cpu" or (config.device == "auto" and not gpu.likely())
     if on_cpu or config.kv_cache_bytes is not None:  # what a GPU has left is not known here
         single = on_cpu or config.dtype == "float32"
         shape = KvShape(model.layers, model.kv_heads, model.head_dim, BLOCK_SIZE, _SINGLE if single else _HALF)

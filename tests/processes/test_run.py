@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.checkpoints import random_checkpoint, successor_checkpoint
+from support.checkpoints import successor_checkpoint
 from support.local import LocalRun, complete, local_run, many
 
 ALPHABET = "bcdefghi"
@@ -80,14 +80,6 @@ def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(mod
     run = LocalRun([str(model), "--context-length", "9999"])
     assert run.end() == 2, run.text
     assert "contextLength (--context-length): 9999 is beyond the model's 2048" in run.text
-
-
-def test_what_only_a_rank_can_tell_ends_with_2_too(tmp_path: Path) -> None:
-    # A block is 8 MiB in float32 and half of that in other types, which "auto" does not yet decide.
-    wide = {"hidden_size": 16, "num_key_value_heads": 4, "head_dim": 4104}
-    run = LocalRun([str(random_checkpoint(tmp_path / "wide", config=wide)), "--kv-cache-memory", "16Mi"])
-    assert run.end() == 2, run.text
-    assert re.search(r"ConfigInvalid: kvCacheMemory.* give at least \d+", run.text)
 
 
 def test_a_broken_model_folder_ends_with_2_and_names_the_file(model: Path) -> None:

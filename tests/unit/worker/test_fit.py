@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.checkpoints import random_checkpoint
 
+from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
 from octavo.worker.fit import check_fit
 from octavo.worker.models.checkpoint import Checkpoint, inspect
@@ -30,10 +31,15 @@ def test_a_context_beyond_the_models_is_refused(model: Checkpoint) -> None:
     assert caught.value.reason == "ConfigInvalid"
 
 
-@pytest.mark.parametrize(
-    ("device", "dtype", "width"), [("cpu", "auto", 4), ("auto", "float32", 4), ("auto", "auto", 2)]
-)
-def test_memory_for_not_even_one_block_is_refused(model: Checkpoint, device: str, dtype: str, width: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", "auto", "cuda"])
+@pytest.mark.parametrize("dtype", ["auto", "float32"])
+@pytest.mark.parametrize("likely", [True, False])
+def test_memory_for_not_even_one_block_is_refused(
+    model: Checkpoint, monkeypatch: pytest.MonkeyPatch, device: str, dtype: str, likely: bool
+) -> None:
+    monkeypatch.setattr(gpu, "likely", lambda: likely)
+    halves = dtype == "auto" and (device == "cuda" or (device == "auto" and likely))
+    width = 2 if halves else 4
     needed = 2 * width * BLOCK_BYTES  # one block pads tables
     config = replace(CONFIG, device=device, dtype=dtype, kv_cache_bytes=max(needed, 2**16))
     check_fit(config, model)
@@ -42,7 +48,8 @@ def test_memory_for_not_even_one_block_is_refused(model: Checkpoint, device: str
         check_fit(config, large)
 
 
-def test_what_a_gpu_has_left_is_for_its_rank_to_say(model: Checkpoint) -> None:
+def test_what_a_gpu_has_left_is_for_its_rank_to_say(model: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "likely", lambda: True)
     huge = replace(model, config=replace(model.config, layers=10**7))
     check_fit(replace(CONFIG, device="auto"), huge)
     with pytest.raises(ConfigError, match="kvCacheMemory"):
