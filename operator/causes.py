@@ -16,6 +16,35 @@ _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
 _LONGEST = 600  # characters of a message that the status keeps
 
 
+_LOG = "the pod's log has more"
+_AGAIN = "the group starts anew by itself"
+# What a worker may report, and what its message does not say: what to do, or that nothing need be done.
+REPORTED = {
+    "ModelNotFound": "",
+    "ModelInvalid": "",
+    "ModelUnreadable": "",
+    "ConfigInvalid": "",
+    "OOMKilled": "",
+    "OutOfDeviceMemory": "",
+    "StartFailed": "the pod or its node has reached a limit of memory, processes or open files",
+    "AddressUnavailable": "another process of the pod has this address",
+    "LoadStalled": "the storage of the model may hang",
+    "ServeExited": _LOG,
+    "CoreExited": _LOG,
+    "RankExited": _LOG,
+    "ServeFailed": _LOG,
+    "CoreFailed": _LOG,
+    "RankFailed": _LOG,
+    "ServeStuck": _AGAIN,
+    "CoreStuck": _AGAIN,
+    "RankStuck": _AGAIN,
+    "LeaderLost": _AGAIN,
+    "SupervisorLost": _AGAIN,
+    "SupervisorSilent": _AGAIN,
+    "Unknown": _LOG,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """What is broken: one word, and a sentence that names the object."""
@@ -161,7 +190,10 @@ def _reported(group: Group) -> Cause | None:
     failure = group.report.last_failure if group.report else None
     if failure is None:
         return None
-    return Cause(failure.reason or "RankExited", f"{failure.pod}: {_short(failure.message)}")
+    reason = failure.reason or "Unknown"
+    message = f"{failure.pod}: {_short(failure.message)}"
+    advice = REPORTED.get(reason)  # a newer worker may know more
+    return Cause(reason, f"{message}; {advice}" if advice else message)
 
 
 def is_worker(pod: Object) -> bool:

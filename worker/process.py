@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.worker import wiring
+from octavo.worker.config import ConfigError
+from octavo.worker.models.errors import ModelError
 from octavo.worker.wiring import Wiring
 
 _PR_SET_PDEATHSIG = 1
@@ -54,9 +56,16 @@ def run(name: str, main: Callable[[Wiring], None]) -> None:
         main(mine)
     except Exception as error:
         logger.exception("%s failed", name)
-        reason = getattr(error, "reason", None) or f"{name.capitalize()}Failed"
-        write_report(mine.report, Report(reason, str(error) or type(error).__name__))
+        write_report(mine.report, cause(name, error))
         os._exit(1)
+
+
+def cause(name: str, error: Exception) -> Report:
+    """The reason that the error has, if it is one of ours; what others call `reason` is no word for a status."""
+    reason = f"{name.capitalize()}Failed"
+    if isinstance(error, Fault | ModelError | ConfigError):
+        reason = error.reason
+    return Report(reason, str(error) or type(error).__name__)
 
 
 def die_with(parent: int) -> None:

@@ -112,6 +112,13 @@ def test_what_the_supervisor_reports_is_named(reason: str) -> None:
     assert (group["state"], group["restarts"], group["lastFailure"]["reason"]) == ("Failed", 3, reason)
 
 
+def test_what_to_do_is_said_beside_what_happened() -> None:
+    failure = Failure("chat-0-0", -1, "StartFailed", 0, "the processes could not be started", 5.0)
+    report = GroupReport("r", "FAILED", restarts=1, last_failure=failure)
+    message = conditions(seen(made(running({"state": {"running": {}}}), reports={0: report})))["Ready"]["message"]
+    assert message.startswith("chat-0-0: the processes could not be started; ") and "limit of memory" in message
+
+
 def test_a_group_that_starts_anew_after_a_failure_shows_both() -> None:
     failure = Failure("chat-0-0", 0, "RankExited", -9, "rank 0: killed", 5.0)
     report = GroupReport("r", "LOADING", progress_percent=5, restarts=1, last_failure=failure)

@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from octavo.worker.process import Report, read_report, write_report
+from octavo.worker.config import ConfigError
+from octavo.worker.models.errors import ModelError
+from octavo.worker.process import Fault, Report, cause, read_report, write_report
 
 
 def told(report: Report) -> Report | None:
@@ -36,3 +38,11 @@ def test_a_child_that_said_nothing_has_no_report() -> None:
     os.close(writing)
     assert read_report(reading) is None
     os.close(reading)
+
+
+def test_only_reasons_of_our_own_reach_the_status() -> None:
+    assert cause("rank", Fault("RankStuck", "late")) == Report("RankStuck", "late")
+    assert cause("rank", ConfigError("no")) == Report("ConfigInvalid", "no")
+    assert cause("rank", ModelError("ModelInvalid", "a", "b")) == Report("ModelInvalid", "a: b")
+    assert cause("core", UnicodeDecodeError("utf-8", b"", 0, 1, "invalid start byte")).reason == "CoreFailed"
+    assert cause("serve", MemoryError()) == Report("ServeFailed", "MemoryError")
