@@ -8,8 +8,9 @@ power of measured / predicted that grows with its share of the prediction (expon
 Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
 
 How long prefill may make a step is a bargain between those who decode, each of whom waits for the whole step, and those
-who wait for their first token. With as many or more decoding, a step stays within the target, or some multiple of what
-decoding alone takes; with more waiting, that grows by their ratio: at the start of a rush nobody is kept from starting.
+who wait for their first token. A prompt that one step within the target can hold is computed at once: cut up, it would
+cost the device more and delay everybody. A longer one goes in gentle chunks, each some multiple of what decoding alone
+takes, so that those beside it hardly see it; with more waiting than decoding, that grows by their ratio.
 
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
 (by the weights of the beginning) is awaited with patience, and what it took is believed whole.
@@ -40,10 +41,13 @@ class Work:
 class Pace:
     """target_s: inter-token latency that prefill must leave to those who decode; stretch: where decoding alone comes
     near the target or misses it, prefill may still make a step this many times as long, so that it never starves.
-    least: tokens of prefill that a step may always carry."""
+    gentle_s: the target beside a long prompt; None: the same. least: tokens of prefill that a step may always carry."""
 
-    def __init__(self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16) -> None:
+    def __init__(
+        self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16, gentle_s: float | None = None
+    ) -> None:
         self._target_s = target_s
+        self._gentle_s = target_s if gentle_s is None else gentle_s
         self._stretch = stretch
         self._least = least
         self._weights = list(_PRIOR)
@@ -59,12 +63,17 @@ class Pace:
         """Seconds that a step which is not stuck may be expected to take."""
         return self.seconds(work) * (_UNSEEN if self._unseen(work) else 1.0)
 
-    def room(self, decode: Work, work: Work, start: int, crowd: float = 1.0) -> int:
+    def is_long(self, start: int, count: int) -> bool:
+        """Whether computing positions start .. start+count-1 takes longer than a step should."""
+        return self.seconds(Work().with_chunk(start, count)) > self._target_s
+
+    def room(self, decode: Work, work: Work, start: int, gentle: bool = False, crowd: float = 1.0) -> int:
         """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding.
 
-        crowd: requests that wait for their first token, for each that decodes.
+        gentle: of a long prompt. crowd: requests that wait for their first token, for each that decodes.
         """
-        allowed = max(self._target_s, self._stretch * max(1.0, crowd) * self.seconds(decode))
+        shortest = self._gentle_s if gentle else self._target_s
+        allowed = max(shortest, self._stretch * max(1.0, crowd) * self.seconds(decode))
         least = self._least if work == decode else 0
         left = allowed - self.seconds(work)
         if left <= 0:
@@ -94,8 +103,8 @@ class Pace:
 
 
 def pace_of(device: str, least: int) -> Pace:
-    """As a device wants it: on a GPU decoding takes milliseconds, and a long prompt beside it must not show."""
-    return Pace(target_s=0.005, stretch=2.2, least=least) if device == "cuda" else Pace(least=least)
+    """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply."""
+    return Pace(stretch=2.2, least=least, gentle_s=0.005) if device == "cuda" else Pace(least=least)
 
 
 def _inputs(work: Work) -> tuple[float, float, float, float]:

@@ -91,6 +91,7 @@ class Request:
     indexed: int = 0  # leading blocks that have been offered to the prefix cache
     expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
     cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once told
+    long: bool = False  # its prefill takes many steps of those who decode beside it
     preemptions: int = 0
 
     @property

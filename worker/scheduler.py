@@ -16,7 +16,7 @@ Steps run in order and results return in order, hence:
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 
@@ -153,30 +153,33 @@ class Scheduler:
         """
         budget = self._limits.max_batch_tokens - len(self._lane)
         decode = work = Work(len(self._lane), self._lane.context)
-        candidates = self._candidates(admit)
         chunks: list[Chunk] = []
-        while budget > 0 and self._room(decode, work, 0) > 0:
-            request = next(candidates, None)
-            if request is None:
-                break
+
+        def has_room(one: Request) -> bool:
+            return budget > 0 and self._room(decode, work, one) > 0
+
+        for request in self._candidates(admit, has_room):
             start = request.issued
-            room = max(1, self._room(decode, work, start))
-            chunk = Chunk(request, start, min(request.known - start, budget, room))
+            chunk = Chunk(request, start, min(request.known - start, budget, self._room(decode, work, request)))
             chunks.append(chunk)
             work = work.with_chunk(start, chunk.count)
             budget -= chunk.count
         return sorted(chunks, key=lambda chunk: chunk.count > 1), work
 
-    def _room(self, decode: Work, work: Work, start: int) -> int:
+    def _room(self, decode: Work, work: Work, request: Request) -> int:
+        """Tokens of `request` that the time of this step still allows."""
         if not self._lane:
             return self._limits.max_batch_tokens
+        waits = request.phase is Phase.WAITING
+        start = request.known - request.uncached if waits else request.issued
+        gentle = self._pace.is_long(start, request.known - start) if waits else request.long
         crowd = (len(self._waiting) + len(self._prefilling)) / len(self._lane)
-        return self._pace.room(decode, work, start, crowd)
+        return self._pace.room(decode, work, start, gentle, crowd)
 
-    def _candidates(self, admit: bool) -> Iterator[Request]:
-        yield from list(self._prefilling)
+    def _candidates(self, admit: bool, has_room: Callable[[Request], bool]) -> Iterator[Request]:
+        yield from filter(has_room, list(self._prefilling))
         admitted_tokens = 0
-        while admit and self._waiting and self._slots:
+        while admit and self._waiting and self._slots and has_room(self._waiting[-1]):
             request = self._waiting[-1]
             admitted_tokens += request.known
             if request.known < admitted_tokens > _ADMITTED_TOKENS:
@@ -194,6 +197,7 @@ class Scheduler:
         request.slot = self._slots.pop()
         if not request.admitted:
             request.cached = request.issued
+        request.long = self._pace.is_long(request.issued, request.known - request.issued)
         self._admissions += 1
         request.admitted = self._admissions
         request.phase = Phase.PREFILLING

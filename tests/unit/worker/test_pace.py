@@ -67,10 +67,19 @@ def test_prefill_goes_on_where_decoding_alone_misses_the_target() -> None:
     assert pace.seconds(decode.with_chunk(0, count)) <= 2 * pace.seconds(decode)
 
 
+def test_a_long_prompt_goes_gently_and_a_short_one_at_once() -> None:
+    pace = learned(Pace(target_s=0.03, stretch=2.0, gentle_s=0.001))
+    decode = Work(4, 4 * 500)
+    assert pace.is_long(0, 20_000) and not pace.is_long(0, 500)
+    gentle = pace.room(decode, decode, 0, gentle=True)
+    assert pace.seconds(decode.with_chunk(0, gentle)) <= 2 * pace.seconds(decode)
+    assert pace.seconds(decode.with_chunk(0, pace.room(decode, decode, 0))) > 0.025
+
+
 def test_the_more_wait_for_their_first_token_the_longer_a_step_may_be() -> None:
     pace = learned(Pace(target_s=0.001, stretch=2.0))
     decode = Work(4, 4 * 500)
-    rooms = [pace.room(decode, decode, 0, crowd) for crowd in (0.1, 1.0, 5.0, 60.0)]
+    rooms = [pace.room(decode, decode, 0, crowd=crowd) for crowd in (0.1, 1.0, 5.0, 60.0)]
     assert rooms[0] == rooms[1] < rooms[2] < rooms[3]
     assert pace.seconds(decode.with_chunk(0, rooms[2])) <= 10 * pace.seconds(decode)
 
