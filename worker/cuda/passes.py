@@ -16,7 +16,7 @@ from octavo.kernels.cuda.paged import DevicePaged
 from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
 from octavo.kernels.cuda.sample import sample
-from octavo.kernels.cuda.steps import packed_words
+from octavo.kernels.cuda.steps import StepBuffers, packed_words
 from octavo.worker.batch import Batch
 from octavo.worker.cuda.buffers import Layout
 from octavo.worker.graphs import Graph
@@ -52,17 +52,23 @@ class Passes:
 
     def run(self, bucket: Graph) -> Output:
         """Launch the pass over what `layout.packed` says."""
-        step, layout, state = self.layout.view(bucket), self.layout, self._state
-        prepare_step(layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
-        decoding = bucket.rows == bucket.tokens
+        step = self.layout.view(bucket)
+        last = None if bucket.rows == bucket.tokens else step.sample_tokens
+        return Output(*sample(self._model.logits(self._forward(bucket, step, last)), step, self._state))
+
+    def logits(self, bucket: Graph) -> torch.Tensor:
+        """The same pass, but the logits of all its tokens [tokens, vocabulary], and nothing sampled."""
+        return self._model.logits(self._forward(bucket, self.layout.view(bucket), None))
+
+    def _forward(self, bucket: Graph, step: StepBuffers, last: torch.Tensor | None) -> torch.Tensor:
+        state = self._state
+        prepare_step(self.layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
         decode_plan(self._decode_plan, step.header, step.row_slots, step.lengths, state.tables)
-        if not decoding:
-            prefill_plan(self._tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
-        paged = DevicePaged(step, state.tables, self._decode_plan, None if decoding else self._tiles)
-        hidden = self._model.forward(
-            Batch(step.ids, step.positions, paged, None if decoding else step.sample_tokens), self._pools
-        )
-        return Output(*sample(self._model.logits(hidden), step, state))
+        tiles = None if bucket.rows == bucket.tokens else self._tiles
+        if tiles is not None:
+            prefill_plan(tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
+        paged = DevicePaged(step, state.tables, self._decode_plan, tiles)
+        return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools)
 
     def capture(self, bucket: Graph) -> None:
         """Make the graph of a bucket; a pass of padding first, so that nothing is loaded while it is recorded."""

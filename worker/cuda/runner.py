@@ -104,6 +104,16 @@ class CudaRunner:
         turn.done.record()
         return Pending(self, step, turn)
 
+    @torch.inference_mode()
+    def logits(self, forward: Forward) -> torch.Tensor:
+        """[tokens, vocabulary] of every position of a pass. It waits for nothing, and nothing is sampled."""
+        self._change(forward)
+        turn = self._turns.take()
+        graph = Graph(len(forward.slots), forward.tokens)
+        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, (), ()), graph, turn)
+        turn.done.record()
+        return self._passes.logits(graph)
+
     def _change(self, forward: Forward) -> None:
         if not forward.admits and not forward.blocks:
             return
@@ -124,14 +134,15 @@ class CudaRunner:
     def _run(self, step: Step, turn: Turn) -> None:
         forward, wanted = step.forward, step.sample
         graph = Graph(len(forward.slots), forward.tokens) if step.graph == EAGER else graphs.parse(step.graph)
-        rows = Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters)
-        words = packed_words(graph.rows, graph.rows)
-        pack_step(rows, graph.rows, graph.rows, turn.words[:words])
-        layout = self._passes.layout
-        layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
+        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
         output = self._passes.run(graph) if step.graph == EAGER else self._passes.replay(graph)
         for row, values in zip(turn.up, output, strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
+
+    def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
+        words = packed_words(graph.rows, graph.rows)
+        pack_step(rows, graph.rows, graph.rows, turn.words[:words])
+        self._passes.layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
 
     def collect(self, step: Step, turn: Turn) -> StepResult:
         """The result of a step; waits for it."""
