@@ -8,6 +8,7 @@ from pathlib import Path
 
 from octavo.router import wire
 from octavo.router.admission import Bounds
+from octavo.router.background import background
 from octavo.router.discovery import Endpoints, in_cluster
 from octavo.router.dispatch import FleetDispatcher
 from octavo.router.tls import dialler
@@ -38,7 +39,8 @@ async def running(settings: FleetSettings) -> AsyncIterator[FleetDispatcher]:
     if settings.endpoints is None:
         dispatcher.retarget(settings.groups)
     else:
-        watch = asyncio.ensure_future(Endpoints(in_cluster(), *settings.endpoints, dispatcher.retarget).run())
+        endpoints = Endpoints(in_cluster(), *settings.endpoints, dispatcher.retarget)
+        watch = background(endpoints.run(), "watch of the endpoints")
     try:
         yield dispatcher
     finally:

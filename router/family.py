@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
+from octavo.router.background import background
 from octavo.router.samples import Merged
 
 log = logging.getLogger("octavo.router")
@@ -37,8 +38,8 @@ class Family:
 
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event, grace_s: float) -> None:
         """Until `stop`, then drain. `hurry` or the end of the grace period kills what is left."""
-        keepers = [asyncio.create_task(self._keep(child, stop)) for child in self._children]
-        poll = asyncio.create_task(self._poll())
+        keepers = [background(self._keep(child, stop), f"keeper of process {child.index}") for child in self._children]
+        poll = background(self._poll(), "metrics poll")
         await stop.wait()
         log.info("draining")
         for child in self._children:
@@ -57,9 +58,11 @@ class Family:
         return generate_latest(self._registry)
 
     async def _ask(self, child: "Child") -> None:
-        line = await child.ask()
-        if line:
-            self._merged.update(child.index, line)
+        try:
+            if line := await child.ask():
+                self._merged.update(child.index, line)
+        except ValueError as error:  # half a line, or one beyond the bound: the last good one stands
+            log.warning("process %d: its metrics cannot be read: %s", child.index, error)
 
     async def _poll(self) -> None:
         """So that little is lost of a process that is killed."""
@@ -72,21 +75,31 @@ class Family:
         pause_s = BACKOFF_S[0]
         while not stop.is_set():
             begun = loop.time()
-            await child.start(self._argv)
-            if stop.is_set():  # it came while the process was being made
-                child.signal(signal.SIGTERM)
-            code, last = await child.ended()
-            if last:
-                self._merged.update(child.index, last)
+            try:
+                how = f"ended with code {await self._life(child, stop)}"
+            except Exception as error:  # no memory or descriptors now, or a bug of ours: the next may live
+                log.exception("process %d cannot be kept", child.index)
+                child.signal(signal.SIGKILL)
+                how = f"failed ({type(error).__name__})"
             self._merged.end(child.index)
             if stop.is_set():
                 return
             self._restarts.inc()
             pause_s = BACKOFF_S[0] if loop.time() - begun > GOOD_S else pause_s
-            log.error("process %d ended with code %s; starting it anew in %.1f s", child.index, code, pause_s)
+            log.error("process %d %s; starting it anew in %.1f s", child.index, how, pause_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, BACKOFF_S[1])
+
+    async def _life(self, child: "Child", stop: asyncio.Event) -> int:
+        """Of one process, from its start to its exit code."""
+        await child.start(self._argv)
+        if stop.is_set():  # it came while the process was being made
+            child.signal(signal.SIGTERM)
+        code, last = await child.ended()
+        if last:
+            self._merged.update(child.index, last)
+        return code
 
 
 class Child:

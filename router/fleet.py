@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from octavo.proto.v1 import engine_pb2
+from octavo.router.background import background
 from octavo.router.generation import Model
 from octavo.router.tls import Dial
 from octavo.router.upstream import Listener, Stream, Upstream
@@ -49,7 +50,7 @@ class Fleet:
         for address in self._wanted - self._upstreams.keys():
             upstream = Upstream(address, self._dial, self._hello, self._listener)
             self._upstreams[address] = upstream
-            self._tasks[address] = asyncio.ensure_future(upstream.run(self._models.get))
+            self._tasks[address] = background(upstream.run(self._models.get), f"stream to {address}")
         for address, upstream in list(self._upstreams.items()):
             if upstream.stream is not None:
                 upstream.stream.retired = address not in self._wanted

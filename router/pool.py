@@ -8,16 +8,18 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
 
+from octavo.router.background import background
 from octavo.router.bodies import Prepared
 from octavo.router.fields import invalid
 from octavo.router.generation import Model, RequestError
 from octavo.router.helper import LENGTHS, Header, answer, pack
 from octavo.router.openai import Kind
-from octavo.router.refusals import draining
+from octavo.router.refusals import broken_helper, draining
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class HelperPool:
         self.counts = PoolCounts()
         self._load = _load_frame(model.files, model.context_length)
         self._queue: asyncio.Queue[_Work] = asyncio.Queue()
-        self._tasks = [asyncio.create_task(self._keep()) for _ in range(size)]
+        self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
     async def prepare(self, kind: Kind, body: bytes) -> Prepared:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
@@ -82,12 +84,16 @@ class HelperPool:
                 pause_s = BACKOFF_S[0]
                 await self._use(helper)
             except (OSError, TimeoutError, EOFError) as error:
-                self.counts.died += 1
                 log.warning("a helper process died (%s: %s); starting another", type(error).__name__, error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, BACKOFF_S[1])
+            except Exception:  # what it said is not trusted: it may be anything
+                log.exception("a helper process said nonsense; starting another")
+            else:
+                continue  # killed by us
             finally:
                 await helper.kill()
+            self.counts.died += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, BACKOFF_S[1])
 
     async def _use(self, helper: "_Helper") -> None:
         """Returns when the helper had to be killed."""
@@ -104,6 +110,7 @@ class HelperPool:
         try:
             async with asyncio.timeout(LIMIT_S):
                 header, payload = await helper.call(pack({"read": work.kind}, work.body))
+            _answer(work, header, payload)
         except TimeoutError:
             self.counts.killed += 1
             log.warning("a request took more than %s s to tokenise: refused, its helper is replaced", LIMIT_S)
@@ -115,7 +122,9 @@ class HelperPool:
         except asyncio.CancelledError:
             _settle(work, draining())
             raise
-        _answer(work, header, payload)
+        except Exception:
+            _settle(work, broken_helper())
+            raise
         return True
 
 
@@ -151,7 +160,8 @@ class _Helper:
         if self._process is None:
             return
         if self._process.returncode is None:
-            self._process.kill()
+            with suppress(ProcessLookupError):  # it has just ended
+                self._process.kill()
         await self._process.wait()
 
 

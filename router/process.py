@@ -19,6 +19,7 @@ from aiohttp import web
 
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
+from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch import FleetDispatcher
 from octavo.router.handlers import Life, Parts
@@ -76,7 +77,7 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     server = HttpServer(Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s))
     runner = web.ServerRunner(server.build(), shutdown_timeout=0.1)
     await runner.setup()
-    follow = asyncio.create_task(texts.follow())
+    follow = background(texts.follow(), "model follower")
     try:
         site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
         await site.start()

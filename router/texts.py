@@ -10,7 +10,7 @@ from octavo.router.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.openai import Kind, parse
 from octavo.router.pool import HelperPool
-from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tokens import TextModel
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,9 @@ class Texts:
                 return
             except RequestError as error:
                 log.info("no model yet: %s", error.message)
-                await asyncio.sleep(RETRY_S)
+            except Exception:  # a bug of ours: requests will load the model, each trying anew
+                log.exception("the model could not be loaded")
+            await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
         if self._loaded is not None:
@@ -88,7 +90,7 @@ class Texts:
             raise self._broken[1]
         try:
             text = await asyncio.to_thread(TextModel, model.files, model.context_length)
-        except ModelFilesInvalid as error:
+        except Exception as error:  # ModelFilesInvalid, or whatever a file can do to a parser
             log.error("model %s (%s) cannot be used: %s", model.name, model.fingerprint, error)
             refusal = RequestError(
                 500, "server_error", "model_files_invalid", f"the model's files are unusable: {error}"
