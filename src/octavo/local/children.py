@@ -71,4 +71,7 @@ class Child:
                 return
             except TimeoutError:
                 backoff = min(2 * backoff, BACKOFF_LAST_S)
-            await self._spawn()
+            try:
+                await self._spawn()
+            except OSError as error:  # no memory, processes or descriptors now
+                self._report(f"{self.name} cannot be started: {error}")
