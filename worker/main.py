@@ -52,7 +52,7 @@ def parse(argv: list[str]) -> Config:
 
 
 def main(argv: list[str]) -> int:
-    """Run until drained: 0. Bad flags, or a GPU that is not there: 2."""
+    """Run until drained: 0, or 1 when it failed meanwhile. Bad flags, or a GPU that is not there: 2."""
     try:
         config = parse(argv)
         gpu.check(config.device)

@@ -1,7 +1,7 @@
 """Pid 1 of a worker pod: it outlives the processes that do the work and starts them anew when they fail.
 
 check the model --> a life --> failed: kill all, record, back off --> check the model ...
-                        '----> drained: exit 0
+                        '----> drained: exit 0; failed before it had drained: exit 1
 """
 
 import asyncio
@@ -46,7 +46,6 @@ class Supervisor:
         self._totals = Totals()
         self._children = Children()
         self._stopping = asyncio.Event()
-        self._life: Life | None = None
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
@@ -58,15 +57,13 @@ class Supervisor:
         folder = Path(tempfile.mkdtemp(prefix="octavo-worker-", dir=_scratch()))
         try:
             await self._listen(server)
-            await self._live(folder)
+            return await self._live(folder)
         except ConfigError as error:
             print(f"octavo worker: {error}", file=sys.stderr)
             return 2
         finally:
             await server.stop(0)
             shutil.rmtree(folder, ignore_errors=True)
-        logger.info("drained")
-        return 0
 
     async def _listen(self, server: grpc.aio.Server) -> None:
         config = self._config
@@ -78,21 +75,27 @@ class Supervisor:
         bind(server, "--status", config.status, config)
         await server.start()
 
-    async def _live(self, folder: Path) -> None:
-        """Lives, one after the other, until this pod is told to stop."""
+    async def _live(self, folder: Path) -> int:
+        """Lives, one after the other, until this pod is told to stop; the exit code."""
         local = self._config.group if is_unix(self._config.group) else f"unix:{folder}/leader.sock"
         backoff = Backoff()
         while not self._stopping.is_set():
             served_s, failed = await self._one_life(local)
             if failed is None:
-                return
+                break
             self._state.failed(failed)
             wait_s, backoff = backoff.after(served_s)
+            draining = self._stopping.is_set()
+            then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(
-                "life %d failed: %s (pod %s, rank %d, exit code %d): %s; the next begins in %.1f s",
-                self._state.restarts, failed.reason, failed.pod, failed.rank, failed.exit_code, failed.message, wait_s,
+                "life %d failed: %s (pod %s, rank %d, exit code %d): %s; %s",
+                self._state.restarts, failed.reason, failed.pod, failed.rank, failed.exit_code, failed.message, then,
             )  # fmt: skip
+            if draining:
+                return 1
             await self._wait(asyncio.sleep(wait_s), None)
+        logger.info("drained")
+        return 0
 
     async def _one_life(self, local: str) -> tuple[float, group_pb2.Failure | None]:
         """(seconds served, failure); no failure when it drained."""
@@ -126,9 +129,7 @@ class Supervisor:
                 await asyncio.wait({living}, timeout=max(1.0, self._config.grace_s - _DRAIN_MARGIN_S))
             living.cancel()
             await asyncio.wait({living})
-        if living.cancelled() or self._stopping.is_set():
-            return None
-        return living.result()
+        return None if living.cancelled() else living.result()
 
     async def _check_model(self) -> Checkpoint | None:
         """Find and check the model in a thread, because it may take long; None when the pod is stopped meanwhile.

@@ -1,6 +1,7 @@
 """A worker that is told to stop cuts nobody, and a router that misbehaves disturbs nobody."""
 
 import asyncio
+import os
 import random
 import signal
 
@@ -46,6 +47,18 @@ async def test_sigterm_under_streams_cuts_none_refuses_new_work_and_exits_0(mode
             assert answer.finish == engine_pb2.LENGTH
             assert len(answer.ids) == 300 + 10 * n
         assert await worker.exit_code(15) == 0
+        assert not worker.children()
+
+
+async def test_a_group_that_breaks_while_it_drains_says_so_and_exits_1(model):
+    async with serving(model) as worker, client(worker) as router:
+        answers = [await router.submit([ord("a")], 1900) for _ in range(8)]
+        await until(lambda: all(answer.ids for answer in answers), 30)
+        worker.signal(signal.SIGTERM)
+        await asyncio.wait_for(router.draining.wait(), 10)
+        os.kill(worker.children()["rank"], signal.SIGKILL)
+        assert await worker.exit_code(15) == 1
+        assert "RankExited" in worker.text() and "requests are lost" in worker.text()
         assert not worker.children()
 
 
