@@ -1,0 +1,249 @@
+"""The whole path under load: `python benchmarks/serve.py 1b 8b [--steady] [--routers N] [--out FILE] [-- FLAGS]`.
+
+    client processes  --HTTP, streaming-->  routers  --gRPC-->  engine
+
+`octavo run FOLDER` with N router processes; prompts as token ids, greedy, answers of fixed length; FLAGS are more of
+octavo run's. Every repetition has other prompts of the same lengths, so that no prefix is cached.
+
+    (plain)    a workload of workloads.py, all requests at once: what vLLM's serving benchmark prints, and the share of
+               the offline engine's out tok/s (`--offline`, else the newest engine-*.json in results)
+    --steady   16 streams, quiet, then while prompts of 8,000 to 32,000 tokens arrive, then quiet again: the p99 time
+               between two tokens of the steady streams while prompts arrive, against that of the quiet times
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import record
+import served
+from report import Finished, Report, percentile, report
+from served import Server, Sizes
+from streams import Answer, Clients, Job
+from workloads import NAMES as WORKLOADS
+from workloads import workload
+
+SHARES = {"1b": 0.8, "8b": 0.9}  # of the offline engine, wanted
+SHAPES = tuple(SHARES)
+MOST_SLOWER = 2.5  # steady streams beside long prompts, wanted
+GRAPHS = r"\bcaptured (all )?\d* ?graphs\b|\bgraphs captured\b"
+GRAPHS_S = 60.0
+STEADY_PROMPT, STEADY_NEW = 128, 60_000  # given up when the time is over
+SETTLE_S = 2.0  # after the steady streams began, and after the last long prompt: neither quiet nor loud
+Json = dict[str, Any]  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    workload: str
+    requests: int | None
+    divide: int
+    repeat: int
+    streams: int
+    long: tuple[int, int]
+    every_s: float
+    quiet_s: float
+    loud_s: float
+    clients: int
+
+
+class Load:
+    """What is sent to one server."""
+
+    def __init__(self, server: Server, sizes: Sizes, settings: Settings) -> None:
+        self._clients = Clients(server.port, settings.clients)
+        self._vocabulary = sizes.vocabulary
+        self._steady_new = min(STEADY_NEW, sizes.context - STEADY_PROMPT)
+        self._settings = settings
+
+    def throughput(self) -> list[Report]:
+        """One report a repetition, the first without that which warms up."""
+        return [self._once(turn) for turn in range(self._settings.repeat + 1)][1:]
+
+    def _once(self, turn: int) -> Report:
+        requests = workload(self._settings.workload)[: self._settings.requests]
+        divide = self._settings.divide
+        jobs = [
+            Job(self._ids(one.prompt[: max(1, len(one.prompt) // divide)], turn), max(1, one.new_tokens // divide))
+            for one in requests
+        ]
+        return summary(jobs, self._clients.run(jobs))
+
+    def _ids(self, ids: Sequence[int], turn: int) -> list[int]:
+        """Others in each turn, and none beyond the vocabulary."""
+        return [(id_ + 7919 * turn) % self._vocabulary for id_ in ids]
+
+    def steady(self) -> Json:
+        settings, source = self._settings, random.Random(1)
+        loud = SETTLE_S + settings.quiet_s
+        end = loud + settings.loud_s
+        over = end + SETTLE_S + settings.quiet_s
+        steady = [self._endless(source, over) for _ in range(settings.streams)]
+        arrivals = [loud + n * settings.every_s for n in range(int(settings.loud_s / settings.every_s))]
+        prompts = [Job(self._random(source, source.randint(*settings.long)), 1, at, over) for at in arrivals]
+        answers = self._clients.run([*steady, *prompts])
+        streams, longs = answers[: len(steady)], answers[len(steady) :]
+        if failed := [answer for answer in streams if answer.error or not answer.frames_s]:
+            raise RuntimeError(f"a steady stream broke: {failed[0].error or 'no token'}")
+        quiet = [*gaps(streams, SETTLE_S, loud), *gaps(streams, end + SETTLE_S, over)]
+        return _steady_figures(quiet, gaps(streams, loud, end), prompts, longs)
+
+    def _endless(self, source: random.Random, until_s: float) -> Job:
+        return Job(self._random(source, STEADY_PROMPT), self._steady_new, 0.0, until_s)
+
+    def _random(self, source: random.Random, count: int) -> list[int]:
+        return [source.randrange(self._vocabulary) for _ in range(count)]
+
+
+def gaps(answers: Sequence[Answer], begin_s: float, end_s: float) -> list[float]:
+    """Seconds between tokens of which the later came within these times."""
+    return [
+        later - earlier
+        for answer in answers
+        for earlier, later in pairwise(answer.frames_s)
+        if begin_s <= later < end_s
+    ]
+
+
+def _steady_figures(quiet: list[float], loud: list[float], prompts: Sequence[Job], longs: Sequence[Answer]) -> Json:
+    def ms(seconds: float) -> float:
+        return round(1e3 * seconds, 2)
+
+    done = [(job, answer) for job, answer in zip(prompts, longs, strict=True) if answer.complete]
+    first = sorted(answer.frames_s[0] - answer.sent_s for _, answer in done)
+    quiet_s, loud_s = percentile(quiet, 99), percentile(loud, 99)
+    return {
+        "quiet_p99_ms": ms(quiet_s), "loud_p99_ms": ms(loud_s), "times": round(loud_s / quiet_s, 2),
+        "quiet_median_ms": ms(percentile(quiet, 50)), "loud_median_ms": ms(percentile(loud, 50)),
+        "loud_max_ms": ms(max(loud)), "prompts": len(prompts), "prompts_answered": len(done),
+        "prompt_tokens": sum(len(job.prompt) for job, _ in done),
+        "first_token_median_s": round(percentile(first, 50), 2) if first else None,
+    }  # fmt: skip
+
+
+def summary(jobs: Sequence[Job], answers: Sequence[Answer]) -> Report:
+    """From the first sending to the last token. A stream with another length than asked for has failed."""
+    finished = [
+        Finished(len(job.prompt), answer.tokens, [at - answer.sent_s for at in answer.frames_s])
+        for job, answer in zip(jobs, answers, strict=True)
+        if answer.complete and answer.tokens == job.new_tokens
+    ]
+    if not finished:
+        raise RuntimeError(f"no request succeeded; the first one: {answers[0].error or 'cut off'}")
+    begin = min(answer.sent_s for answer in answers)
+    end = max(answer.frames_s[-1] for answer in answers if answer.frames_s)
+    return report(finished, len(jobs) - len(finished), end - begin)
+
+
+def offline_tok_s(shape: str, workload_name: str) -> float | None:
+    """Of the newest result of engine.py that has it."""
+    files = sorted(record.RESULTS.glob("engine-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for file in files:
+        for row in json.loads(file.read_text())["results"]:
+            if (row.get("shape"), row.get("workload")) == (shape, workload_name):
+                return float(row["tok_s"])
+    return None
+
+
+def throughput(name: str, load: Load, settings: Settings, offline: float | None) -> Json:
+    reports = sorted(load.throughput(), key=lambda one: one.output_tok_s)
+    middle = reports[len(reports) // 2]
+    print(middle)
+    found: Json = {
+        "model": name, "workload": settings.workload, "output_tok_s": round(middle.output_tok_s, 1),
+        "runs_tok_s": [round(one.output_tok_s, 1) for one in reports], **asdict(middle),
+    }  # fmt: skip
+    if offline is not None:
+        share, wanted = middle.output_tok_s / offline, SHARES.get(name)
+        found |= {"offline_tok_s": offline, "share": round(share, 3), "wanted_share": wanted}
+        print(f"{name}: {share:.1%} of {offline:,.0f} tok/s offline" + _verdict(wanted, share, at_least=True))
+    return found
+
+
+def steady(name: str, load: Load) -> Json:
+    found = {"model": name, "wanted_times": MOST_SLOWER, **load.steady()}
+    print(
+        f"{name}: p99 between tokens {found['loud_p99_ms']} ms beside {found['prompts']} long prompts, quiet "
+        f"{found['quiet_p99_ms']} ms: {found['times']} times" + _verdict(MOST_SLOWER, found["times"], at_least=False)
+    )
+    return found
+
+
+def _verdict(wanted: float | None, found: float, *, at_least: bool) -> str:
+    if wanted is None:
+        return ""
+    missed = found < wanted if at_least else found > wanted
+    return f" (wanted {'at least' if at_least else 'at most'} {wanted:g}{', MISSED' if missed else ''})"
+
+
+def measure(name: str, model: Path, arguments: argparse.Namespace, flags: list[str]) -> Json:
+    settings = _settings(arguments)
+    given = ["--router-processes", str(arguments.routers), *flags]
+    with served.serving(model, given) as server:
+        ready_s = server.until_ready()
+        print(f"{name}: ready after {ready_s:.1f} s", file=sys.stderr)
+        if served.gpu() and server.until_seen(GRAPHS, GRAPHS_S) is None:
+            print(f"{name}: the log does not say that graphs are captured; going on", file=sys.stderr)
+        load = Load(server, served.sizes(model), settings)
+        if arguments.steady:
+            return steady(name, load)
+        offline = arguments.offline or offline_tok_s(name, settings.workload)
+        return throughput(name, load, settings, offline)
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    low, _, high = arguments.long.partition(":")
+    return Settings(
+        arguments.workload, arguments.requests, arguments.divide, arguments.repeat, arguments.streams,
+        (int(low), int(high)), arguments.every, arguments.quiet, arguments.loud, arguments.clients,
+    )  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("shapes", nargs="*", metavar="SHAPE", help=f"of random weights: {', '.join(SHAPES)}")
+    add("--model", type=Path, help="a folder to serve instead")
+    add("--workload", choices=WORKLOADS, default="mixed256", help="default: %(default)s")
+    add("--requests", type=int, help="only so many of the workload")
+    add("--divide", type=int, default=1, help="all lengths of the workload by this, for small machines")
+    add("--repeat", type=int, default=3, help="runs, after one to warm up; the median counts (default: %(default)s)")
+    add("--routers", type=int, default=4, help="router processes (default: %(default)s)")
+    add("--clients", type=int, default=4, help="client processes (default: %(default)s)")
+    add("--offline", type=float, help="out tok/s of the engine alone")
+    add("--steady", action="store_true", help="streams beside long prompts, instead of the workload")
+    add("--streams", type=int, default=16, help="steady ones (default: %(default)s)")
+    add("--long", default="8000:32000", metavar="LOW:HIGH", help="tokens of long prompts (default: %(default)s)")
+    add("--every", type=float, default=1.0, metavar="S", help="between long prompts (default: %(default)s)")
+    add("--quiet", type=float, default=6.0, metavar="S", help="before and after long prompts (default: %(default)s)")
+    add("--loud", type=float, default=15.0, metavar="S", help="while they arrive (default: %(default)s)")
+    add("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
+    add("--out", type=Path, help="JSON")
+    return parser
+
+
+def main() -> None:
+    parser = _parser()
+    own, flags = served.split(sys.argv[1:])
+    arguments = parser.parse_args(own)
+    if unknown := [shape for shape in arguments.shapes if shape not in SHAPES]:
+        parser.error(f"{unknown[0]!r} is no shape; there are {', '.join(SHAPES)}")
+    made_on = record.machine(["torch", "grpcio", "aiohttp", "uvloop"]) | {"gpu": served.gpu()}
+    models = {shape: served.folder_of(shape, arguments.models) for shape in arguments.shapes}
+    if arguments.model is not None:
+        models[arguments.model.name] = arguments.model
+    if not models:
+        parser.error("give a SHAPE or --model")
+    results = [measure(name, model, arguments, flags) for name, model in models.items()]
+    if arguments.out is not None:
+        record.write(arguments.out, made_on, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Streams of completions over raw connections, with the time of every frame: client processes for serve.py.
+
+    Clients.run(jobs) -> what came back, job by job
+
+A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so those of
+several processes go together. A process (`python streams.py`) reads its share as JSON, says that it is ready, begins
+when it is told the moment, and writes the answers as JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+FRAME, DONE, USAGE = b"data: {", b"data: [DONE]", b'"completion_tokens":'
+TIMEOUT_S = 540.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """at_s, until_s: from the common beginning; one that is not over by until_s is given up."""
+
+    prompt: list[int]
+    new_tokens: int
+    at_s: float = 0.0
+    until_s: float = TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """sent_s, frames_s: from the common beginning. tokens: by the server's count. complete: the stream ended well."""
+
+    sent_s: float
+    frames_s: list[float]
+    tokens: int
+    complete: bool
+    error: str = ""
+
+
+class Stream(asyncio.Protocol):
+    """One request. Frames are counted, not parsed, but for the last, which holds the usage."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.frames: list[float] = []
+        self.head = b""
+        self.tail = b""
+        self.sent = 0.0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def send(self, request: bytes) -> None:
+        assert self._transport is not None
+        self.sent = time.monotonic()
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        if not self.head:
+            self.head = data[:600]
+        self.frames.extend([now] * data.count(FRAME))
+        self.tail = (self.tail + data)[-1500:]
+        if DONE in self.tail or not self.head.startswith(b"HTTP/1.1 200"):
+            self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def answer(self, begin: float) -> Answer:
+        complete = DONE in self.tail
+        frames = [round(at - begin, 6) for at in self.frames]
+        tokens = 0
+        if USAGE in self.tail:  # its frame has no token
+            tokens = int(self.tail.rpartition(USAGE)[2].lstrip().split(b",")[0].split(b"}")[0])
+            frames.pop()
+        error = "" if self.head.startswith(b"HTTP/1.1 200") else self.head.decode(errors="replace")
+        return Answer(round(self.sent - begin, 6), frames, tokens, complete, error)
+
+
+def _request(job: Job, model: str) -> bytes:
+    body = json.dumps(
+        {
+            "model": model, "prompt": job.prompt, "max_tokens": job.new_tokens, "temperature": 0, "ignore_eos": True,
+            "stream": True, "stream_options": {"include_usage": True},
+        }
+    ).encode()  # fmt: skip
+    head = "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def _one(job: Job, request: bytes, port: int, begin: float) -> Answer:
+    await asyncio.sleep(begin + job.at_s - time.monotonic())
+    try:
+        _, stream = await asyncio.get_running_loop().create_connection(Stream, "127.0.0.1", port)
+    except OSError as error:
+        return Answer(job.at_s, [], 0, False, str(error))
+    stream.send(request)
+    await asyncio.wait({stream.ended}, timeout=begin + job.until_s - time.monotonic())
+    stream.close()
+    return stream.answer(begin)
+
+
+async def _serve_share() -> None:
+    share = json.loads(sys.stdin.readline())
+    jobs = [Job(**job) for job in share["jobs"]]
+    requests = [_request(job, share["model"]) for job in jobs]
+    print("ready", flush=True)
+    begin = float(sys.stdin.readline())
+    sent = zip(jobs, requests, strict=True)
+    answers = await asyncio.gather(*(_one(job, request, share["port"], begin) for job, request in sent))
+    print(json.dumps([asdict(answer) for answer in answers]), flush=True)
+
+
+class Clients:
+    """Client processes that share the jobs between them."""
+
+    def __init__(self, port: int, processes: int, model: str = "local") -> None:
+        self._port, self._processes, self._model = port, processes, model
+
+    def run(self, jobs: Sequence[Job]) -> list[Answer]:
+        """The answers, in the order of the jobs."""
+        shares = [list(jobs[first :: self._processes]) for first in range(self._processes)]
+        clients = [self._start(share) for share in shares if share]
+        for client in clients:
+            assert client.stdout is not None and client.stdout.readline() == "ready\n"
+        begin = time.monotonic() + 0.2
+        for client in clients:
+            self._say(client, f"{begin}\n")
+        answers: list[Answer | None] = [None] * len(jobs)
+        for first, client in enumerate(clients):
+            answers[first :: self._processes] = self._collect(client)
+        return [answer for answer in answers if answer is not None]
+
+    def _start(self, share: list[Job]) -> "subprocess.Popen[str]":
+        client = subprocess.Popen(
+            [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        told: dict[str, Any] = {"port": self._port, "model": self._model, "jobs": [asdict(job) for job in share]}
+        self._say(client, json.dumps(told) + "\n")
+        return client
+
+    @staticmethod
+    def _say(client: "subprocess.Popen[str]", text: str) -> None:
+        assert client.stdin is not None
+        client.stdin.write(text)
+        client.stdin.flush()
+
+    @staticmethod
+    def _collect(client: "subprocess.Popen[str]") -> list[Answer]:
+        out, _ = client.communicate(timeout=TIMEOUT_S + 30)
+        return [Answer(**answer) for answer in json.loads(out)]
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description="A client process of serve.py, which tells it everything.").parse_args()
+    uvloop.run(_serve_share())
