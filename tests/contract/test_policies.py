@@ -1,0 +1,82 @@
+"""NetworkPolicies let in whom they mean: their selectors match the labels that pods really have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.services import service
+
+from octavo.operator import names
+from octavo.operator.options import Options
+from octavo.operator.plan import plan
+from octavo.operator.snapshot import Snapshot
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+HELPERS = Path(__file__).parents[2] / "charts/octavo/templates/_helpers.tpl"
+PLANNED = {
+    (item.object["kind"], item.object["metadata"]["name"]): item.object
+    for item in plan(service(), Snapshot(), Options(operator_namespace="ours"), 0.0).apply
+}
+WORKERS = PLANNED["NetworkPolicy", names.workers("chat")]["spec"]
+ROUTERS = PLANNED["NetworkPolicy", names.router("chat")]["spec"]
+
+
+def labels_of(kind: str, name: str) -> Json:
+    found: Json = PLANNED[kind, name]["spec"]["template"]["metadata"]["labels"]
+    return found
+
+
+def labels_of_the_operator() -> Json:
+    """Those that the chart writes as they stand."""
+    block = HELPERS.read_text().partition('define "octavo.selector"')[2].partition("{{- end }}")[0]
+    lines = [line.split(": ") for line in block.splitlines() if ": " in line and "{{" not in line]
+    return {key.strip(): value.strip() for key, value in lines}
+
+
+PODS = {
+    "worker": labels_of("StatefulSet", "chat-0"),
+    "router": labels_of("Deployment", names.router("chat")),
+    "operator": labels_of_the_operator(),
+    "another service's worker": labels_of("StatefulSet", "chat-0") | {names.SERVICE: "other"},
+}
+
+
+def selects(selector: Json, labels: Json) -> bool:
+    return bool(selector["matchLabels"].items() <= labels.items())
+
+
+def admitted(spec: Json, port: int) -> set[str]:
+    """Who may dial this port, of PODS and "anybody"."""
+    found = set()
+    for rule in spec["ingress"]:
+        if "ports" in rule and port not in [entry["port"] for entry in rule["ports"]]:
+            continue
+        if "from" not in rule:
+            found.add("anybody")
+        for peer in rule.get("from", ()):
+            found |= {name for name, labels in PODS.items() if selects(peer["podSelector"], labels)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("port", "who"),
+    [
+        (names.SERVE, {"router", "worker"}),
+        (names.STATUS, {"operator", "worker"}),
+        (names.JOIN, {"worker"}),
+        (names.HEALTH, {"anybody", "worker"}),
+        (names.METRICS, {"anybody", "worker"}),
+    ],
+)
+def test_a_workers_port_is_open_to_those_who_need_it(port: int, who: set[str]) -> None:
+    assert admitted(WORKERS, port) == who
+
+
+def test_policies_stand_before_the_pods_that_they_are_named_after() -> None:
+    for spec, whose in ((WORKERS, "worker"), (ROUTERS, "router")):
+        assert {name for name, labels in PODS.items() if selects(spec["podSelector"], labels)} == {whose}
+
+
+def test_the_operator_is_let_in_from_its_own_namespace_only() -> None:
+    (peer,) = next(rule["from"] for rule in WORKERS["ingress"] if "namespaceSelector" in str(rule))
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "ours"}
