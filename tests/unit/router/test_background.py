@@ -102,6 +102,34 @@ async def test_a_process_that_cannot_be_started_is_tried_again(
     await asyncio.wait_for(running, 2)
 
 
+class SlowChild(Child):
+    """Takes its time to be made, and hears nothing before it is."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self.begun = asyncio.Event()
+
+    async def start(self, argv: Sequence[str]) -> None:
+        self.begun.set()
+        await asyncio.sleep(0.1)
+        await super().start(argv)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.running.is_set():
+            super().signal(number)
+
+
+async def test_a_stop_reaches_a_process_that_is_being_made() -> None:
+    family, child = Family([], 0), SlowChild()
+    family._children = [child]  # type: ignore[list-item]
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(family.run(stop, hurry, 5.0))
+    await child.begun.wait()
+    stop.set()
+    await asyncio.wait_for(running, 2)
+    assert child.signals[0] == signal.SIGTERM
+
+
 async def test_a_task_that_dies_is_not_silent(caplog: pytest.LogCaptureFixture) -> None:
     async def dies() -> None:
         raise KeyError("gone")
