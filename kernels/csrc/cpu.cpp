@@ -26,6 +26,7 @@ constexpr int PANEL = 16;
 constexpr int64_t RUN = 192;  // inputs of a sum in one run; runs are added up, which keeps more digits than a long one
 constexpr int64_t LINE = 64;  // bytes of a cache line
 constexpr int64_t TILE_TOKENS = 128;
+constexpr int64_t WORTH_A_THREAD = 1 << 17;  // numbers; fewer are done before a sleeping thread is awake
 constexpr int64_t UNIT_QUERIES = 64;  // of attention: their sums stay in the nearest cache
 
 enum Epilogue { STORE, ADD, SILU_MUL };
@@ -275,14 +276,14 @@ void cpu_multiply(const Matrix* matrix, const float* x, int64_t x_stride, int64_
 void cpu_norm(const float* x, int64_t x_stride, int64_t rows, int64_t size, const float* weight, float eps, float* y,
               int threads) {
     Norm task{x, x_stride, rows, size, weight, eps, y, 16};
-    run(functions.norm_rows, task, rows > task.chunk ? threads : 1);
+    run(functions.norm_rows, task, rows * size > WORTH_A_THREAD ? threads : 1);
 }
 
 void cpu_rope(float* qkv, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t dim, const float* cos,
               const float* sin, const float* q_norm, const float* k_norm, float eps, float* pool, int64_t places,
               const int64_t* write_index, int threads) {
     Rope task{qkv, tokens, heads, kv_heads, dim, cos, sin, q_norm, k_norm, eps, pool, places, write_index};
-    run(functions.rope, task, tokens > 32 ? threads : 1);  // fewer take less time than it takes to wake a thread
+    run(functions.rope, task, tokens * heads * dim > WORTH_A_THREAD ? threads : 1);
 }
 
 void cpu_attention(const float* q, int64_t q_stride, int64_t tokens, int64_t heads, int64_t kv_heads, int64_t dim,
@@ -294,6 +295,8 @@ void cpu_attention(const float* q, int64_t q_stride, int64_t tokens, int64_t hea
     if (group > UNIT_QUERIES || (lengths && tokens * kv_heads < 4 * threads)) unit_heads = 1;
     Attention task{q,      q_stride,     tokens,  heads, kv_heads, dim, pool,        blocks, block_size,
                    tables, table_stride, lengths, start, window,   out, unit_tokens, unit_heads};
-    run(functions.attend, task, threads);
+    int64_t seen = 0;
+    for (int64_t token = 0; token < tokens; ++token) seen += task.length(token) - task.begin(token);
+    run(functions.attend, task, seen * heads * dim > WORTH_A_THREAD ? threads : 1);
 }
 }

@@ -108,9 +108,10 @@ TARGET void sum_panels(const Matrix& m, const Rows& x, int64_t panel, int count,
     const float* weights = m.panels + panel * m.in * PANEL;
     for (int64_t k = 0; k < m.in; k += RUN) {
         const int64_t depth = std::min(RUN, m.in - k);
-        // Each group of rows fetches its share of the weights that follow.
-        const char* next = reinterpret_cast<const char*>(weights + (k + depth) * PANEL);
-        const int64_t step = LINE / groups;
+        // Each group of rows fetches its share of the weights that follow. Panels side by side are hardly computed
+        // with: the processor looks ahead by itself then, and is better left to it.
+        const char* next = reinterpret_cast<const char*>(weights + (count == 1 ? k + depth : k) * PANEL);
+        const int64_t step = count == 1 ? LINE / groups : 0;
         int64_t row = 0;
         for (int64_t group = 0; group < groups; ++group) {
             const int64_t rows = least + (group < longer);
