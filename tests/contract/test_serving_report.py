@@ -1,4 +1,4 @@
-"""What the serving benchmark prints is what scripts that read vLLM's expect, and the figures are those of the streams."""
+"""What the serving benchmark prints is what scripts that read that of vLLM expect, with the figures of the streams."""
 
 import sys
 from pathlib import Path
