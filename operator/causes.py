@@ -26,6 +26,7 @@ REPORTED = {
     "ConfigInvalid": "",
     "OOMKilled": "",
     "OutOfDeviceMemory": "",
+    "KernelsMissing": "in a pod, take a worker image that was built with them",
     "StartFailed": "the pod or its node has reached a limit of memory, processes or open files",
     "AddressUnavailable": "another process of the pod has this address",
     "LoadStalled": "the storage of the model may hang",

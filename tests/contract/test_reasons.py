@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from octavo.kernels.cuda.library import MissingKernels
 from octavo.operator.causes import REPORTED
 from octavo.worker.config import ConfigError
 from octavo.worker.models import errors
@@ -38,6 +39,6 @@ def _texts(value: ast.expr) -> Iterator[str]:
 
 def test_the_operator_knows_every_reason_that_a_worker_gives() -> None:
     said = {text for path in WORKER.rglob("*.py") for text in _said(ast.parse(path.read_text()))}
-    said |= {errors.NOT_FOUND, errors.INVALID, errors.UNREADABLE, ConfigError.reason}
+    said |= {errors.NOT_FOUND, errors.INVALID, errors.UNREADABLE, ConfigError.reason, MissingKernels.reason}
     said |= {f"{child}Failed" for child in CHILDREN}  # process.run names any other exception so
     assert said == set(REPORTED)
