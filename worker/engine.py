@@ -87,10 +87,9 @@ class Engine:
             seen=granted.seen,
             tokens=granted.tokens,
             load=engine_pb2.Load(
-                prompt_tokens=load.prompt_tokens, running=load.running, waiting=load.waiting,
-                free_blocks=load.free_blocks, total_blocks=load.total_blocks,
+                prompt_tokens=load.prompt_tokens, running=load.running, total_blocks=load.total_blocks
             ),
-        )  # fmt: skip
+        )
 
     async def take(self, stream: Stream, message: engine_pb2.FromRouter) -> None:
         """Act on one message of a router; waits only while the core's inbox is full. Raises ValueError on nonsense."""

@@ -125,7 +125,7 @@ class Life:
     async def _join(self) -> group_pb2.Failure | Exit | Verdict | None:
         config = self._birth.config
         handshake = group_pb2.JoinHandshake(
-            service_uid=config.service_uid, revision=config.revision, stage=config.stage, ranks=1,
+            service_uid=config.service_uid, revision=config.revision, stage=config.stage,
             fingerprint=self._birth.fingerprint,
         )  # fmt: skip
         try:

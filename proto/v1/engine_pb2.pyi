@@ -419,29 +419,22 @@ class Load(_message.Message):
 
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
-    WAITING_FIELD_NUMBER: _builtins.int
-    FREE_BLOCKS_FIELD_NUMBER: _builtins.int
     TOTAL_BLOCKS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """accepted and not yet computed, all routers together"""
     running: _builtins.int
     """requests that decode"""
-    waiting: _builtins.int
-    free_blocks: _builtins.int
-    """reclaimable cached blocks included"""
     total_blocks: _builtins.int
     def __init__(
         self,
         *,
         prompt_tokens: _builtins.int = ...,
         running: _builtins.int = ...,
-        waiting: _builtins.int = ...,
-        free_blocks: _builtins.int = ...,
         total_blocks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_blocks", b"free_blocks", "prompt_tokens", b"prompt_tokens", "running", b"running", "total_blocks", b"total_blocks", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "running", b"running", "total_blocks", b"total_blocks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -52,7 +52,6 @@ class FromPod(_message.Message):
 
     HANDSHAKE_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
-    EXIT_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     """empty in the handshake"""
@@ -64,21 +63,18 @@ class FromPod(_message.Message):
     def heartbeat(self) -> Global___Heartbeat:
         """at least once a second; 5 s of silence end the incarnation"""
 
-    @_builtins.property
-    def exit(self) -> Global___RankExit: ...
     def __init__(
         self,
         *,
         handshake: Global___JoinHandshake | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
-        exit: Global___RankExit | None = ...,
         incarnation: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "handshake", b"handshake", "heartbeat", b"heartbeat", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "heartbeat", b"heartbeat", "kind", b"kind"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "handshake", b"handshake", "heartbeat", b"heartbeat", "incarnation", b"incarnation", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "heartbeat", b"heartbeat", "incarnation", b"incarnation", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["handshake", "heartbeat", "exit"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["handshake", "heartbeat"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -91,13 +87,10 @@ class JoinHandshake(_message.Message):
     SERVICE_UID_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
     stage: _builtins.int
-    ranks: _builtins.int
-    """devices of this pod"""
     fingerprint: _builtins.str
     """of the model's files"""
     def __init__(
@@ -106,12 +99,11 @@ class JoinHandshake(_message.Message):
         service_uid: _builtins.str = ...,
         revision: _builtins.str = ...,
         stage: _builtins.int = ...,
-        ranks: _builtins.int = ...,
         fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "revision", b"revision", "service_uid", b"service_uid", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -142,26 +134,6 @@ class Heartbeat(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
-
-@_typing.final
-class RankExit(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FAILURE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def failure(self) -> Global___Failure: ...
-    def __init__(
-        self,
-        *,
-        failure: Global___Failure | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RankExit: _TypeAlias = RankExit  # noqa: Y015
 
 @_typing.final
 class FromLeader(_message.Message):
@@ -196,16 +168,12 @@ Global___FromLeader: _TypeAlias = FromLeader  # noqa: Y015
 class Joined(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    STAGES_FIELD_NUMBER: _builtins.int
-    stages: _builtins.int
     def __init__(
         self,
-        *,
-        stages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

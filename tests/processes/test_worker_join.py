@@ -26,7 +26,7 @@ async def test_a_stage_that_vanishes_ends_the_life_of_its_group(tmp_path: Path):
     server.add_insecure_port(address)
     await server.start()
     entered = asyncio.Event()
-    handshake = group_pb2.JoinHandshake(stage=0, ranks=1, fingerprint="f")
+    handshake = group_pb2.JoinHandshake(stage=0, fingerprint="f")
     joining = asyncio.create_task(pod.join(address, handshake, lambda _: entered.set(), group_pb2.Heartbeat))
     try:
         await asyncio.wait_for(entered.wait(), 10)

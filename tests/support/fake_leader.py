@@ -229,7 +229,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
         )
 
     def _credited(self, message: engine_pb2.FromEngine, stream: Stream) -> engine_pb2.FromEngine:
-        load = engine_pb2.Load(running=self.under_way, free_blocks=1000, total_blocks=1000)
+        load = engine_pb2.Load(running=self.under_way, total_blocks=1000)
         message.credit.CopyFrom(engine_pb2.Credit(seen=stream.seen, tokens=self.credit, load=load))
         return message
 

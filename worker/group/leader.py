@@ -53,7 +53,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         reading = asyncio.create_task(self._listen(stage, request_iterator))
         ending = asyncio.create_task(self.ended.wait())
         try:
-            yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined(stages=mine.stages))
+            yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined())
             await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
             self._lost(stage)
             yield group_pb2.FromLeader(incarnation=mine.id, end=group_pb2.EndIncarnation(failure=self.failure))
@@ -81,10 +81,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
     async def _listen(self, stage: int, messages: AsyncIterator[group_pb2.FromPod]) -> None:
         """Returns when the stage is gone."""
         async for message in messages:
-            kind = message.WhichOneof("kind")
-            if kind == "heartbeat":
+            if message.WhichOneof("kind") == "heartbeat":
                 beat = message.heartbeat
                 member = Member(time.monotonic(), beat.phase, beat.progress_percent, beat.finished_step)
                 self.incarnation.hear(stage, message.incarnation, member)
-            elif kind == "exit" and message.incarnation == self.incarnation.id:
-                self.end(message.exit.failure)
