@@ -6,7 +6,7 @@ CLOCK_MONOTONIC nanoseconds, the same clock in every process of the machine.
     word 0..15     slot of serve         words of a slot: see Slot
     word 16..31    slot of core
     word 32..      slots of the ranks
-    word 384..     counters and gauges of the core: see Gauge
+    word 384..     counters and gauges of the core, one of serve: see Gauge
 """
 
 import enum
@@ -32,7 +32,7 @@ class Slot(enum.IntEnum):
 
 
 class Gauge(enum.IntEnum):
-    """What the core counts. Those named *_TOTAL only grow in one life."""
+    """What the core counts; LATE_TOTAL: serve. Those named *_TOTAL only grow in one life."""
 
     RUNNING = 0
     WAITING = 1
@@ -48,6 +48,7 @@ class Gauge(enum.IntEnum):
     CANCELLED_TOTAL = 11
     BLOCKS_CACHED = 12
     CONTEXT_LENGTH = 13
+    LATE_TOTAL = 14
 
 
 def create() -> int:
