@@ -67,9 +67,7 @@ class FleetDispatcher:
         self._queue: Queue[Flight] = Queue(bounds)
         self._loop = asyncio.get_running_loop()
         self._open = 0
-        self._draining = False
         self._closed = False
-        self._idle = asyncio.Event()
         self._has_model = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._colds = 0
@@ -108,7 +106,7 @@ class FleetDispatcher:
         return self.fleet.current
 
     def submit(self, job: Job, sink: Sink) -> Ticket:
-        if self._draining:
+        if self._closed:
             raise refusals.draining()
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
@@ -137,15 +135,9 @@ class FleetDispatcher:
         self.counts.cancelled += 1
         self._over(flight)
 
-    async def drain(self) -> None:
-        self._draining = True
-        self._idle.clear()
-        if self._open:
-            await self._idle.wait()
-
     async def close(self) -> None:
         """End every stream; what is still open is told so."""
-        self._draining = self._closed = True
+        self._closed = True
         await self.fleet.close()
         while (entry := self._queue.head()) is not None:
             self._fail(entry.item, refusals.draining())
@@ -273,8 +265,6 @@ class FleetDispatcher:
         self._open -= 1
         job = flight.job
         self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - flight.produced, 0)))
-        if not self._open:
-            self._idle.set()
 
     # Time.
 

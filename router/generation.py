@@ -35,9 +35,9 @@ class Job:
     """One engine request, validated and tokenised.
 
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
-    priority: higher goes first. tenant: whose share of the queue it takes. deadline: monotonic seconds by which it
-    must have been sent to a group; the queue's own bound holds besides. fingerprint: of the Model that made the ids;
-    empty: any.
+    priority: higher goes first, here and in the engine. tenant: whose share of the queue it takes. Clients can set
+    neither yet. deadline: monotonic seconds by which it must have been sent to a group; the queue's own bound holds
+    besides. fingerprint: of the Model that made the ids; empty: any.
     """
 
     id: str
@@ -143,6 +143,3 @@ class Dispatcher(Protocol):
 
     async def model(self, deadline: float) -> Model:
         """Wait for it until `deadline` (monotonic seconds). Raises RequestError 503 `no_capacity`."""
-
-    async def drain(self) -> None:
-        """Refuse new jobs and return when none is left."""

@@ -33,6 +33,7 @@ def heartbeat() -> engine_pb2.FromRouter:
 
 
 def submit(number: int, job: Job) -> engine_pb2.FromRouter:
+    """`generated` stays empty: engines would go on after it, but no request is continued elsewhere yet."""
     sampling = job.sampling
     return engine_pb2.FromRouter(
         submit=engine_pb2.Submit(
