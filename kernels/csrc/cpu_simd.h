@@ -136,7 +136,10 @@ TARGET void finish(const Product& t, int64_t row, int64_t rows, int64_t panel, c
             Vector sum = load(tile + v);
             if (bias) sum += load(bias + v);
             if (t.epilogue == ADD) sum += load(to + v);
-            if (t.epilogue == SILU_MUL) sum = sum / (exponential(-sum) + 1.0f) * load(up + v);
+            if (t.epilogue == SILU_MUL) {
+                const Vector factor = bias ? load(up + v) + load(bias + t.columns + v) : load(up + v);
+                sum = sum / (exponential(-sum) + 1.0f) * factor;
+            }
             store(to + v, sum);
         }
         if (to == edge) std::memcpy(y, edge, columns * sizeof(float));

@@ -79,9 +79,9 @@ def test_norms_and_the_activation_agree(backend: Any, shape: tuple[int, int]) ->
     x, norm, weight = torch.randn(shape), torch.randn(shape[1]), torch.randn(2 * shape[1], shape[1])
     torch.testing.assert_close(backend.rms_norm(x, norm, 1e-5), reference.rms_norm(x, norm, 1e-5), **TOLERANCE)
     weight *= 4 / shape[1] ** 0.5
-    for name in ("norm_linear", "norm_linear_silu_mul"):
-        ours, oracle = (getattr(which, name)(x, norm, 1e-5, which.matrix(weight)) for which in (backend, reference))
-        torch.testing.assert_close(ours, oracle, atol=3e-5, rtol=3e-5)
+    for name, bias in itertools.product(("norm_linear", "norm_linear_silu_mul"), (None, torch.randn(2 * shape[1]))):
+        both = (getattr(which, name)(x, norm, 1e-5, which.matrix(weight, bias)) for which in (backend, reference))
+        torch.testing.assert_close(*both, atol=3e-5, rtol=3e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
