@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import Checkpoint
 from octavo.worker.step import Step, StepResult
 
@@ -39,10 +40,10 @@ class RunnerConfig:
     backend: str = "cpu"
 
     def context(self, model_context: int) -> int:
-        """The context that is wished for. Raises ValueError when it is beyond the model's."""
+        """The context that is wished for. Raises ConfigError when it is beyond the model's."""
         context = model_context if self.context_length is None else self.context_length
         if context > model_context:
-            raise ValueError(f"context-length: {context} is beyond the model's {model_context}")
+            raise ConfigError(f"contextLength (--context-length): {context} is beyond the model's {model_context}")
         return context
 
 

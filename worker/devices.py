@@ -2,13 +2,14 @@
 
 import torch
 
+from octavo.worker.config import ConfigError
 from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
 
 
 def open_runner(config: RunnerConfig, progress: Progress = quiet) -> DeviceRunner:
-    """Load the model on the device. Raises ModelError, or ValueError naming the setting that cannot work."""
+    """Load the model on the device. Raises ModelError, or ConfigError naming the setting that cannot work."""
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device: cuda is asked for, but PyTorch sees no GPU; give cpu, or mend the driver")
+        raise ConfigError("--device: cuda is asked for, but PyTorch sees no GPU; give cpu, or mend the driver")
     if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
         from octavo.worker.cuda.runner import CudaRunner
 

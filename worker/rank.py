@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from octavo.worker.device import DeviceRunner, Pending
 
 _POLL_MS = 500
-_PHASES = {"fetching": group_pb2.FETCHING, "loading": group_pb2.LOADING, "warming": group_pb2.WARMING}
+_PHASES = {"Loading": group_pb2.LOADING, "Warming": group_pb2.WARMING}
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _load(wiring: Wiring, board: Board) -> "DeviceRunner":
     from octavo.worker.devices import open_runner
 
     def progress(phase: str, percent: int) -> None:
-        board.write(RANK, Slot.PHASE, _PHASES.get(phase, group_pb2.LOADING))
+        board.write(RANK, Slot.PHASE, _PHASES[phase])
         board.write(RANK, Slot.PROGRESS, percent)
         board.beat(RANK)
 

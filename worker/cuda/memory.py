@@ -2,30 +2,45 @@
 
 import torch
 
+from octavo.worker.config import ConfigError
+from octavo.worker.process import Fault
+
 # Left to the driver, to cuBLAS and to fragmentation; a step never asks for more than was measured.
 _MARGIN_BYTES = 512 << 20
 _SHARE = 0.95  # of the device's memory, all together
 
 
-def kv_budget(device: torch.device, asked: int | None, working_bytes: int, weight_bytes: int) -> int:
+def check_weights(device: torch.device, weight_bytes: int) -> None:
+    """Before they are loaded. Raises Fault that says how much is needed and how much there is."""
+    free, total = torch.cuda.mem_get_info(device)
+    if weight_bytes > free - _MARGIN_BYTES:
+        raise _too_large(f"its weights take {_gib(weight_bytes)}", free, total)
+
+
+def kv_budget(device: torch.device, asked: int | None, working_bytes: int) -> int:
     """Bytes for KV. working_bytes: what the largest step and the graphs need beyond what is allocated now.
 
-    Raises ValueError that says how much is needed and how much there is.
+    Raises Fault when nothing is left, ConfigError when less is left than asked.
     """
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     left = int(free - (1 - _SHARE) * total) - working_bytes - _MARGIN_BYTES
-    if asked is not None and asked > left:
-        raise ValueError(
-            f"kv-cache-memory: {_gib(asked)} asked, {_gib(left)} left of the device's {_gib(total)} beside weights of"
-            f" {_gib(weight_bytes)} and {_gib(working_bytes)} for a step; ask for less, or lower --max-batch-tokens"
-        )
     if left <= 0:
-        raise ValueError(
-            f"the model does not fit: weights take {_gib(weight_bytes)}, a step {_gib(working_bytes)}; the device has"
-            f" {_gib(total)}, of which {_gib(free)} are free now; use a larger device or more of them"
+        raise _too_large(f"beside its weights a step takes {_gib(working_bytes)}", free, total)
+    if asked is not None and asked > left:
+        raise ConfigError(
+            f"kvCacheMemory (--kv-cache-memory): {_gib(asked)} are asked for and {_gib(left)} of the device's"
+            f" {_gib(total)} are left beside the weights and {_gib(working_bytes)} for a step; ask for less, or lower"
+            " maxBatchTokens"
         )
     return left if asked is None else asked
+
+
+def _too_large(why: str, free: int, total: int) -> Fault:
+    return Fault(
+        "OutOfDeviceMemory",
+        f"the model does not fit: {why}, and of the device's {_gib(total)} {_gib(free)} are free; use a larger device",
+    )
 
 
 def _gib(count: int) -> str:

@@ -20,7 +20,7 @@ from octavo.kernels.cuda.prepare import State, apply_changes, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
 from octavo.worker.cuda.buffers import Turn, Turns, upload_words
-from octavo.worker.cuda.memory import kv_budget
+from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.upload import Upload
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
@@ -41,7 +41,7 @@ class CudaRunner:
     device = "cuda"
 
     def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
-        """Load weights, measure a step, allocate KV. Raises ModelError, or ValueError naming the setting."""
+        """Load weights, measure a step, allocate KV. Raises ModelError, ConfigError, or Fault."""
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -54,6 +54,7 @@ class CudaRunner:
         context = config.context(model.context_length)
         heads, kv_heads = local_heads(model, shard)
         shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
+        check_weights(self._device, checkpoint.size_bytes * self._dtype.itemsize // DTYPES[model.dtype].itemsize)
         with torch.inference_mode():
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
@@ -78,7 +79,7 @@ class CudaRunner:
         torch.cuda.reset_peak_memory_stats(self._device)
         self._passes.warm_up()
         working = torch.cuda.max_memory_allocated(self._device) - before
-        budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working, checkpoint.size_bytes)
+        budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working)
         return plan_kv(shape, budget, context, self.max_requests)
 
     def _allocate(self, plan: KvPlan, shape: KvShape, heads: int) -> None:
