@@ -1,0 +1,154 @@
+// Attention of the rows of a step that have several new tokens: their tiles, heaviest first, and the launch.
+
+#include "prefill_exact.cuh"
+
+namespace octavo {
+
+constexpr int kPlanThreads = 1024, kPlanKeys = 128, kPlanLevels = 1024;
+
+struct PlanParams {
+  const int *header, *row_slots, *starts, *counts, *begins;
+  int4 *tiles;
+  int fill, bound;  // queries of a full tile; tiles there is room for
+};
+
+// A counting sort by the keys that a tile attends to: a long tile that begins last would leave the others waiting.
+__global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) {
+  __shared__ int begins[kPlanLevels];  // tiles of a level, then where the next of it goes
+  __shared__ int totals[kPlanThreads / 32];
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  wait_for_previous();
+  release_next();
+  const int rows = params.header[0], first_row = params.header[1];
+  begins[thread] = 0;
+  __syncthreads();
+  const auto each = [&](auto &&visit) {  // a warp a row
+    for (int row = first_row + warp; row < rows; row += kPlanThreads / 32) {
+      const int count = params.counts[row], start = params.starts[row];
+      for (int query = lane * params.fill; query < count; query += 32 * params.fill) {
+        const int queries = min(params.fill, count - query);
+        const int weight = (start + query + queries - 1) / kPlanKeys;
+        visit(row, query, queries, start + query, kPlanLevels - 1 - min(weight, kPlanLevels - 1));
+      }
+    }
+  };
+  each([&](int, int, int, int, int level) { atomicAdd(&begins[level], 1); });
+  __syncthreads();
+  const int mine = begins[thread];
+  int before = mine;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, before, step);
+    if (lane >= step) before += other;
+  }
+  if (lane == 31) totals[warp] = before;
+  __syncthreads();
+  for (int i = 0; i < warp; ++i) before += totals[i];
+  begins[thread] = before - mine;
+  if (thread == kPlanThreads - 1) params.tiles[0] = {min(before, params.bound), 0, 0, 0};
+  __syncthreads();
+  each([&](int row, int query, int queries, int position, int level) {
+    const int at = atomicAdd(&begins[level], 1);
+    if (at < params.bound)
+      params.tiles[1 + at] = {params.row_slots[row], params.begins[row] + query, position, queries};
+  });
+}
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// Of the driver that is there, so that nothing links against one.
+static Encode encoder() {
+  static const Encode found = [] {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+    return reinterpret_cast<Encode>(function);
+  }();
+  return found;
+}
+
+struct Launch {
+  const void *queries, *pool;
+  int tokens, q_stride, heads, bound;
+  PrefillParams params;
+  cudaStream_t stream;
+};
+
+template <class S> int launch_tensor(const Launch &call) {
+  if (encoder() == nullptr) return int(cudaErrorNotSupported);
+  const bool brain = __is_same(typename S::Element, bf16);
+  const auto type = brain ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto swizzle = S::kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  const auto encode = [&](CUtensorMap *map, int rank, const void *base, const cuuint64_t *sizes,
+                          const cuuint64_t *strides, const cuuint32_t *box) {
+    return encoder()(map, type, rank, const_cast<void *>(base), sizes, strides, box, steps,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS;
+  };
+  CUtensorMap queries, pool;
+  const PrefillParams &params = call.params;
+  const cuuint32_t group = params.group;
+  const cuuint64_t q_sizes[3] = {S::kDim, cuuint64_t(call.heads), cuuint64_t(call.tokens)};
+  const cuuint64_t q_strides[2] = {S::kDim * 2, cuuint64_t(call.q_stride) * 2};
+  const cuuint32_t q_box[3] = {S::kChunk, group, S::kRows / group};
+  // A block of 16 keys: [2 of 8 keys][chunk][8][kChunk], so that 8 keys and a chunk lie in one piece.
+  const cuuint64_t rows = cuuint64_t(2) * params.kv_heads * params.blocks * S::kBlock;
+  const cuuint64_t sizes[4] = {S::kChunk, 8, S::kChunks, rows / 8};
+  const cuuint64_t strides[3] = {S::kDim * 2, S::kRowBytes, S::kDim * 16};
+  const cuuint32_t box[4] = {S::kChunk, 8, S::kChunks, S::kBlock / 8};
+  if (encode(&queries, 3, call.queries, q_sizes, q_strides, q_box) ||
+      encode(&pool, 4, call.pool, sizes, strides, box))
+    return int(cudaErrorInvalidValue);
+  int device, processors;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  const dim3 grid(min(processors, call.bound * params.kv_heads));
+  return launch(prefill_tensor<S>, grid, S::kThreads, sizeof(typename S::Shared), call.stream, queries, pool, params);
+}
+
+template <typename T> int launch_dim(int dim, const Launch &call) {
+  switch (dim) {
+    case 64: return launch_tensor<PrefillShape<T, 64, 3, 4>>(call);
+    case 96: return launch_tensor<PrefillShape<T, 96, 2, 3>>(call);
+    case 128: return launch_tensor<PrefillShape<T, 128, 2, 2>>(call);
+  }
+  return int(cudaErrorInvalidValue);
+}
+
+template <int kDim> int launch_exact(const Launch &call) {
+  const dim3 grid(min(call.bound * call.params.kv_heads, 1 << 20));
+  return launch(prefill_exact<kDim>, grid, kExactThreads, sizeof(ExactShared<kDim>), call.stream,
+                static_cast<const float *>(call.queries), static_cast<const float *>(call.pool), call.q_stride,
+                call.params);
+}
+
+}  // namespace octavo
+
+using namespace octavo;
+
+extern "C" int octavo_prefill_plan(const void *header, const void *row_slots, const void *starts, const void *counts,
+                                   const void *begins, void *tiles, int fill, int bound, cudaStream_t stream) {
+  const auto ints = [](const void *pointer) { return static_cast<const int *>(pointer); };
+  const PlanParams params = {ints(header), ints(row_slots), ints(starts), ints(counts), ints(begins),
+                             static_cast<int4 *>(tiles), fill, bound};
+  return launch(prefill_plan, 1, kPlanThreads, 0, stream, params);
+}
+
+// queries: [tokens, heads, dim] with rows q_stride apart; pool: [2, kv_heads, blocks, 16, dim]; tables: [slots, width];
+// tiles: [bound + 1, 4]; out: [tokens, heads * dim].
+extern "C" int octavo_prefill_attention(int dtype, int dim, const void *queries, int tokens, int q_stride, int heads,
+                                        const void *pool, int kv_heads, int blocks, const void *tables, int width,
+                                        void *tiles, int bound, void *out, float scale, cudaStream_t stream) {
+  int4 *list = static_cast<int4 *>(tiles);
+  const PrefillParams params = {static_cast<const int *>(tables), list, &list->y, out, width, heads * dim, kv_heads,
+                                heads / kv_heads, blocks, scale * 1.4426950408889634f};
+  const Launch call = {queries, pool, tokens, q_stride, heads, bound, params, stream};
+  if (dtype == kBf16) return launch_dim<bf16>(dim, call);
+  if (dtype == kF16) return launch_dim<f16>(dim, call);
+  switch (dim) {
+    case 64: return launch_exact<64>(call);
+    case 96: return launch_exact<96>(call);
+    case 128: return launch_exact<128>(call);
+  }
+  return int(cudaErrorInvalidValue);
+}
