@@ -1,0 +1,174 @@
+// Joins the parts of a row; draws a row that has top_k, top_p or min_p.
+//
+// With a top_k that fits the list, everything happens there. Otherwise an entry is drawn and then asked whether the
+// filters keep it: the row is read once, for what lies ahead of it. If they do not, no entry after it is kept either, so
+// the next is drawn from those ahead of it. What is drawn first of all that they keep is so drawn, and top_p accepts the
+// first one as often as it says.
+#pragma once
+
+#include "sample_filter.cuh"
+
+namespace octavo {
+namespace {
+
+// What the parts say of a row: its best logit, its mass, and what it draws without filters.
+struct Joined {
+  float best, mass;
+  int id;
+};
+
+// By one warp.
+__device__ __forceinline__ Joined join(const Part *parts, int chunks) {
+  const int lane = threadIdx.x & 31;
+  uint64_t greatest = 0;
+  float best = -INFINITY, temperature = 0.0f;
+  for (int i = lane; i < chunks; i += 32) {
+    const Part part = parts[i];
+    best = max_or_nan(best, part.best);
+    greatest = max(greatest, ranked(part.best, part.index));
+    temperature = part.temperature;
+  }
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) best = max_or_nan(best, __shfl_xor_sync(0xffffffffu, best, apart));
+  temperature = __shfl_sync(0xffffffffu, temperature, 0);
+  Joined joined = {best, 0.0f, index_of(warp_greatest(greatest))};
+  if (!isfinite(best) || !(temperature > 0.0f)) return joined;
+  greatest = 0;
+  for (int i = lane; i < chunks; i += 32) {
+    const Part part = parts[i];
+    greatest = max(greatest, ranked((part.logit - best) / temperature + part.noise, part.drawn));
+    joined.mass += part.mass * exp2_fast((part.best - best) * (kLog2E / temperature));
+  }
+  joined.id = index_of(warp_greatest(greatest));
+  joined.mass = warp_sum(joined.mass);
+  return joined;
+}
+
+// First CTA: the winner among the list's first `count` entries, none farther than `far`.
+__device__ int draw_listed(Shared &own, uint64_t key, int count, float temperature, float far) {
+  uint64_t best = ranked(-INFINITY, 0);
+  for (int i = threadIdx.x; i < count; i += kFinishThreads) {
+    const float x = distance_of(own.list[i]) / temperature;
+    const int index = index_in(own.list[i]);
+    if (x <= far) best = max(best, ranked(noise_of(key, index) - x, index));
+  }
+  return index_of(block_greatest<kFinishThreads>(best, own.scratch));
+}
+
+// The winner among the row's entries before `end`, none farther than `far`. All CTAs of the row; each gets it.
+template <typename T>
+__device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry end, float far) {
+  const float scale = -kLog2E / row.temperature;
+  uint64_t winner = ranked(-INFINITY, 0);
+  if (threadIdx.x == 0) own.bar = winner;
+  __syncthreads();
+  const volatile uint64_t &bar = own.bar;  // stale is only slower
+  for_each(row, distance_of(end), [&, best = row.best](const Vec<T> &values, int first) {
+    const float offset = 32.02f - score_of(bar) * kLog2E;
+    const uint64_t state = state_of(key, first);
+    unsigned left = 0;
+#pragma unroll
+    for (int j = 0; j < Vec<T>::kSize; j++) {
+      const float distance = best - to_float(values.at[j]);
+      const bool before = distance < INFINITY && entry_of(distance, first + j) < end;
+      if (before && may_win(state + j * kGolden, fmaf(distance, scale, offset))) left |= 1u << j;
+    }
+    for (; left; left &= left - 1) {
+      const int index = first + __ffs(left) - 1;
+      const float x = row.distance(index) / row.temperature;
+      const uint64_t rank = ranked(noise_of(key, index) - x, index);
+      if (x > far || rank <= winner) continue;
+      winner = rank;
+      atomicMax((unsigned long long *)&own.bar, (unsigned long long)rank);
+    }
+  });
+  winner = block_greatest<kFinishThreads>(winner, own.scratch);
+  const int phase = row.phase++ & 1;
+  if (threadIdx.x == 0) own.winners[phase] = winner;
+  row_sync(row.ranks);
+  for (int rank = 0; rank < row.ranks; rank++) {
+    winner = max(winner, row.ranks > 1 ? of_rank(own, rank).winners[phase] : own.winners[phase]);
+  }
+  return index_of(winner);
+}
+
+// What a row with filters draws; drawn: what it draws without, if there is no top_k. The first CTA gets it.
+template <typename T>
+__device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, float mass, int drawn) {
+  Shared &lead = row.ranks > 1 ? of_rank(own, 0) : own;
+  const float far = choice.min_p > 0.0f ? fmaxf(-logf(choice.min_p), 0.0f) : INFINITY;  // in units of the temperature
+  const float reach = fminf(kReach * row.temperature, 0x1p127f);
+  Entry end = entry_of(reach, row.logits.vocabulary);
+  if (choice.by_count(row.logits.vocabulary)) {
+    const float bound = bound_of_count(row, choice.top_k, reach);
+    const int length = collect(row, own, 0, entry_of(bound, row.logits.vocabulary));
+    if (length <= kListed) {
+      if (row.rank > 0) return 0;
+      sort_list(own, length);
+      const int count = min(choice.top_k, length);
+      const int kept = choice.by_mass() ? reaching(own, choice.top_p, count, row.temperature) : count;
+      return draw_listed(own, choice.key, kept, row.temperature, far);
+    }
+    end = end_of(row, own, lead, choice.top_k, reach);
+    if (choice.by_mass()) mass = ahead_of(row, own, end, end).mass;
+    drawn = draw(row, own, choice.key, end, far);
+  }
+  for (;;) {
+    const Entry entry = entry_of(row.distance(drawn), drawn);
+    if (distance_of(entry) / row.temperature <= far) {
+      if (!choice.by_mass()) break;
+      const Ahead ahead = ahead_of(row, own, entry, entry);
+      if (ahead.count == 0 || ahead.mass < choice.top_p * mass) break;
+    }
+    drawn = draw(row, own, choice.key, entry, far);
+  }
+  row_sync(row.ranks);  // nobody leaves while others may read its results
+  return drawn;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kFinishThreads, 4)
+    finish_kernel(Logits<T> logits, int chunks, Samples samples, Requests requests, const Part *__restrict__ parts,
+                  const float *__restrict__ maxima) {
+  __shared__ Shared own;
+  const int sample = blockIdx.y, rank = blockIdx.x, ranks = gridDim.x;
+  parts += int64_t(sample) * chunks;
+  wait_for_previous();
+  release_next();
+  const int real = samples.header[3], slot = samples.slots[sample], end = samples.ends[sample];
+  const int counter = samples.counters[sample];
+  const bool filtered = parts[0].filtered;
+  if (sample >= real || (!filtered && (rank > 0 || threadIdx.x >= 32))) return;
+  Joined joined = join(parts, chunks);  // each warp that is left for itself
+  if (filtered && isfinite(joined.best)) {
+    const Choice choice = choice_of(requests, slot, counter);
+    Row<T> row = {logits, logits.at + sample * logits.stride, maxima + int64_t(sample) * logits.groups(), rank, ranks,
+                  joined.best, choice.temperature, 0};
+    joined.id = draw_filtered(row, own, choice, joined.mass, joined.id);
+  }
+  if (rank > 0 || threadIdx.x > 0) return;
+  samples.ids[sample] = joined.id;
+  samples.failed[sample] = !isfinite(joined.best);
+  requests.tokens[int64_t(slot) * requests.tokens_stride + end] = joined.id;
+}
+
+template <typename T>
+int launch_finish(const Logits<T> &logits, int rows, int ranks, int chunks, const Samples &samples,
+                  const Requests &requests, const Part *parts, const float *maxima, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = ranks;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(ranks, rows);
+  config.blockDim = dim3(kFinishThreads);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  return int(cudaLaunchKernelEx(&config, finish_kernel<T>, logits, chunks, samples, requests, parts, maxima));
+}
+
+}  // namespace
+}  // namespace octavo
