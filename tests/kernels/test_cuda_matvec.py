@@ -1,0 +1,118 @@
+"""Products of a few rows agree with float64, to the rounding of their result, for any size and layout."""
+
+import pytest
+import torch
+
+from octavo.kernels import reference
+from octavo.kernels.cuda import matvec
+from octavo.kernels.cuda.matvec import Plan
+
+pytestmark = pytest.mark.gpu
+
+EPS = 1e-5
+# Norm of the difference over the norm of the result: half a unit of the last place, and a few for sums in float32.
+TOLERANCE = {torch.bfloat16: 2.5e-3, torch.float16: 4e-4}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+SIZES = pytest.mark.parametrize(
+    "size", [(961, 576), (17, 2056), (1, 4096), (576, 1536), (2048, 8192), (130, 64)], ids=str
+)
+ROWS = pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 9, 15, 16, 17, 32])
+
+
+def normal(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
+    return (torch.randn(shape, device="cuda") * scale).to(dtype)
+
+
+def apart(rows: int, k: int, dtype: torch.dtype) -> torch.Tensor:
+    """Rows with something else between them."""
+    return normal(rows, k + 24, dtype=dtype)[:, 8 : 8 + k]
+
+
+def poison(rows: int, n: int, dtype: torch.dtype) -> None:
+    """What the allocator gives out next is not a number."""
+    torch.full((rows, n), float("nan"), dtype=dtype, device="cuda")
+
+
+def check(out: torch.Tensor, expected: torch.Tensor) -> None:
+    assert out.shape == expected.shape
+    error = ((out.double() - expected).norm() / expected.norm()).item()
+    assert error < TOLERANCE[out.dtype], error
+
+
+def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return x.double() @ weight.double().T
+
+
+@DTYPES
+@ROWS
+@SIZES
+def test_linear_with_and_without_norm_and_bias(size: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+    n, k = size
+    x, weight = apart(rows, k, dtype), normal(n, k, dtype=dtype, scale=k**-0.5)
+    norm, bias = normal(k, dtype=dtype), normal(n, dtype=dtype)
+    normed = reference.rms_norm(x, norm, EPS)
+    poison(rows, n, dtype)
+    check(matvec.norm_linear(x, norm, EPS, weight, bias), product(normed, weight) + bias.double())
+    poison(rows, n, dtype)
+    check(matvec.norm_linear(x, None, 0.0, weight), product(x, weight))
+
+
+@DTYPES
+@ROWS
+@SIZES
+def test_the_activation_is_applied(size: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+    n, k = size
+    x, weight, norm = apart(rows, k, dtype), normal(2 * n, k, dtype=dtype, scale=k**-0.5), normal(k, dtype=dtype)
+    gate, up = product(reference.rms_norm(x, norm, EPS), weight).chunk(2, dim=-1)
+    poison(rows, n, dtype)
+    check(matvec.norm_linear_silu_mul(x, norm, EPS, weight), gate * gate.sigmoid() * up)
+
+
+@DTYPES
+@ROWS
+@SIZES
+def test_the_residual_is_added_in_place(size: tuple[int, int], rows: int, dtype: torch.dtype) -> None:
+    n, k = size
+    x, weight = apart(rows, k, dtype), normal(n, k, dtype=dtype, scale=k**-0.5)
+    whole = normal(rows + 2, n + 5, dtype=dtype)
+    before, residual = whole.clone(), whole[1:-1, 2 : 2 + n]
+    expected = residual.double() + product(x, weight)
+    matvec.linear_add(x, weight, residual)
+    check(residual, expected)
+    residual.copy_(before[1:-1, 2 : 2 + n])
+    assert torch.equal(whole, before)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 16])
+@pytest.mark.parametrize("split", [1, 2, 4, 8])
+@pytest.mark.parametrize(("chunk", "warps"), [(128, 8), (256, 4), (512, 2)])
+def test_every_plan_gives_the_product(chunk: int, warps: int, split: int, rows: int) -> None:
+    n, k, dtype = 1000, 5128, torch.bfloat16
+    x, weight, norm = apart(rows, k, dtype), normal(n, k, dtype=dtype, scale=k**-0.5), normal(k, dtype=dtype)
+    chosen = Plan(chunk, warps, split, 2, 3)
+    out = torch.full((rows, n), float("nan"), device="cuda", dtype=dtype)
+    matvec._product(x, norm, EPS, weight, None, out, matvec.STORE, chosen)
+    check(out, product(reference.rms_norm(x, norm, EPS), weight))
+    residual = normal(rows, n, dtype=dtype)
+    expected = residual.double() + product(x, weight)
+    matvec._product(x, None, 0.0, weight, None, residual, matvec.ADD, chosen)
+    check(residual, expected)
+    again = matvec._product(x, norm, EPS, weight, None, torch.empty_like(out), matvec.STORE, chosen)
+    assert torch.equal(out, again)
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    x, weight, norm = (normal(*shape, dtype=torch.bfloat16) for shape in ((8, 2048), (999, 2048), (2048,)))
+    all_rows = matvec.norm_linear(x, norm, EPS, weight)
+    for rows in range(2, 8):
+        assert torch.equal(matvec.norm_linear(x[:rows], norm, EPS, weight), all_rows[:rows])
+
+
+def test_operands_that_do_not_fit_are_named() -> None:
+    x, weight = normal(2, 64, dtype=torch.bfloat16), normal(5, 64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="weight: 56 columns"):
+        matvec.norm_linear(x, None, 0.0, weight[:, :56])
+    with pytest.raises(ValueError, match="x: rows must begin"):
+        matvec.norm_linear(normal(2, 68, dtype=torch.bfloat16)[:, 4:], None, 0.0, weight)
+    with pytest.raises(ValueError, match="residual"):
+        matvec.linear_add(x, weight, normal(2, 4, dtype=torch.bfloat16))
