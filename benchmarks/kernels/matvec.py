@@ -6,6 +6,7 @@ Every figure is the median of replays of a graph whose launches go through more 
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -80,7 +81,7 @@ def calls(product: str, weights: list[torch.Tensor], rows: int, count: int) -> l
         one = lambda weight: matvec.norm_linear_silu_mul(x, norm, EPS, weight)  # noqa: E731
     else:
         one = lambda weight: matvec.norm_linear(x, norm, EPS, weight)  # noqa: E731
-    return [lambda weight=weights[i % len(weights)]: one(weight) for i in range(count)]  # type: ignore[misc]
+    return [partial(one, weights[i % len(weights)]) for i in range(count)]
 
 
 def step(model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor, rows: int) -> Callable[[], object]:
@@ -138,7 +139,7 @@ def rows() -> list[dict[str, object]]:
                 count = 4 if product == "head" else 48
                 ours = replayed_us(calls(product, weights, batch, count)) / count
                 x = random(batch, weights[0].shape[1])
-                cublas = replayed_us([lambda w=weights[i % len(weights)], x=x: F.linear(x, w) for i in range(count)])
+                cublas = replayed_us([partial(F.linear, x, weights[i % len(weights)]) for i in range(count)])
                 table.append(row(f"{model.name} {product} {batch}", ours, weights[0].nbytes, cublas / count))
             bytes_ = sum(weight.nbytes for layer in layers for weight in layer.values()) + head.nbytes
             ours, theirs = (replayed_us([make(model, layers, head, batch)]) for make in (step, step_of_cublas))

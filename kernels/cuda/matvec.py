@@ -1,4 +1,4 @@
-"""Products of a few rows with a large weight, at the speed of its memory, with the norm before and the sum after inside.
+"""Products of a few rows with a large weight, at the speed of its memory, norm before and sum after included.
 
 x: [t, in], rows may lie apart; weight: [out, in] row-major, as cuBLAS takes it; bf16 or f16, `in` a multiple of 8.
 """
