@@ -30,7 +30,7 @@ from served import Server
 WANTED = {"1b": 8.0, "8b": 15.0}  # seconds to the first token
 SHAPES = tuple(WANTED)
 PROMPT_TOKENS, NEW_TOKENS = 128, 4
-GRAPHS_S = 90.0
+GRAPHS_S = 30.0
 PHASES = {  # lines of the worker's log
     "processes": r"\bstarted rank\b",
     "imports": r"\bdevice: ",
