@@ -56,6 +56,7 @@ class Core:
         said = replace(said, context_length=length)
         self._scheduler = Scheduler(hello.limits(said, self._config), pace_of(said.device, said.block_size))
         self._overdue = Overdue()
+        self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
         self._send(hello.dump(said))
@@ -112,7 +113,8 @@ class Core:
             assert isinstance(result, StepResult)
             took_ns = self._overdue.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
-            self._graphs.returned(result.number)
+            if self._graphs.returned(result.number):
+                logger.info("captured %d graphs in %.1f s", len(self._graph_names), time.monotonic() - self._began_s)
             self._scheduler.observe(result.number, took_ns / 1e9)
             if outputs:
                 self._send(encode(Outputs(tuple(outputs))))

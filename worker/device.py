@@ -73,9 +73,10 @@ class Pending(Protocol):
 
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
-    device: cpu or cuda."""
+    device: cpu or cuda. device_name: for people, with the format of its numbers."""
 
     device: str
+    device_name: str
     blocks: int
     context_length: int
     vocabulary: int

@@ -1,19 +1,24 @@
 """The choice of a device, and the one runner that is imported for it."""
 
-import torch
+import logging
 
-from octavo.worker.config import ConfigError
+from octavo.worker import gpu
 from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
+
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.INFO)  # whatever the others say: it is what everybody asks first
 
 
 def open_runner(config: RunnerConfig, progress: Progress = quiet) -> DeviceRunner:
-    """Load the model on the device. Raises ModelError, or ConfigError naming the setting that cannot work."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device: cuda is asked for, but PyTorch sees no GPU; give cpu, or mend the driver")
-    if config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available()):
+    """Load the model on the device. Raises ModelError, ConfigError naming the setting, or Fault."""
+    gpu.check(config.device)
+    if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
         from octavo.worker.cuda.runner import CudaRunner
 
-        return CudaRunner(config, progress)
-    from octavo.worker.runner import Runner
+        runner: DeviceRunner = CudaRunner(config, progress)
+    else:
+        from octavo.worker.runner import Runner
 
-    return Runner(config, progress)
+        runner = Runner(config, progress)
+    logger.info("device: %s", runner.device_name)
+    return runner

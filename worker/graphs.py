@@ -85,14 +85,15 @@ class GraphBook:
         self._capturing[number] = graph
         return graph.name
 
-    def returned(self, number: int) -> None:
-        """The result of step `number` is here: what it captured may be named from now on."""
+    def returned(self, number: int) -> bool:
+        """The result of step `number` is here: what it captured may be named from now on. True for the last graph."""
         graph = self._capturing.pop(number, None)
         if graph is None:
-            return
+            return False
         kind = self._decode if graph.rows == graph.tokens else self._mixed
         kind.append(graph)
         kind.sort(key=lambda one: (one.tokens, one.rows))
+        return self.complete and not self._capturing
 
     def pick(self, step: Step) -> str:
         """The graph that `step` replays; EAGER when none holds it."""

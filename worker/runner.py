@@ -47,6 +47,7 @@ class Runner:
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
         self.device, self.graphs = "cpu", list[str]()
+        self.device_name = f"CPU, {torch.get_num_threads()} threads, {str(self._dtype).removeprefix('torch.')}"
         context = config.context(model.context_length)
         plan = plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, self.max_requests)
         with torch.inference_mode():

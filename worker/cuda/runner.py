@@ -9,6 +9,7 @@ lie on the device, where the next one reads them.
 """
 
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -49,6 +50,7 @@ class CudaRunner:
         model = checkpoint.config
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
+        self.device_name = f"{torch.cuda.get_device_name(self._device)}, {str(self._dtype).removeprefix('torch.')}"
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
         context = config.context(model.context_length)
@@ -56,18 +58,21 @@ class CudaRunner:
         shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
         check_weights(self._device, checkpoint.size_bytes * self._dtype.itemsize // DTYPES[model.dtype].itemsize)
         with torch.inference_mode():
+            begin = time.monotonic()
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
                 model, Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context,
                 shard, lambda percent: progress("Loading", percent),
             )  # fmt: skip
             upload.finish()
+            logger.info("loaded weights: %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
         self.model_info = ModelInfo.of(checkpoint, plan.note)
+        logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests)
         self._failed: deque[int] = deque()  # slots whose KV must be zeroed before the next step
         torch.cuda.synchronize(self._device)

@@ -30,7 +30,7 @@ def test_a_graph_is_named_only_after_the_step_that_captured_it_has_returned() ->
     assert book.pick(step([1, 1])) == EAGER
     book.returned(6)
     assert book.pick(step([1, 1])) == EAGER
-    book.returned(7)
+    assert book.returned(7), "none is missing now"
     assert book.pick(step([1, 1])) == "decode-4"
 
 
