@@ -84,11 +84,12 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> 
 def measure(shape: str, runner: CudaRunner, folder: Path, args: argparse.Namespace) -> list[Row]:
     engine = LocalEngine(runner)
     engine.capture()
+    for name in ("decode8", "prefill"):  # to warm up: what steps take is learned, memory for large ones is taken
+        run(engine, workload(name)[:8])
     model = read_config(folder)[0]
     rows = []
     for name in args.workloads.split(","):
         requests = workload(name)
-        run(engine, requests)  # to warm up
         runs, steps = [], engine.steps
         for _ in range(args.repeat):
             runs.append(round(run(engine, requests), 4))
@@ -138,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="+", choices=NAMES)
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="comma-separated (default: all)")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each, after one to warm up (default 3)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default 3)")
     parser.add_argument("--trace", action="store_true", help="one more run of each: its kernels, and how long none ran")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
     parser.add_argument("--out", type=Path, help="JSON")
