@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 SUITES = ("cluster", "apiserver", "exactness")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For runs in several processes: who stays together, and the long ones first."""
     for item in items:
