@@ -9,16 +9,22 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PROTOS := $(wildcard proto/v1/*.proto)
 PROTOC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -Isrc
+# The environment's own, unless told otherwise.
+GPU_PYTHON ?= $(BIN)/python
 PROMPT ?= What is the capital of France?
 
-.PHONY: run test check setup lint types imports stale format proto crd unit pins cluster cluster-down bed clean
+.PHONY: run test test-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed clean
 
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
 
-# Most tests wait more than they compute, so that there are more processes than most machines have cores.
 test: setup check bed
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(PYTEST)
+	$(BIN)/python tests/suites.py $(PYTEST)
+
+# On a machine with a GPU, by any Python that has PyTorch and pytest there.
+test-gpu:
+	PYTHONPATH=src $(GPU_PYTHON) -m octavo.kernels.build
+	PYTHONPATH=src $(GPU_PYTHON) -m pytest -c tests/gpu.ini --rootdir . tests/kernels tests/gpu -m gpu $(PYTEST)
 
 unit: setup
 	$(BIN)/python -m pytest -q tests/unit tests/kernels tests/contract $(PYTEST)
