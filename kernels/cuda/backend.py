@@ -1,4 +1,5 @@
-"""The backend for NVIDIA GPUs: small batches stream the weights through our own products, large ones use cuBLAS.
+"""The backend for NVIDIA GPUs: small and medium batches stream the weights through our own products, large ones use
+cuBLAS.
 
 See backend.py for the functions.
 """
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from octavo.kernels.backend import HeadNorms
-from octavo.kernels.cuda import matvec
+from octavo.kernels.cuda import gemm, matvec
 from octavo.kernels.cuda.decode import decode_attention
 from octavo.kernels.cuda.elementwise import embed, rms_norm, silu_mul
 from octavo.kernels.cuda.paged import DevicePaged
@@ -44,12 +45,21 @@ def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
 def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
     if matvec.wins(x, matrix.weight):
         return matvec.norm_linear(x, None, 0.0, matrix.weight, matrix.bias)
+    return _linear(x, matrix)
+
+
+def _linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    if gemm.wins(x, matrix.weight):
+        return gemm.linear(x, matrix.weight, matrix.bias)
     return F.linear(x, matrix.weight, matrix.bias)
 
 
 def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
     if matrix.bias is None and matvec.wins(x, matrix.weight):
         matvec.linear_add(x, matrix.weight, residual)
+        return
+    if gemm.wins(x, matrix.weight):
+        gemm.linear_add(x, matrix.weight, residual, matrix.bias)
         return
     if matrix.bias is not None:
         residual += matrix.bias
@@ -59,13 +69,16 @@ def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
 def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
     if matvec.wins(x, matrix.weight):
         return matvec.norm_linear(x, norm, eps, matrix.weight, matrix.bias)
-    return F.linear(rms_norm(x, norm, eps), matrix.weight, matrix.bias)
+    return _linear(rms_norm(x, norm, eps), matrix)
 
 
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and matvec.wins(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
-    return silu_mul(F.linear(rms_norm(x, norm, eps), matrix.weight, matrix.bias))
+    normed = rms_norm(x, norm, eps)
+    if matrix.bias is None and gemm.wins(x, matrix.weight):
+        return gemm.linear_silu_mul(normed, matrix.weight)
+    return silu_mul(F.linear(normed, matrix.weight, matrix.bias))
 
 
 def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
