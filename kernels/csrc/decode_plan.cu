@@ -2,8 +2,8 @@
 //
 // Rows whose tables begin with the same blocks form a group; the blocks they share are read once for each tile of the
 // group's rows. The units, tiles first, are then laid on a line, a block as long as it costs, and the line is cut into
-// equal slices, one a CTA. Where few units leave most CTAs idle, each unit is instead cut by itself, so that no CTA has
-// two items. Everything is decided by one CTA of 1,024 threads, one a row, in integers: the same step, the same plan.
+// equal slices, one a CTA. Where units are few, each is instead cut by itself, so that no CTA has two items, and if it can
+// be within one cluster, which merges faster than CTAs that meet in memory. Everything is decided by one CTA of 1,024 threads, one a row, in integers: the same step, the same plan.
 #include "decode.cuh"
 
 namespace octavo {
@@ -11,17 +11,21 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kHashed = 2 * kThreads;
+constexpr int kClusterGain = 16;  // blocks: what a CTA may have more of, to be spared meeting others in memory
 constexpr int kFewestRows = 4, kFewestBlocks = 8;  // of a group: below, reading once saves less than it costs
 
 struct Shape {
   int rows, kv_heads, group, width, ctas;
-  int block_cost, quad_cost;  // of a row's block and of a tile's kQuad blocks, in the same unit
+  int block_cost, quad_cost;  // of a row's block and of a tile's kQuad blocks
+  int unit_cost;              // of a unit, beside its blocks
   int least;                  // blocks a CTA should at least have
   int sharing;                // 0: look for no shared prefixes
+  int clusters;               // 1: the CTAs are launched in clusters
 };
 
 struct Scratch {
   int sums[33];
+  int most;              // blocks of a row
   int leader[kThreads];  // the first row of a row's group, -1: none
   int common[kThreads];  // of a leader: blocks that its group shares
   union {
@@ -144,8 +148,9 @@ __device__ int find_groups(Scratch &scratch, int rows, int slot, int full, const
 __global__ void __launch_bounds__(kThreads)
     plan_kernel(const int *header, const int *row_slots, const int *lengths, const int *tables, Shape shape, Plan plan) {
   __shared__ Scratch scratch;
+  // Without release_next(): no later kernel begins before this one has ended, so that attention, wherever it comes, may
+  // read the plan and all that is older before it waits for the kernel before it.
   wait_for_previous();
-  release_next();
   const int row = threadIdx.x, heads = shape.kv_heads;
   const int rows = min(header[1], shape.rows);
   int slot = 0, length = 0;
@@ -190,25 +195,38 @@ __global__ void __launch_bounds__(kThreads)
   const int own = row < rows ? blocks - shared : 0;
   const int own_start = exclusive_scan(own, scratch.sums, all_blocks);
   const int shared_cost = all_quads * heads * shape.quad_cost;
-  const int cost = shared_cost + all_blocks * heads * shape.block_cost;
+  const int tile_units = all_tiles * heads, units = tile_units + rows * heads;
+  const int cost = shared_cost + all_blocks * heads * shape.block_cost + units * shape.unit_cost;
   const int even = ceil_div(cost, shape.ctas);
-  const int slice = max(max(even, shape.least * shape.block_cost), shape.quad_cost);
+  const int slice = max(max(even, shape.least * shape.block_cost), shape.quad_cost + shape.unit_cost);
 
   // Each unit by itself, if that makes no CTA's share much larger.
-  const int most = max(shape.least, (even + even / 8) / shape.block_cost);
+  const int most = max(shape.least, (even + even / 8 - shape.unit_cost) / shape.block_cost);
   int pieces = ceil_div(own, most), all_pieces;
   const int piece_start = exclusive_scan(pieces, scratch.sums, all_pieces);
-  const bool apart = all_tiles == 0 && all_pieces * heads <= shape.ctas;
+  bool apart = all_tiles == 0 && all_pieces * heads <= shape.ctas;
+
+  // Or in `each_unit` neighbouring CTAs of a cluster.
+  int each_unit = 0;
+  if (shape.clusters && all_tiles == 0 && units) {
+    if (threadIdx.x == 0) scratch.most = 0;
+    __syncthreads();
+    atomicMax(&scratch.most, own);
+    __syncthreads();
+    for (each_unit = kCluster; units * each_unit > shape.ctas;) each_unit /= 2;
+    if (each_unit && ceil_div(scratch.most, each_unit) > even / shape.block_cost + kClusterGain) each_unit = 0;
+  }
+  if (each_unit) apart = true, pieces = min(each_unit, ceil_div(own, shape.least));
   scratch.line.start[row] = apart ? piece_start : own_start;
   scratch.line.begin[row] = shared;
   scratch.line.pieces[row] = apart ? pieces : own;
   __syncthreads();
 
-  const int tile_units = all_tiles * heads, units = tile_units + rows * heads;
   for (int unit = threadIdx.x; unit < units; unit += kThreads) {
     const bool tiled = unit < tile_units;
     const int index = tiled ? unit : unit - tile_units, of = index / heads, head = index % heads;
-    int count, start, each;  // blocks or quads, where on the line, how long one is
+    const int lead = apart ? 0 : shape.unit_cost;
+    int count, start, each;  // blocks or quads, where on the line the first begins, how long one is
     if (tiled) {
       count = scratch.line.tile_quads[of], each = shape.quad_cost;
       start = (scratch.line.tile_start[of] * heads + head * count) * each;
@@ -216,11 +234,13 @@ __global__ void __launch_bounds__(kThreads)
       count = scratch.line.pieces[of], each = apart ? 1 : shape.block_cost;
       start = (scratch.line.start[of] * heads + head * count) * each + shared_cost;
     }
+    start += (unit + 1) * lead;
+    if (each_unit) start = unit * each_unit;
     const int width = apart ? 1 : slice;
     const int from = start / width, to = (start + (count - 1) * each) / width;
     const int each_before = unit == tile_units && tile_units ? shape.quad_cost : each;
-    const bool fresh = unit == 0 || (start - each_before) / width < from;  // the unit before does not reach this CTA
-    const bool follows = unit + 1 < units && (start + count * each) / width == to;
+    const bool fresh = unit == 0 || (start - lead - each_before) / width < from;  // the unit before does not reach this CTA
+    const bool follows = unit + 1 < units && (start + count * each + lead) / width == to;
     Item item;
     item.unit = unit;
     int first_block = 0, own_blocks = 0;
@@ -245,26 +265,29 @@ __global__ void __launch_bounds__(kThreads)
       }
       item.begin = tiled ? begin * kQuad : first_block + begin;
       item.end = tiled ? end * kQuad : first_block + end;
-      item.part = whole ? -1 : index + cta;
+      item.part = whole ? -1 : each_unit ? cta - from : index + cta;
       item.flags = head | (tiled ? scratch.line.tile_rows[of] << 8 | Item::kShared : 0);
+      if (each_unit && !whole) item.flags |= count << 8 | Item::kCluster;
       if (cta == to && follows) item.flags |= Item::kMore;
       plan.items[unit + cta] = item;
       if (cta > from || fresh) plan.first[cta] = item;
     }
+    for (int cta = to + 1; cta < from + each_unit; cta++) plan.first[cta] = Item{};
     if (tiled) continue;
     Parts parts = {index + from, whole ? 0 : to - from + 1, 0, 0};
     if (first_block) {
       const int place = scratch.line.place[of], tile = place & 0xffff, query = place >> 16;
       const int quads = scratch.line.tile_quads[tile];
-      const int tile_start = (scratch.line.tile_start[tile] * heads + head * quads) * shape.quad_cost;
+      const int tile_start = (scratch.line.tile_start[tile] * heads + head * quads) * shape.quad_cost +
+                             (tile * heads + head + 1) * shape.unit_cost;
       const int tile_from = tile_start / slice, tile_to = (tile_start + (quads - 1) * shape.quad_cost) / slice;
       parts.shared_first = tile * heads + head + tile_from;
       parts.shared_count_query = (tile_to - tile_from + 1) | query << 16;
     }
     plan.parts[index] = parts;
   }
-  const int last = apart ? all_pieces * heads - 1 : rows ? (cost - shape.block_cost) / slice : -1;
-  for (int cta = last + 1 + threadIdx.x; cta < shape.ctas; cta += kThreads) plan.first[cta] = Item{};
+  const int used = each_unit ? units * each_unit : apart ? all_pieces * heads : (cost - shape.block_cost) / slice + 1;
+  for (int cta = used + threadIdx.x; cta < shape.ctas; cta += kThreads) plan.first[cta] = Item{};
 }
 
 }  // namespace
@@ -274,10 +297,12 @@ __global__ void __launch_bounds__(kThreads)
 extern "C" int octavo_decode_plan(const int *header, const int *row_slots, const int *lengths, const int *tables,
                                   void *first, void *items, int *members, void *parts, int *arrivals, int rows,
                                   int kv_heads, int group, int width, int ctas, int block_cost, int quad_cost,
-                                  int least, int sharing, cudaStream_t stream) {
+                                  int unit_cost, int least, int sharing, int clusters,
+                                  cudaStream_t stream) {
   using namespace octavo;
   if (rows > kThreads || kv_heads > 255) return int(cudaErrorInvalidValue);
-  const Shape shape{rows, kv_heads, group, width, ctas, block_cost, quad_cost, least, sharing};
+  const Shape shape{rows, kv_heads, group, width, ctas, block_cost, quad_cost, unit_cost, least, sharing,
+                    clusters};
   const Plan plan{static_cast<Item *>(first), static_cast<Item *>(items), members, static_cast<Parts *>(parts),
                   arrivals};
   return launch(plan_kernel, 1, kThreads, 0, stream, header, row_slots, lengths, tables, shape, plan);

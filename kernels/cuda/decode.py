@@ -13,8 +13,8 @@ import torch
 from octavo.kernels.cuda.library import DTYPES, INT, LONG, POINTER, function
 
 TILE_QUERIES = 64  # kTileQueries of decode.cuh
-CTAS_PER_SM = 2  # what shared memory allows
-ITEM = 8  # int32 of an Item
+CLUSTER = 8  # kCluster
+ITEM, ITEMS_AT_ONCE = 8, 32  # int32 of an Item; how many are loaded at once
 MOST_ROWS, MOST_GROUP = 1024, 8
 HEAD_DIMS = (64, 96, 128)
 
@@ -24,8 +24,9 @@ class DecodePlan:
     """Buffers of fixed size that a step's division is written into, and its partial results; see csrc/decode.cuh.
 
     arrivals must be zero before the first launch; every launch leaves it so. Costs: block_cost of 16 tokens of one row
-    and kv head, quad_cost of 64 tokens of a tile of rows that share them. least: blocks below which a CTA is not worth
-    starting. sharing: read shared prefixes once.
+    and kv head, quad_cost of 64 tokens of a tile of rows that share them, unit_cost of either beside its tokens. least:
+    blocks below which a CTA is not worth starting. sharing: read shared prefixes once. clustered_ctas: of launches for
+    few rows, whose partial results meet within clusters.
     """
 
     rows: int
@@ -34,6 +35,7 @@ class DecodePlan:
     head_dim: int
     dtype: torch.dtype
     ctas: int
+    clustered_ctas: int
     first: torch.Tensor
     items: torch.Tensor
     members: torch.Tensor
@@ -42,11 +44,10 @@ class DecodePlan:
     partials: torch.Tensor
     bounds: torch.Tensor
     block_cost: int = 8
-    quad_cost: int = 40
-    least: int = 16
+    quad_cost: int = 32
+    unit_cost: int = 8
+    least: int = 8
     sharing: bool = True
-    early: bool = False
-    fused: bool = True
 
     @property
     def tile_parts(self) -> int:
@@ -68,7 +69,8 @@ def new_decode_plan(
     if dtype not in DTYPES:
         raise ValueError(f"dtype: there is no kernel for {dtype}")
     planned = dtype is not torch.float32
-    ctas = CTAS_PER_SM * torch.cuda.get_device_properties(device).multi_processor_count if planned else 0
+    sms = torch.cuda.get_device_properties(device).multi_processor_count if planned else 0
+    ctas = _ctas_per_sm(head_dim, group) * sms
     units, tile_units = rows * kv_heads, rows // 4 * kv_heads  # a group has four rows or more
     parts = (units + ctas) * group + (tile_units + ctas) * TILE_QUERIES if planned else 0
 
@@ -82,8 +84,9 @@ def new_decode_plan(
         head_dim=head_dim,
         dtype=dtype,
         ctas=ctas,
+        clustered_ctas=2 * sms // CLUSTER * CLUSTER,
         first=integers(ctas, ITEM),
-        items=integers(tile_units + units + ctas, ITEM),
+        items=integers(tile_units + units + ctas + ITEMS_AT_ONCE, ITEM),
         members=integers(rows),
         parts=integers(units, 4),
         arrivals=integers(units),
@@ -101,8 +104,9 @@ def decode_plan(
         _plan()(
             *(tensor.data_ptr() for tensor in (header, row_slots, lengths, tables)),
             *_buffers(plan),
-            *(row_slots.shape[0], plan.kv_heads, plan.group, tables.shape[1], plan.ctas),
-            *(plan.block_cost, plan.quad_cost, plan.least, int(plan.sharing)),
+            *(row_slots.shape[0], plan.kv_heads, plan.group, tables.shape[1], _grid(plan, row_slots)),
+            *(plan.block_cost, plan.quad_cost, plan.unit_cost, plan.least, int(plan.sharing)),
+            int(_clustered(plan, row_slots)),
         )
 
 
@@ -119,6 +123,9 @@ def decode_attention(
     """out[i] = attention of q[i] over the first lengths[i] tokens of row i, for the first header[1] rows.
 
     q: [t, h, d], heads contiguous; pool: [2, k, blocks, 16, d]; out: [t, h * d]. plan: of this step.
+
+    Between decode_plan and this, kernels may write q and each row's last block, but neither tables, lengths nor older
+    blocks: those are read before the kernel before this one has ended (programmatic dependent launch).
     """
     _check_rows(plan, header, row_slots, lengths, tables)
     kv_heads, group, head_dim = plan.kv_heads, plan.group, plan.head_dim
@@ -132,17 +139,30 @@ def decode_attention(
         raise ValueError("pool: the blocks of a head must be contiguous")
     if out.dtype is not plan.dtype or out.shape != (q.shape[0], kv_heads * group * head_dim) or not out.is_contiguous():
         raise ValueError(f"out: {tuple(out.shape)} {out.dtype} does not fit q, or is not contiguous")
-    rows = min(row_slots.shape[0], q.shape[0])
     pointers = (q.data_ptr(), pool.data_ptr(), out.data_ptr(), tables.data_ptr())
     strides = (pool.stride(0), pool.stride(1), q.stride(0), q.stride(1))
     shape = (tables.shape[1], kv_heads, group, head_dim)
     if not plan.ctas:
         rest = (row_slots.data_ptr(), lengths.data_ptr(), header.data_ptr())
-        _attention_f32()(*pointers, *rest, *strides, *shape, rows)
+        _attention_f32()(*pointers, *rest, *strides, *shape, min(row_slots.shape[0], q.shape[0]))
         return
     buffers = (*_buffers(plan), plan.partials.data_ptr(), plan.bounds.data_ptr(), plan.tile_parts)
-    modes = (plan.ctas, int(plan.early), int(plan.fused), rows, DTYPES[plan.dtype])
-    _attention()(*pointers, *buffers, *strides, *shape, *modes)
+    launch = (_grid(plan, row_slots), int(_clustered(plan, row_slots)), DTYPES[plan.dtype])
+    _attention()(*pointers, *buffers, *strides, *shape, *launch)
+
+
+def _ctas_per_sm(head_dim: int, group: int) -> int:
+    """What shared memory allows."""
+    return 3 if head_dim == 64 and group <= 4 else 2
+
+
+def _clustered(plan: DecodePlan, row_slots: torch.Tensor) -> bool:
+    """Whether each (row, kv head) can have two CTAs or more."""
+    return 2 * row_slots.shape[0] * plan.kv_heads <= plan.clustered_ctas
+
+
+def _grid(plan: DecodePlan, row_slots: torch.Tensor) -> int:
+    return plan.clustered_ctas if _clustered(plan, row_slots) else plan.ctas
 
 
 def _buffers(plan: DecodePlan) -> tuple[int, ...]:
@@ -162,12 +182,12 @@ def _check_rows(
 
 @cache
 def _plan() -> Callable[..., None]:
-    return function("decode_plan", "octavo_decode_plan", *[POINTER] * 9, *[INT] * 9)
+    return function("decode_plan", "octavo_decode_plan", *[POINTER] * 9, *[INT] * 11)
 
 
 @cache
 def _attention() -> Callable[..., None]:
-    return function("decode", "octavo_decode", *[POINTER] * 11, *[LONG] * 5, *[INT] * 9)
+    return function("decode", "octavo_decode", *[POINTER] * 11, *[LONG] * 5, *[INT] * 7)
 
 
 @cache

@@ -150,12 +150,20 @@ def test_a_single_row(dtype: torch.dtype, length: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("lengths", [[640], [4097], [1, 300], [129, 640, 17, 2000], [100] * 16, [20000, 30]], ids=str)
+@pytest.mark.parametrize("least", [1, 8])
+def test_few_rows_by_many_ctas(dtype: torch.dtype, lengths: list[int], least: int) -> None:
+    for heads, kv_heads, d in ((32, 8, 64), (14, 2, 64), (32, 8, 128), (12, 4, 96), (8, 8, 128), (8, 1, 64)):
+        step = make_step(lengths, heads, kv_heads, d, dtype, extra=0)
+        assert_close(run(step, least=least), exact(step), d)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("least", [1, 4, 64])
-@pytest.mark.parametrize("early", [False, True])
-def test_many_rows_however_they_are_cut(dtype: torch.dtype, least: int, early: bool) -> None:
+def test_many_rows_however_they_are_cut(dtype: torch.dtype, least: int) -> None:
     lengths = torch.randint(1, 700, (300,)).tolist()
     step = make_step(lengths, 8, 2, 64, dtype)
-    assert_close(run(step, least=least, early=early), exact(step), 64)
+    assert_close(run(step, least=least), exact(step), 64)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -177,24 +185,24 @@ def test_a_prefix_shared_by_many_rows_beside_a_few_that_share_less() -> None:
     assert_close(run(step), exact(step), 64)
 
 
-def planned(plan: DecodePlan, group: int) -> list[Piece]:
+def planned(plan: DecodePlan, ctas: int) -> list[Piece]:
     """What the CTAs would do."""
     first, items, members = plan.first.tolist(), plan.items.tolist(), plan.members.tolist()
     pieces = []
-    for cta in range(plan.ctas):
+    for cta in range(ctas):
         item = first[cta]
         while item[3] < item[4]:
             row, unit, _, begin, end, _, part, flags = item
-            shared = bool(flags >> 24 & 1)
+            shared, more, cluster = (bool(flags >> bit & 1) for bit in (24, 25, 26))
             rows = tuple(members[row : row + (flags >> 8 & 0xFFFF)]) if shared else (row,)
-            pieces.append(Piece(cta, rows, flags & 0xFF, begin, end, shared, None if part < 0 else part))
-            if not flags >> 25 & 1:
+            pieces.append(Piece(cta, rows, flags & 0xFF, begin, end, shared, None if part < 0 else part, cluster))
+            if not more:
                 break
             item = items[unit + cta + 1]
     return pieces
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8, 31, 64, 200, 1000])
+@pytest.mark.parametrize("rows", [1, 3, 8, 31, 54, 64, 200, 1000])
 @pytest.mark.parametrize("common", [0, 9, 40])
 @pytest.mark.parametrize("least", [1, 16])
 def test_the_plan_is_that_of_its_model(rows: int, common: int, least: int) -> None:
@@ -203,8 +211,10 @@ def test_the_plan_is_that_of_its_model(rows: int, common: int, least: int) -> No
     step = make_step(lengths, 8, 2, 64, torch.bfloat16, families, common, extra=7 if rows < 1000 else 0)
     plan = new_plan(step, least=least)
     divided(step, plan)
-    costs = Costs(plan.ctas, plan.block_cost, plan.quad_cost, least)
-    assert planned(plan, 4) == divide(lengths, step.row_tables, 2, 4, costs)
+    clusters = 4 * len(step.row_slots) <= plan.clustered_ctas
+    ctas = plan.clustered_ctas if clusters else plan.ctas
+    costs = Costs(ctas, plan.block_cost, plan.quad_cost, plan.unit_cost, least, clusters)
+    assert planned(plan, ctas) == divide(lengths, step.row_tables, 2, 4, costs)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

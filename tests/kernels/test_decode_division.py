@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.decode_division import BLOCK, Costs, Piece, divide, groups
+from support.decode_division import BLOCK, CLUSTER, Costs, Piece, divide, groups
 
 HEADS, GROUP = 2, 4
 
@@ -28,13 +28,28 @@ def covered(pieces: list[Piece]) -> Counter[tuple[int, int, int]]:
 steps = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 2)), min_size=1, max_size=40)
 
 
-@given(steps, st.integers(1, 60), st.integers(1, 300))
-def test_every_block_is_attended_to_once(rows: list[tuple[int, int]], common: int, ctas: int) -> None:
+@given(steps, st.integers(1, 60), st.integers(1, 300), st.booleans())
+def test_every_block_is_attended_to_once(rows: list[tuple[int, int]], common: int, ctas: int, clusters: bool) -> None:
     lengths, families = [length for length, _ in rows], [family for _, family in rows]
-    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, Costs(ctas))
+    costs = Costs(ctas, clusters=clusters)
+    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, costs)
     wanted = {(r, h, b) for r, n in enumerate(lengths) for h in range(HEADS) for b in range(-(-n // BLOCK))}
     assert covered(pieces) == Counter(wanted)
     assert all(piece.begin < piece.end for piece in pieces)
+    assert all(piece.cta < ctas for piece in pieces)
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=20), st.integers(1, 16))
+def test_pieces_that_meet_in_a_cluster_are_in_one(lengths: list[int], least: int) -> None:
+    costs = Costs(264, least=least, clusters=True)
+    together: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    for piece in divide(lengths, tables_of(lengths, [0] * len(lengths), 0), HEADS, GROUP, costs):
+        if piece.cluster:
+            together[piece.rows[0], piece.head].append(piece)
+    for pieces in together.values():
+        assert len({piece.cta // CLUSTER for piece in pieces}) == 1
+        assert [piece.part for piece in pieces] == list(range(len(pieces)))
+        assert [piece.cta - pieces[0].cta for piece in pieces] == list(range(len(pieces)))
 
 
 @given(steps, st.integers(1, 60), st.integers(1, 300))
@@ -64,9 +79,9 @@ def test_the_work_is_spread_evenly(rows: int, length: int, busy: int) -> None:
     pieces = divide(lengths, tables_of(lengths, [0] * rows, 0), 8, GROUP, Costs(264), sharing=False)
     load: Counter[int] = Counter()
     for piece in pieces:
-        load[piece.cta] += piece.end - piece.begin
+        load[piece.cta] += piece.end - piece.begin + 1
     assert len(load) >= busy
-    assert max(load.values()) <= max(16, 1.13 * sum(load.values()) / 264 + 1)
+    assert max(load.values()) <= max(16, 1.13 * sum(load.values()) / 264 + 2)
 
 
 def test_a_row_that_shares_little_does_not_cut_the_others_short() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 TILE_QUERIES, QUAD, BLOCK = 64, 4, 16
 FEWEST_ROWS, FEWEST_BLOCKS = 4, 8
+CLUSTER, CLUSTER_GAIN = 8, 16
 DEPTHS = (128, 32, FEWEST_BLOCKS)
 
 
@@ -14,8 +15,10 @@ DEPTHS = (128, 32, FEWEST_BLOCKS)
 class Costs:
     ctas: int
     block: int = 8
-    quad: int = 40
-    least: int = 16
+    quad: int = 32
+    unit: int = 8
+    least: int = 8
+    clusters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Piece:
     end: int
     shared: bool
     part: int | None
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,32 @@ def divide(
     def length(unit: _Unit) -> int:
         return unit.blocks // QUAD * costs.quad if unit.shared else unit.blocks * costs.block
 
-    even = -(-sum(map(length, units)) // costs.ctas)
-    most = max(costs.least, (even + even // 8) // costs.block)
+    even = -(-(sum(map(length, units)) + len(units) * costs.unit) // costs.ctas)
+    most = max(costs.least, (even + even // 8 - costs.unit) // costs.block)
+    each_unit = _each_unit(own, len(units), costs, even) if costs.clusters and not tiles else 0
+    if each_unit:
+        return list(_in_clusters(units, each_unit, costs.least))
     pieces = [-(-blocks // most) for blocks in own]
     if not tiles and sum(pieces) * heads <= costs.ctas:
         return list(_apart(units, pieces, heads))
-    return list(_on_a_line(units, tile_units, max(even, costs.least * costs.block, costs.quad), costs))
+    return list(_on_a_line(units, tile_units, max(even, costs.least * costs.block, costs.quad + costs.unit), costs))
+
+
+def _each_unit(own: Sequence[int], units: int, costs: Costs, even: int) -> int:
+    """CTAs for each unit, 0: not in clusters."""
+    each = CLUSTER
+    while units * each > costs.ctas:
+        each //= 2
+    return each if each and own and -(-max(own) // each) <= even // costs.block + CLUSTER_GAIN else 0
+
+
+def _in_clusters(units: Sequence[_Unit], each_unit: int, least: int) -> Iterator[Piece]:
+    for index, unit in enumerate(units):
+        count = min(each_unit, -(-unit.blocks // least))
+        bounds = [unit.blocks * i // count for i in range(count + 1)]
+        for i, (begin, end) in enumerate(pairwise(bounds)):
+            part = i if count > 1 else None
+            yield Piece(index * each_unit + i, unit.rows, unit.head, begin, end, False, part, count > 1)
 
 
 def _apart(units: Sequence[_Unit], pieces: Sequence[int], heads: int) -> Iterator[Piece]:
@@ -109,6 +133,7 @@ def _apart(units: Sequence[_Unit], pieces: Sequence[int], heads: int) -> Iterato
 def _on_a_line(units: Sequence[_Unit], tile_units: int, slice_: int, costs: Costs) -> Iterator[Piece]:
     at = 0
     for number, unit in enumerate(units):
+        at += costs.unit
         step, each = (QUAD, costs.quad) if unit.shared else (1, costs.block)
         owners: dict[int, list[int]] = defaultdict(list)
         for block in range(unit.blocks // step):
