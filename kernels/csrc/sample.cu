@@ -6,11 +6,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kThreads = 256;
-#ifndef OCTAVO_EACH
-#define OCTAVO_EACH 16
-#define OCTAVO_CTAS 4
-#endif
+constexpr int kThreads = 256, kMany = 16, kFew = 8;  // entries that a thread reads at once
 
 // A warp's share of a turn: kVectors groups, one after another.
 template <typename T, int kVectors> struct Turn {
@@ -123,7 +119,7 @@ __device__ __forceinline__ float add_mass(const Turn<T, kVectors> &turn, float m
 }
 
 template <typename T, int kVectors>
-__global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == OCTAVO_EACH ? OCTAVO_CTAS : 5)
+__global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 4 : 5)
     parts_kernel(Logits<T> logits, int turns, Samples samples, Requests requests, Part *__restrict__ parts,
                  float *__restrict__ maxima) {
   using Turn = Turn<T, kVectors>;
@@ -195,7 +191,7 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
     return launch(kernel, dim3(chunks, rows), dim3(kThreads), 0, stream, logits, plan.turns, samples, requests, parts,
                   maxima);
   };
-  const int error = plan.each == 8 ? call(parts_kernel<T, 8 / kSize>) : call(parts_kernel<T, OCTAVO_EACH / kSize>);
+  const int error = plan.each == kFew ? call(parts_kernel<T, kFew / kSize>) : call(parts_kernel<T, kMany / kSize>);
   return error ? error : launch_finish(logits, rows, plan.ranks, chunks, samples, requests, parts, maxima, stream);
 }
 
@@ -203,8 +199,8 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
 }  // namespace octavo
 
 // `of_samples`: addresses of header, slots, ends, counters, ids, failed; `of_requests`: of temperature, top_p, min_p,
-// top_k, seeds, tokens. parts: [rows, ceil(vocabulary / (256 * each * turns))]; maxima: [rows, ceil(vocabulary / 128)],
-// float32: half of that for types of 16 bits. each: 8 or 32.
+// top_k, seeds, tokens. parts: [rows, ceil(vocabulary / (256 * each * turns))] of a Part; maxima: float32 [rows, groups],
+// groups of 512 bytes of logits. each: 8 or 16.
 extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int vocabulary, void *const *of_samples,
                              void *const *of_requests, int tokens_stride, void *parts, void *maxima, int each,
                              int turns, int ranks, int dtype, cudaStream_t stream) {
