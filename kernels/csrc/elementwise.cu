@@ -9,8 +9,8 @@ constexpr int kThreads = 256;
 // One row for blockDim.x threads, each of which holds kVectors vectors of it; blockDim.y rows a block.
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kVectors == 1 ? 1024 : 512)
-    rms_norm_kernel(const T *__restrict__ x, int64_t stride, const T *__restrict__ weight, T *__restrict__ out, int rows,
-                    int width, float eps) {
+    rms_norm_kernel(const T *__restrict__ x, int64_t stride, const T *__restrict__ weight, T *__restrict__ out,
+                    int rows, int width, float eps) {
   constexpr int kSize = Vec<T>::kSize;
   __shared__ float sums[32];
   const int row = blockIdx.x * blockDim.y + threadIdx.y, first = threadIdx.x * kSize, step = blockDim.x * kSize;

@@ -124,7 +124,8 @@ __device__ __forceinline__ void gather(const State &state, int64_t slot, int pos
 }
 
 // Each CTA sums the counts for itself, and fills kThreads tokens and a share of the rows and samples.
-__global__ void __launch_bounds__(kThreads) step_kernel(const int *__restrict__ packed, State state, Step step, Sizes sizes) {
+__global__ void __launch_bounds__(kThreads)
+    step_kernel(const int *__restrict__ packed, State state, Step step, Sizes sizes) {
   __shared__ int begins[kMostRows];
   __shared__ int sums[kThreads / 32];
   wait_for_previous();
@@ -184,7 +185,8 @@ extern "C" int octavo_prepare_step(const void *packed, const void *tokens, int t
   state.width = width;
   int *at[13];
   for (int i = 0; i < 13; i++) at[i] = (int *)step[i];
-  const octavo::Step to = {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9], at[10], at[11], at[12]};
+  const octavo::Step to = {at[0], at[1], at[2], at[3],  at[4],  at[5], at[6],
+                           at[7], at[8], at[9], at[10], at[11], at[12]};
   const octavo::Sizes sizes = {rows, samples, most_tokens, pad_slot};
   const int ctas = (most_tokens + octavo::kThreads - 1) / octavo::kThreads;
   return octavo::launch(octavo::step_kernel, dim3(ctas), dim3(octavo::kThreads), 0, stream, (const int *)packed, state,

@@ -87,7 +87,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 
 // Noise costs two logarithms. But u <= -log(1 - u), so an entry can only beat a score where u <= exp(own - score): u's
-// upper bits, one exp2 and a comparison dismiss nearly all. log2_most: log2 of 2^32 times that bound, and a little more.
+// upper bits, an exp2 and a comparison dismiss nearly all. log2_most: log2 of 2^32 times that bound, or a little more.
 __device__ __forceinline__ bool may_win(uint64_t state, float log2_most) {
   const float least = __uint2float_rz(unsigned(almost_mixed(state) >> 32));  // of 2^32 u, or 1 more
   return !(least > exp2_fast(log2_most) + 2.0f);

@@ -1,9 +1,8 @@
 // Joins the parts of a row; draws a row that has top_k, top_p or min_p.
 //
-// With a top_k that fits the list, everything happens there. Otherwise an entry is drawn and then asked whether the
-// filters keep it: the row is read once, for what lies ahead of it. If they do not, no entry after it is kept either, so
-// the next is drawn from those ahead of it. What is drawn first of all that they keep is so drawn, and top_p accepts the
-// first one as often as it says.
+// With a top_k that fits the list, everything happens there. Otherwise a winner is drawn and the row read for what lies
+// ahead of it. If the filters do not keep it, they keep nothing after it either: the winner of all that they keep is
+// among those ahead, and the next one asked for is the winner of these. top_p keeps the first as often as it says.
 #pragma once
 
 #include "sample_filter.cuh"
