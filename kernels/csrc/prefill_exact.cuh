@@ -1,7 +1,8 @@
 // Causal attention of new tokens over the paged pool in float32 throughout, for models that ask for exactness.
 //
-// Tiles and softmax are those of prefill_tensor.cuh; a block has 64 rows and takes 64 keys at a time through shared
-// memory. Of its 256 threads, 16 share a row: each has 4 rows, and of every 64 keys, and of d, one part in 16.
+// Tiles are those of prefill_tensor.cuh, and so is the softmax, but m follows every greater score. A block has 64 rows
+// and takes 64 keys at a time through shared memory. Of its 256 threads, 16 share a row: each has 4 rows, and of every
+// 64 keys, and of d, one part in 16.
 #pragma once
 
 #include "prefill_tensor.cuh"

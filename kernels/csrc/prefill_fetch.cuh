@@ -7,7 +7,7 @@ namespace octavo {
 
 struct PrefillParams {
   const int *tables;  // [slots + 1, width]
-  const int4 *tiles;  // [0]: {tiles, -, -, -}, then {slot, first token of the step, its position, queries}
+  const int4 *tiles;  // [0]: {tiles, next, -, -}; then {slot, first token in the step, its position, queries}
   int *next;          // work handed out beyond the first of each block; 0 before and after
   void *out;          // [tokens, h * d]
   int width, out_stride, kv_heads, group, blocks;  // blocks: with the padding one

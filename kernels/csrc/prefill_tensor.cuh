@@ -9,6 +9,9 @@
 // Softmax is online (Milakov 2018): m is the greatest score seen, l the sum of 2^(c (s - m)), c = log2(e) / sqrt(d).
 // m follows a greater score only when it is ahead by more than kSlack, so that rescaling is rare; l shares the stale m,
 // so the result is the same.
+//
+// Why not Triton: of four tile shapes its best reached 367 (d = 64) and 364 TFLOP/s (d = 128) for two prompts of 4,096,
+// 32 heads over 8, on the H100 where this reaches 480 and 590 (benchmarks/kernels/prefill.py).
 #pragma once
 
 #include "prefill_fetch.cuh"
