@@ -1,11 +1,11 @@
 // Attention of rows that have one new token each, over their paged keys and values, on the tensor cores.
 //
-// A CTA of four warps walks its items (decode.cuh). Every warp reads its own blocks, each fourth one of an item, through
+// A CTA of four warps walks its items (decode.cuh). Every warp reads its own blocks, each fourth one of an item, into
 // its own ring of shared memory that runs on across items: no barrier stands between memory and a warp. Blocks of one
 // row: each warp has its own result for the queries of a kv head, merged at the end. Blocks shared by a tile of rows:
-// every warp takes all four blocks and its own share of the tile's queries. Partial results are merged by the CTA that
-// is the last to have one for a (row, kv head), in the order of the plan: the same step gives the same bits.
-// (Kwon 2023; Dao 2023)
+// every warp takes all four blocks and its own share of the tile's queries. Partial results of a (row, kv head) are
+// sent to one CTA of the cluster, or left in memory and merged by the CTA that is the last to leave one, in the order
+// of the plan: the same step gives the same bits. (Kwon 2023; Dao 2023)
 #include "decode_merge.cuh"
 
 namespace octavo {
@@ -24,9 +24,8 @@ template <typename T> struct Args {
   Merge<T> merge;
 };
 
-// Between kernels, see common.cuh: decode_plan.cu lets no kernel begin before it has ended, so whatever this one finds was
-// written before the step's layers began: the plan, the tables, and all keys and values but those of the newest token.
-// They are read at once; the rest waits.
+// Between kernels, see common.cuh: decode_plan.cu lets no kernel begin before it has ended. The plan, the tables, and
+// all keys and values but the newest token's are thus there when this kernel begins; only the rest is waited for.
 template <typename T, int D> struct Attention {
   using L = Layout<T, D>;
 
@@ -333,9 +332,10 @@ extern "C" int octavo_decode(const void *q, const void *pool, void *out, const i
                   arrivals};
   auto with = [&](auto zero) {
     using T = decltype(zero);
-    const Merge<T> merge{static_cast<T *>(out), plan, partials, static_cast<float2 *>(bounds), tile_parts, heads, group};
-    const Args<T> args{static_cast<const T *>(q), static_cast<const T *>(pool), tables, kv_stride, head_stride, q_stride,
-                       q_head_stride, width, 1.4426950408889634f / sqrtf(float(d)), clusters, merge};
+    const Merge<T> merge{static_cast<T *>(out), plan,  partials, static_cast<float2 *>(bounds),
+                         tile_parts,            heads, group};
+    const Args<T> args{static_cast<const T *>(q), static_cast<const T *>(pool), tables, kv_stride, head_stride,
+                       q_stride, q_head_stride, width, 1.4426950408889634f / sqrtf(float(d)), clusters, merge};
     return run(args, d, ctas, stream);
   };
   if (dtype == kBf16) return with(bf16());

@@ -124,8 +124,9 @@ extern "C" int octavo_decode_f32(const float *q, const float *pool, float *out, 
                                  int64_t head_stride, int64_t q_stride, int64_t q_head_stride, int width, int heads,
                                  int group, int d, int rows, cudaStream_t stream) {
   using namespace octavo;
+  const float scale = 1.4426950408889634f / sqrtf(float(d));
   const Args args{q,           pool,     out,           tables, row_slots, lengths, header, kv_stride,
-                  head_stride, q_stride, q_head_stride, width,  heads,     group,   1.4426950408889634f / sqrtf(float(d))};
+                  head_stride, q_stride, q_head_stride, width,  heads,     group,   scale};
   if (group > kMostQueries) return int(cudaErrorInvalidValue);
   switch (d) {
     case 64: return launch(decode_kernel<64>, rows * heads, 32 * kWarps, 0, stream, args);

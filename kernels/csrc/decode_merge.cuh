@@ -34,9 +34,11 @@ struct Sum {
   }
 };
 
-template <typename T, int D> __device__ __forceinline__ void write(const Merge<T> &m, int row, int query_head, int d, const Sum &sum) {
+template <typename T, int D>
+__device__ __forceinline__ void write(const Merge<T> &m, int row, int query_head, int d, const Sum &sum) {
   const float inverse = sum.total > 0.0f ? 1.0f / sum.total : 0.0f;
-  const uint2 packed = make_uint2(pack(sum.o.x * inverse, sum.o.y * inverse, T()), pack(sum.o.z * inverse, sum.o.w * inverse, T()));
+  const uint32_t low = pack(sum.o.x * inverse, sum.o.y * inverse, T());
+  const uint2 packed = make_uint2(low, pack(sum.o.z * inverse, sum.o.w * inverse, T()));
   const int64_t head = int64_t(row) * m.heads * m.group + query_head;
   *reinterpret_cast<uint2 *>(m.out + head * D + d) = packed;
 }
@@ -55,7 +57,8 @@ template <typename T> __device__ __forceinline__ int arrive(const Merge<T> &m, i
 
 // By one thread, of the part that was `before`th: if it is the last, the unit is to be collected.
 template <typename T>
-__device__ __forceinline__ void note(const Merge<T> &m, Arrived &arrived, int side, int unit, const Parts &parts, int before) {
+__device__ __forceinline__ void note(const Merge<T> &m, Arrived &arrived, int side, int unit, const Parts &parts,
+                                     int before) {
   if (before + 1 < parts.count + parts.shared_count()) return;
   m.plan.arrivals[unit] = 0;
   const int at = atomicAdd(arrived.count + side, 1);
@@ -117,7 +120,9 @@ struct Mailbox {
   float2 *bounds;
   uint32_t barrier;
 
-  template <int D> static int bytes(int group) { return kCluster * group * (D * int(sizeof(float)) + int(sizeof(float2))) + 8; }
+  template <int D> static int bytes(int group) {
+    return kCluster * group * (D * int(sizeof(float)) + int(sizeof(float2))) + 8;
+  }
 
   __device__ Mailbox(unsigned char *at, int group, int d)
       : parts(reinterpret_cast<float *>(at)), bounds(reinterpret_cast<float2 *>(parts + kCluster * group * d)),
@@ -126,7 +131,8 @@ struct Mailbox {
   // All CTAs at once; those that send or receive, joined() before they do.
   __device__ void join() const {
     if (threadIdx.x == 0)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
+                   : "memory");
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   }
@@ -195,9 +201,11 @@ __device__ __forceinline__ Sum collected(const Merge<T> &m, const Parts &parts, 
 #pragma unroll
     for (int i = 0; i < kAtOnce; i++) {
       const int n = base + i * ways;
-      const int64_t at = n < parts.count ? own + int64_t(n) * m.group : shared + int64_t(n - parts.count) * kTileQueries;
+      const int64_t at =
+          n < parts.count ? own + int64_t(n) * m.group : shared + int64_t(n - parts.count) * kTileQueries;
       bound[i] = n < all ? __ldcg(m.bounds + at) : make_float2(kNone, 0.0f);
-      part[i] = n < all ? __ldcg(reinterpret_cast<const float4 *>(m.partials + at * D + d)) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      part[i] = n < all ? __ldcg(reinterpret_cast<const float4 *>(m.partials + at * D + d))
+                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
     float highest = sum.maximum;
 #pragma unroll

@@ -2,8 +2,9 @@
 //
 // Rows whose tables begin with the same blocks form a group; the blocks they share are read once for each tile of the
 // group's rows. The units, tiles first, are then laid on a line, a block as long as it costs, and the line is cut into
-// equal slices, one a CTA. Where units are few, each is instead cut by itself, so that no CTA has two items, and if it can
-// be within one cluster, which merges faster than CTAs that meet in memory. Everything is decided by one CTA of 1,024 threads, one a row, in integers: the same step, the same plan.
+// equal slices, one a CTA. Where units are few, each is instead cut by itself, so that no CTA has two items, and within
+// one cluster if it can be, which merges faster than CTAs that meet in memory. Everything is decided by one CTA of
+// 1,024 threads, one a row, in integers: the same step, the same plan.
 #include "decode.cuh"
 
 namespace octavo {
@@ -146,7 +147,8 @@ __device__ int find_groups(Scratch &scratch, int rows, int slot, int full, const
 }
 
 __global__ void __launch_bounds__(kThreads)
-    plan_kernel(const int *header, const int *row_slots, const int *lengths, const int *tables, Shape shape, Plan plan) {
+    plan_kernel(const int *header, const int *row_slots, const int *lengths, const int *tables, Shape shape,
+                Plan plan) {
   __shared__ Scratch scratch;
   // Without release_next(): no later kernel begins before this one has ended, so that attention, wherever it comes, may
   // read the plan and all that is older before it waits for the kernel before it.
@@ -239,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
     const int width = apart ? 1 : slice;
     const int from = start / width, to = (start + (count - 1) * each) / width;
     const int each_before = unit == tile_units && tile_units ? shape.quad_cost : each;
-    const bool fresh = unit == 0 || (start - lead - each_before) / width < from;  // the unit before does not reach this CTA
+    const bool fresh = unit == 0 || (start - lead - each_before) / width < from;  // none reaches it
     const bool follows = unit + 1 < units && (start + count * each + lead) / width == to;
     Item item;
     item.unit = unit;

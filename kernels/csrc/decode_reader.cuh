@@ -59,7 +59,9 @@ template <typename T, int D> struct Reader {
   bool peeked, more;
   bool waited;        // for the kernel before this one
 
-  __device__ __forceinline__ uint32_t slot(int stage, int of) const { return ring + (stage * kWarps + of - warp) * L::kSlot; }
+  __device__ __forceinline__ uint32_t slot(int stage, int of) const {
+    return ring + (stage * kWarps + of - warp) * L::kSlot;
+  }
 
   __device__ __forceinline__ void open(const Item &first) {
     item = first;

@@ -99,10 +99,10 @@ def exact(step: Step) -> torch.Tensor:
     return torch.stack(out)
 
 
-def new_plan(step: Step, rows: int = 0, **fields: object) -> DecodePlan:
+def new_plan(step: Step, **fields: object) -> DecodePlan:
     """Of garbage, but for what must be zero."""
     heads, kv_heads = step.q.shape[1], step.pool.shape[1]
-    plan = new_decode_plan(rows or len(step.row_slots), heads, kv_heads, step.q.shape[2], step.q.dtype, DEVICE)
+    plan = new_decode_plan(len(step.row_slots), heads, kv_heads, step.q.shape[2], step.q.dtype, DEVICE)
     for tensor in (plan.first, plan.items, plan.members, plan.parts):
         tensor.random_(-(2**31), 2**31 - 1)
     plan.partials.fill_(torch.nan)
