@@ -36,7 +36,7 @@ def wins(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Is this library faster than cuBLAS, and can it take the operands?
 
     As measured on an H100 at 24, 32, 64, 128 and 256 tokens with the weights of Llama 3 8B and 1B: up to 64 tokens it
-    is (80 to 97 % of 3.0 TB/s at 8B, 55 to 96 % at 1B, whose small weights are over before memory is busy); up to 128
+    is (80 to 97 % of 3.0 TB/s at 8B, 55 to 99 % at 1B, whose small weights are over before memory is busy); up to 128
     for wide and for long weights; up to 256 for wide ones, by 2 % at 8B, where the activation inside still pays.
     """
     (tokens, k), rows = x.shape, weight.shape[0]
