@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from octavo.kernels.cuda import matvec
 
 MEMORY_BYTES_PER_S = 3.0e12
-ROTATION_BYTES = 4 << 30 >> 3
 EPS = 1e-5
 
 
@@ -133,7 +132,7 @@ def rows() -> list[dict[str, object]]:
     table = []
     for model in MODELS:
         layers, head = weights_of(model, min(model.layers, 16))
-        for batch in (1, 8, 16, 32, 64):
+        for batch in (1, matvec.MAX_ROWS):
             for product in PRODUCTS:
                 weights = [head] if product == "head" else [layer[product] for layer in layers]
                 count = 4 if product == "head" else 48

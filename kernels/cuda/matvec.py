@@ -12,44 +12,41 @@ import torch
 from octavo.kernels.cuda.library import DTYPES, FLOAT, INT, LONG, POINTER, function
 
 STORE, ADD, SILU_MUL = 0, 1, 2
-MAX_ROWS = 64
-# Shared memory of a CTA beside which another of the same size fits, and of one alone.
-PAIR_BYTES, ALONE_BYTES = 113 * 1024, 227 * 1024
+MAX_ROWS = 8
+CHUNK, TILE, WARPS = 256, 16, 8  # elements of k a warp fetches at once; weight rows of a tile; of a CTA
+SHARED_BYTES = 227 * 1024  # of an SM, which one CTA takes for itself: the deeper its ring, the steadier the stream
+X_BYTES = 43_392  # of that, about what x may take
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a product is cut; see matvec.cu. chunk: elements of k a warp fetches at once; split: CTAs of a cluster."""
+    """split: CTAs of a cluster, each with its part of k; depth: chunks that a warp has under way."""
 
-    chunk: int
-    warps: int
     split: int
     depth: int
-    ahead: int
-    late: int = 1
-    carve: int = 1
-    upcoming: tuple[int, int, int] = (0, 0, 0)
 
 
 def wins(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Is this library the faster one, and can it take the operands?"""
-    return x.shape[0] <= 8 and weight.dtype in (torch.bfloat16, torch.float16) and weight.shape[1] % 8 == 0
+    """Is this library the fastest, and can it take the operands? From two rows on gemm.py is."""
+    return x.shape[0] == 1 and weight.dtype in (torch.bfloat16, torch.float16) and weight.shape[1] % 8 == 0
 
 
-def plan(rows: int, n: int, k: int) -> Plan:
-    chunk, warps = 256, 8
-    chunks = -(-k // chunk)
-    for split in (8, 4, 2, 1):
-        own = -(-chunks // split)
-        x_bytes = rows * (own * chunk + 32) * 2
-        if (split - 1) * own < chunks and (
-            split == 1 or rows * (-(-chunks // (split // 2)) * chunk + 32) * 2 > PAIR_BYTES * 3 // 8
-        ):
-            break
-    sums = 4 * rows * (2 * warps * 20 + (2 * split * 16 if split > 1 else 0) + split * warps) + 64
-    slots = warps * (32 * chunk + 128 + 8)
-    depth = (ALONE_BYTES - x_bytes - sums) // slots
-    return Plan(chunk, warps, split, min(depth, 3), 0)
+def plan(rows: int, k: int) -> Plan:
+    """The fewest CTAs a cluster that leave room for the rings, and rings as deep as fit."""
+    chunks = -(-k // CHUNK)
+
+    def x_bytes(split: int) -> int:
+        return rows * (-(-chunks // split) * CHUNK + 32) * 2
+
+    def useful(split: int) -> bool:
+        """Has each CTA a part of k, and would fewer CTAs have too large an x?"""
+        return (split - 1) * -(-chunks // split) < chunks and x_bytes(split // 2) > X_BYTES
+
+    split = next((split for split in (8, 4, 2) if useful(split)), 1)
+    gathered = 2 * split * TILE if split > 1 else 0
+    sums = 4 * rows * (2 * WARPS * (TILE + 4) + gathered + split * WARPS) + 64
+    slots = WARPS * (2 * TILE * CHUNK + 128 + 8)
+    return Plan(split, min((SHARED_BYTES - x_bytes(split) - sums) // slots, 3))
 
 
 def norm_linear(
@@ -81,7 +78,6 @@ def _product(
     bias: torch.Tensor | None,
     out: torch.Tensor,
     mode: int,
-    chosen: Plan | None = None,
 ) -> torch.Tensor:
     (rows, k), n = x.shape, out.shape[1]
     _check("x", x, k, weight.dtype)
@@ -91,7 +87,7 @@ def _product(
             raise ValueError(f"{name}: not [{size}] {x.dtype}, contiguous")
     if not 1 <= rows <= MAX_ROWS:
         raise ValueError(f"x: {rows} rows; 1 to {MAX_ROWS} are served")
-    p = plan(rows, n, k) if chosen is None else chosen
+    chosen = plan(rows, k)
     _matvec()(
         DTYPES[x.dtype],
         x.data_ptr(),
@@ -107,15 +103,10 @@ def _product(
         out.data_ptr(),
         out.stride(0),
         mode,
-        p.chunk,
-        p.warps,
-        p.split,
-        p.depth,
-        p.ahead,
-        p.late,
-        p.carve,
+        WARPS,
+        chosen.split,
+        chosen.depth,
         _processors(x.device.index or 0),
-        *p.upcoming,
     )
     return out
 
@@ -132,7 +123,7 @@ def _check(name: str, matrix: torch.Tensor, k: int, dtype: torch.dtype) -> None:
 @cache
 def _matvec() -> Callable[..., None]:
     pointers = (INT, POINTER, LONG, INT, POINTER, FLOAT, POINTER, LONG, INT, INT, POINTER, POINTER, LONG, INT)
-    return function("matvec", "octavo_matvec", *pointers, *[INT] * 8, POINTER, POINTER, INT)
+    return function("matvec", "octavo_matvec", *pointers, *[INT] * 4)
 
 
 @cache

@@ -5,18 +5,18 @@ import torch
 
 from octavo.kernels import reference
 from octavo.kernels.cuda import matvec
-from octavo.kernels.cuda.matvec import Plan
 
 pytestmark = pytest.mark.gpu
 
 EPS = 1e-5
-# Norm of the difference over the norm of the result: half a unit of the last place, and a few for sums in float32.
-TOLERANCE = {torch.bfloat16: 2.5e-3, torch.float16: 4e-4}
+# Norm of the difference over the norm of the result. The result's rounding may take half a unit of the last place, 2^-8
+# or 2^-11, all of it where there is one result; the rest is for a norm that rounds a few elements the other way.
+TOLERANCE = {torch.bfloat16: 5e-3, torch.float16: 7e-4}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 SIZES = pytest.mark.parametrize(
-    "size", [(961, 576), (17, 2056), (1, 4096), (576, 1536), (2048, 8192), (130, 64)], ids=str
+    "size", [(961, 576), (17, 2056), (1, 4096), (576, 1536), (2048, 8192), (130, 64), (130, 14336)], ids=str
 )
-ROWS = pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 9, 15, 16, 17, 32])
+ROWS = pytest.mark.parametrize("rows", [1, 2, 3, 7, 8])
 
 
 def normal(*shape: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
@@ -83,22 +83,9 @@ def test_the_residual_is_added_in_place(size: tuple[int, int], rows: int, dtype:
     assert torch.equal(whole, before)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 16])
-@pytest.mark.parametrize("split", [1, 2, 4, 8])
-@pytest.mark.parametrize(("chunk", "warps"), [(128, 8), (256, 4), (512, 2)])
-def test_every_plan_gives_the_product(chunk: int, warps: int, split: int, rows: int) -> None:
-    n, k, dtype = 1000, 5128, torch.bfloat16
-    x, weight, norm = apart(rows, k, dtype), normal(n, k, dtype=dtype, scale=k**-0.5), normal(k, dtype=dtype)
-    chosen = Plan(chunk, warps, split, 2, 3)
-    out = torch.full((rows, n), float("nan"), device="cuda", dtype=dtype)
-    matvec._product(x, norm, EPS, weight, None, out, matvec.STORE, chosen)
-    check(out, product(reference.rms_norm(x, norm, EPS), weight))
-    residual = normal(rows, n, dtype=dtype)
-    expected = residual.double() + product(x, weight)
-    matvec._product(x, None, 0.0, weight, None, residual, matvec.ADD, chosen)
-    check(residual, expected)
-    again = matvec._product(x, norm, EPS, weight, None, torch.empty_like(out), matvec.STORE, chosen)
-    assert torch.equal(out, again)
+def test_the_same_call_gives_the_same_bits() -> None:
+    x, weight = normal(8, 8192, dtype=torch.bfloat16), normal(2048, 8192, dtype=torch.bfloat16)
+    assert torch.equal(*(matvec.norm_linear(x, None, 0.0, weight) for _ in range(2)))
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -114,5 +101,7 @@ def test_operands_that_do_not_fit_are_named() -> None:
         matvec.norm_linear(x, None, 0.0, weight[:, :56])
     with pytest.raises(ValueError, match="x: rows must begin"):
         matvec.norm_linear(normal(2, 68, dtype=torch.bfloat16)[:, 4:], None, 0.0, weight)
+    with pytest.raises(ValueError, match="x: 9 rows"):
+        matvec.norm_linear(normal(9, 64, dtype=torch.bfloat16), None, 0.0, weight)
     with pytest.raises(ValueError, match="residual"):
         matvec.linear_add(x, weight, normal(2, 4, dtype=torch.bfloat16))
