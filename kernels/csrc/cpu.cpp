@@ -197,14 +197,6 @@ namespace {
 #undef TARGET
 #undef WIDTH
 #undef BLOCK_ROWS
-
-#define SIMD avx512
-#define TARGET __attribute__((target("avx512f,fma")))
-#define WIDTH 16
-#define BLOCK_ROWS 12
-namespace {
-#include "cpu_simd.h"
-}
 #endif
 
 namespace {
@@ -217,21 +209,19 @@ struct Functions {
 };
 
 // By instruction set, each better than the one before; `all` holds those that this processor has.
-int available(Functions (&all)[3]) {
+int available(Functions (&all)[2]) {
     int count = 0;
     all[count++] = {generic::multiply, generic::norm_rows, generic::rope, generic::attend};
 #ifdef __x86_64__
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         all[count++] = {avx2::multiply, avx2::norm_rows, avx2::rope, avx2::attend};
-    if (count == 2 && __builtin_cpu_supports("avx512f"))
-        all[count++] = {avx512::multiply, avx512::norm_rows, avx512::rope, avx512::attend};
 #endif
     return count;
 }
 
 Functions best() {
-    Functions all[3];
+    Functions all[2];
     return all[available(all) - 1];
 }
 
@@ -248,7 +238,7 @@ int cpu_panel() { return PANEL; }
 
 // For tests: compute by the instruction set of this rank, 0 being every processor's. Returns whether there is one.
 int cpu_use(int rank) {
-    Functions all[3];
+    Functions all[2];
     if (rank >= available(all)) return 0;
     functions = all[rank];
     return 1;
