@@ -20,6 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # the routers' sessions b
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 RECOVERED_S = 20.0  # twice the 10 s in which a killed process's group must serve again
+# A rank that hangs is noticed after ten times what its step was expected to take, which a busy machine has made long.
+UNSTUCK_S = 60
 
 
 @dataclass
@@ -174,7 +176,7 @@ async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(pair: Pai
     answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
     assert_honest(answers, 400)
     assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
-    await workers[0].ready(RECOVERED_S)
+    await workers[0].ready(UNSTUCK_S)
     assert (await workers[0].status()).last_failure.reason == "RankStuck"
 
 
