@@ -11,7 +11,7 @@ from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.graphs import GraphBook
 from octavo.worker.output import Output
 from octavo.worker.overdue import Overdue
-from octavo.worker.pace import pace_of
+from octavo.worker.pace import Pace, pace_of
 from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Limits, Scheduler
 from octavo.worker.step import Step
@@ -30,9 +30,15 @@ class LocalEngine:
     """Keeps two steps under way, as the core does: a step is issued before the result of the one before it is here."""
 
     def __init__(
-        self, runner: DeviceRunner, *, blocks: int = 0, max_batch_tokens: int = 0, max_requests: int = 0
+        self,
+        runner: DeviceRunner,
+        *,
+        blocks: int = 0,
+        max_batch_tokens: int = 0,
+        max_requests: int = 0,
+        pace: Pace | None = None,
     ) -> None:
-        """What is 0 is the runner's own."""
+        """What is 0 is the runner's own. pace: the device's, which learns from the clock, unless given."""
         self._runner = runner
         self._limits = Limits(
             blocks=blocks or runner.blocks,
@@ -42,7 +48,7 @@ class LocalEngine:
             context_length=runner.context_length,
             depth=2,
         )
-        self._pace = pace_of(runner.device, least=16)
+        self._pace = pace or pace_of(runner.device, least=16)
         self.scheduler = Scheduler(self._limits, self._pace)
         self._graphs = GraphBook(runner.graphs)
         self._overdue = Overdue()
