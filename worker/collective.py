@@ -1,0 +1,37 @@
+"""What the ranks of one stage do together: sums, and small gathers. A rank alone does nothing.
+
+Every rank calls the same functions in the same order. A call whose peers are gone raises PeerLost.
+"""
+
+from typing import Protocol
+
+import torch
+
+
+class PeerLost(Exception):
+    """Another rank of the stage is gone; what took it is told by its own supervisor."""
+
+
+class Collective(Protocol):
+    """rank: of `size`, within the stage."""
+
+    rank: int
+    size: int
+
+    def sum_(self, x: torch.Tensor) -> torch.Tensor:
+        """x becomes the sum over the ranks, in place and the same to the bit on each; returned. x is contiguous."""
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """[size, *x.shape]: everybody's x, in the order of the ranks. Of small things."""
+
+
+class Alone:
+    """The collective of a stage with one rank."""
+
+    rank, size = 0, 1
+
+    def sum_(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        return x[None]

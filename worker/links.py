@@ -1,0 +1,35 @@
+"""What passes between the stages of a pipeline, as a runner sees it; how it travels is another's business.
+
+    stage 0 --hidden--> stage 1 --hidden--> ... last stage --sampled--> stage 0
+
+Each rank hands on to the rank of the same part in the next stage, in the order of the steps.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Of one step: as StepResult."""
+
+    number: int
+    ids: tuple[int, ...]
+
+
+class Links(Protocol):
+    """A call that waits is ended by ending the process: peers that are gone are not waited for by their time-outs."""
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        """hidden: [tokens, hidden size], contiguous. It is read before the call returns."""
+
+    def receive_hidden(self, step: int) -> torch.Tensor:
+        """What the stage before sent for this step; waits for it. Raises ValueError when another step's comes."""
+
+    def send_sampled(self, sampled: Sampled) -> None:
+        """From the last stage to the first; for every step that samples."""
+
+    def receive_sampled(self) -> Sampled:
+        """The next step's that samples, in order; waits for it."""
