@@ -18,10 +18,10 @@ from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
 
 __all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
 
-VERSION = 1
+VERSION = 2
 
 _START = struct.Struct("<BB")
-_STEP = struct.Struct("<QHHIIII")  # number; bytes of graph, path; admits, appends, rows, samples
+_STEP = struct.Struct("<QHHIIIII")  # number; bytes of graph, path; admits, appends, rows, samples, zeroed
 _ADMIT = struct.Struct("<III")  # slot, generated before, tokens
 _APPEND = struct.Struct("<III")  # slot, first, blocks
 _SAMPLING = struct.Struct("<dIdQ")  # temperature, top_k, top_p, seed
@@ -98,10 +98,11 @@ def _encode_step(step: Step) -> bytes:
             len(forward.blocks),
             len(forward.slots),
             len(sample.rows),
+            len(forward.zeroed),
         ),
         graph,
         path,
-        pack(forward.slots + forward.starts + forward.counts + sample.rows + sample.counters),
+        pack(forward.slots + forward.starts + forward.counts + sample.rows + sample.counters + forward.zeroed),
     ]
     for append in forward.blocks:
         parts += (_APPEND.pack(append.slot, append.first, len(append.blocks)), pack(append.blocks))
@@ -115,13 +116,14 @@ def _encode_step(step: Step) -> bytes:
 
 
 def _decode_step(reader: Reader) -> Step:
-    number, graph_bytes, path_bytes, admits, appends, rows, samples = reader.head(_STEP)
+    number, graph_bytes, path_bytes, admits, appends, rows, samples, zeros = reader.head(_STEP)
     graph, path = reader.text(graph_bytes), reader.text(path_bytes)
     slots, starts, counts = reader.numbers(rows), reader.numbers(rows), reader.numbers(rows)
     sample = Sample(reader.numbers(samples), reader.numbers(samples))
+    zeroed = reader.numbers(zeros)
     changes = tuple(_decode_append(reader) for _ in range(appends))
     admitted = tuple(_decode_admit(reader) for _ in range(admits))
-    return Step(number, Forward(admitted, changes, slots, starts, counts), sample, graph, path)
+    return Step(number, Forward(admitted, changes, slots, starts, counts, zeroed), sample, graph, path)
 
 
 def _decode_append(reader: Reader) -> Blocks:

@@ -7,8 +7,9 @@ from octavo.worker.request import Invalid, NewRequest
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """blocks: of the KV pool, block_size tokens each. depth: steps under way, pipeline stages + 1. watermark: share of
-    the blocks that admission leaves free while others run, so that they can grow before anybody is preempted."""
+    """blocks: of the KV pool, block_size tokens each. depth: steps under way, stages + 1. stages: of the pipeline, each
+    of which has a micro-batch of its own to work on. watermark: share of the blocks that admission leaves free while
+    others run, so that they can grow before anybody is preempted."""
 
     blocks: int
     block_size: int
@@ -18,13 +19,20 @@ class Limits:
     depth: int = 2
     prefix_caching: bool = True
     watermark: float = 0.01
+    stages: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "block_size", "max_batch_tokens", "max_requests", "context_length", "depth"):
+        sizes = ("blocks", "block_size", "max_batch_tokens", "max_requests", "context_length", "depth", "stages")
+        for name in sizes:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1, is {getattr(self, name)}")
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark: must be at least 0 and under 1, is {self.watermark}")
+
+    @property
+    def slots(self) -> int:
+        """Requests that may run at once: one that decodes has a row in every step of its micro-batch."""
+        return min(self.max_requests, self.stages * self.max_batch_tokens)
 
     @property
     def watermark_blocks(self) -> int:

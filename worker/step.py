@@ -49,6 +49,9 @@ class Forward:
     """Device changes, applied in order before the pass; then the rows. Rows that decode (count 1) come first.
 
     slots, starts, counts: one entry a row: compute positions start .. start+count-1 of slot.
+    zeroed: blocks of which every rank zeroes its KV before the pass. A request whose logits were not finite has left
+    them, and who gets them masks what it has not written: a masked NaN is NaN. Only the last stage sees logits, and
+    only the order of steps tells all ranks when nobody writes there any more; hence the step says it.
     """
 
     admits: tuple[Admit, ...] = ()
@@ -56,6 +59,7 @@ class Forward:
     slots: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
+    zeroed: tuple[int, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:

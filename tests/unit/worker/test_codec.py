@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.codec import CodecError, Message, Outputs, decode, encode
+from octavo.worker.codec import VERSION, CodecError, Message, Outputs, decode, encode
 from octavo.worker.output import Cancel, Load, Output, Refused
 from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
@@ -31,7 +31,7 @@ def steps(draw: st.DrawFn) -> Step:
     chosen = [draw(st.lists(u32, min_size=samples, max_size=samples).map(tuple)) for _ in range(2)]
     admits = draw(many(st.builds(Admit, u32, ids, sampling, u32)))
     blocks = draw(many(st.builds(Blocks, u32, u32, ids)))
-    return Step(draw(u64), Forward(admits, blocks, *columns), Sample(*chosen), draw(words), draw(words))
+    return Step(draw(u64), Forward(admits, blocks, *columns, draw(ids)), Sample(*chosen), draw(words), draw(words))
 
 
 new_requests = st.builds(
@@ -69,7 +69,7 @@ def test_a_message_with_something_after_it_is_refused(message: Message, more: by
 
 @given(st.binary(max_size=300), st.integers(0, 9))
 def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -> None:
-    for data in (garbage, bytes((kind, 1)) + garbage):
+    for data in (garbage, bytes((kind, VERSION)) + garbage):
         try:
             message = decode(data)
         except CodecError:
@@ -80,13 +80,13 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 1"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 2"):
         decode(bytes(data))
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
     with pytest.raises(CodecError, match="unknown kind 200"):
-        decode(bytes((200, 1)))
+        decode(bytes((200, VERSION)))
 
 
 def test_an_unknown_finish_is_refused() -> None:
