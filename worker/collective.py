@@ -35,3 +35,6 @@ class Alone:
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         return x[None]
+
+
+ALONE = Alone()

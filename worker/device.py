@@ -1,6 +1,6 @@
 """What a rank needs of its device, whichever it is: a runner that is given steps in order, and their results later."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -8,6 +8,7 @@ import torch
 
 from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import Checkpoint
+from octavo.worker.place import Place
 from octavo.worker.step import Step, StepResult
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -23,7 +24,8 @@ def quiet(phase: str, percent: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunnerConfig:
-    """device: auto is a GPU where there is one. dtype: auto is float32 on a CPU, the checkpoint's on a GPU.
+    """device: auto is a GPU where there is one. dtype: auto is float32 on a CPU, the checkpoint's on a GPU. place:
+    of the rank in its group, which decides what it loads.
 
     What may be None: the context is the model's; the rest is by device and limits. backend: of the CPU's kernels.
     """
@@ -38,6 +40,7 @@ class RunnerConfig:
     block_size: int = 16
     threads: int | None = None
     backend: str = "cpu"
+    place: Place = field(default_factory=Place)
 
     def context(self, model_context: int) -> int:
         """The context that is wished for. Raises ConfigError when it is beyond the model's."""
@@ -86,4 +89,7 @@ class DeviceRunner(Protocol):
     model_info: ModelInfo
 
     def issue(self, step: Step) -> Pending:
-        """Run the step after all those before it. A step without rows that names a graph captures it."""
+        """Run the step after all those before it. A step without rows that names a graph captures it.
+
+        Only the last stage's ranks tell ids; the others' results say that they have done their part.
+        """

@@ -3,22 +3,29 @@
 import logging
 
 from octavo.worker import gpu
+from octavo.worker.collective import ALONE, Collective
 from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
+from octavo.worker.links import Links
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # whatever the others say: it is what everybody asks first
 
 
-def open_runner(config: RunnerConfig, progress: Progress = quiet) -> DeviceRunner:
-    """Load the model on the device. Raises ModelError, ConfigError naming the setting, or Fault."""
+def open_runner(
+    config: RunnerConfig, progress: Progress = quiet, collective: Collective = ALONE, links: Links | None = None
+) -> DeviceRunner:
+    """Load the model on the device. collective: of the rank's stage; links: None in a group of one stage.
+
+    Raises ModelError, ConfigError naming the setting, or Fault.
+    """
     gpu.check(config.device)
     if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
         from octavo.worker.cuda.runner import CudaRunner
 
         runner: DeviceRunner = CudaRunner(config, progress)
     else:
-        from octavo.worker.runner import Runner
+        from octavo.worker.cpu.runner import Runner
 
-        runner = Runner(config, progress)
+        runner = Runner(config, progress, collective, links)
     logger.info("device: %s", runner.device_name)
     return runner

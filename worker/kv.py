@@ -3,17 +3,28 @@
 from dataclasses import dataclass
 
 from octavo.worker.config import ConfigError
+from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.shard import Shard
+from octavo.worker.models.split import stage_layers
+from octavo.worker.place import Layout
 
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """Of one rank: its layers and kv heads."""
+    """Of one rank: layers of its stage, its kv heads."""
 
     layers: int
     kv_heads: int
     head_dim: int
     block_size: int
     item_bytes: int
+
+    @staticmethod
+    def of(model: ModelConfig, layout: Layout, block_size: int, item_bytes: int) -> "KvShape":
+        """Of the stage with the most layers: a block is one of every stage, so no stage can have more of them."""
+        heads = Shard(0, layout.tensor).kv_heads(model)
+        layers = max(map(len, stage_layers(model, layout.pipeline)))
+        return KvShape(layers, heads.stop - heads.start, model.head_dim, block_size, item_bytes)
 
     @property
     def block_bytes(self) -> int:

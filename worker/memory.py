@@ -11,12 +11,12 @@ DEFAULT_KV_BYTES = 1 << 30
 _UNLIMITED = 1 << 60  # version 1 says "no limit" with a number near 2^63
 
 
-def kv_cache_bytes(asked: int | None, root: Path = CGROUP) -> int:
-    """What was asked for, else a quarter of the memory limit, else 1 GiB."""
+def kv_cache_bytes(asked: int | None, root: Path = CGROUP, ranks: int = 1) -> int:
+    """Of one rank: what was asked for, else a quarter of the memory limit or 1 GiB, shared by the pod's `ranks`."""
     if asked is not None:
         return asked
     limit = memory_limit(root)
-    return DEFAULT_KV_BYTES if limit is None else limit // 4
+    return (DEFAULT_KV_BYTES if limit is None else limit // 4) // ranks
 
 
 def memory_limit(root: Path = CGROUP) -> int | None:
@@ -28,13 +28,14 @@ def memory_limit(root: Path = CGROUP) -> int | None:
     return None
 
 
-def threads(asked: int | None, root: Path = CGROUP) -> int:
-    """What was asked for, else the CPU quota rounded up, at most the CPUs that this process may run on."""
+def threads(asked: int | None, root: Path = CGROUP, ranks: int = 1) -> int:
+    """Of one rank: what was asked for, else the CPU quota rounded up, at most the CPUs that this process may run on,
+    shared by the pod's `ranks`."""
     if asked is not None:
         return asked
     cpus = len(os.sched_getaffinity(0))
     quota = _cpu_quota(root)
-    return cpus if quota is None else max(1, min(cpus, -int(-quota // 1)))
+    return max(1, (cpus if quota is None else min(cpus, -int(-quota // 1))) // ranks)
 
 
 def _cpu_quota(root: Path) -> float | None:

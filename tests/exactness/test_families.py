@@ -9,9 +9,9 @@ from support.engine import LocalEngine
 from support.logits import difference
 from support.oracle import Oracle
 
+from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4

@@ -11,11 +11,11 @@ from support.logits import difference
 from support.oracle import Oracle
 from support.subject import Subject
 
+from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.errors import ModelError
 from octavo.worker.request import Sampling
-from octavo.worker.runner import Runner
-from octavo.worker.step import Admit, Blocks, Forward
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 
 pytestmark = pytest.mark.timeout(1800)  # the first test of a model asks transformers; busy machines take tenfold
 TOLERANCE = 1e-4
@@ -65,7 +65,7 @@ def test_the_three_spellings_of_rope_scaling_are_one(tmp_path: Path) -> None:
 def last_logits(folder: Path, config: dict[str, Any]) -> torch.Tensor:
     runner = Runner(RunnerConfig(random_checkpoint(folder, config=config), max_requests=1))
     admit, blocks = Admit(0, tuple(PROMPT), Sampling(), 0), Blocks(0, 0, tuple(range(6)))
-    hidden = runner.forward(Forward((admit,), (blocks,), (0,), (0,), (len(PROMPT),)))
+    hidden = runner.forward(Step(1, Forward((admit,), (blocks,), (0,), (0,), (len(PROMPT),)), Sample()))
     assert hidden is not None
     return runner.logits(hidden)
 

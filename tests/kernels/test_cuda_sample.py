@@ -1,4 +1,4 @@
-"""The device draws what worker/sampler.py draws from the same logits.
+"""The device draws what worker/cpu/sampler.py draws from the same logits.
 
 Noise and filters are the same functions, but exp and log round differently in the last place. An entry's score is off
 by 1e-6 or so, and the drawn id differs only where two scores are that close: about once in a million draws.
@@ -9,8 +9,10 @@ import torch
 
 from octavo.kernels.cuda.prepare import State, StepBuffers, new_state, step_buffers
 from octavo.kernels.cuda.sample import sample
-from octavo.worker import sampler
-from octavo.worker.sampler import Draw, gumbel
+from octavo.worker.collective import ALONE
+from octavo.worker.cpu import sampler
+from octavo.worker.cpu.filters import keep_likeliest
+from octavo.worker.cpu.sampler import Draw, Vocabulary, gumbel
 
 pytestmark = pytest.mark.gpu
 
@@ -74,17 +76,21 @@ def on_device(logits: torch.Tensor, draw: Draw, room: int = 0, min_p: float = 0.
     return ids[:rows].cpu().long(), failed[:rows].cpu().bool()
 
 
+def expect(logits: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
+    return sampler.sample(logits, draw, Vocabulary(logits.shape[1]))
+
+
 def scores(logits: torch.Tensor, draw: Draw, min_p: float = 0.0) -> torch.Tensor:
-    """What worker/sampler.py takes the argmax of, for rows that are not greedy; min_p removes entries last."""
+    """What worker/cpu/sampler.py takes the argmax of, for rows that are not greedy; min_p removes entries last."""
     scaled = (logits.float() - logits.float().max(-1, keepdim=True).values) / draw.temperature[:, None]
-    scaled = sampler._filter(scaled, draw.top_k, draw.top_p)
+    scaled[~keep_likeliest(scaled, draw.top_k, draw.top_p, ALONE)] = float("-inf")
     scaled[scaled < torch.tensor(min_p).log()] = float("-inf")
     return scaled + gumbel(draw.seeds, draw.counters, logits.shape[1])
 
 
 def check(logits: torch.Tensor, draw: Draw, room: int = 0) -> None:
     ids, failed = on_device(logits.cuda(), draw, room)
-    expected, finite = sampler.sample(logits.float(), draw)
+    expected, finite = expect(logits.float(), draw)
     assert torch.equal(failed, ~finite)
     differ = (ids != expected).nonzero().squeeze(1)
     assert len(differ) <= max(1, len(ids) // 100_000), (differ, ids[differ], expected[differ])
@@ -154,7 +160,7 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     logits[35] = float("nan")
     for draw in (draws(40, 0.0), draws(40), draws(40, 1.0, 20), draws(40, 1.0, 0, 0.7)):
         ids, failed = on_device(logits.cuda(), draw)
-        expected, finite = sampler.sample(logits, draw)
+        expected, finite = expect(logits, draw)
         assert failed.nonzero().squeeze(1).tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 33, 35]
         assert torch.equal(failed, ~finite)
         assert torch.equal(ids[finite], expected[finite])
@@ -172,7 +178,7 @@ def test_rows_may_lie_apart_and_unaligned() -> None:
     whole = normal(9, 10_007, torch.bfloat16).cuda()
     for part in (whole[:, :10_000], whole[:, 1:9_002], whole[::2, 3:]):
         draw = mixed_draws(part.shape[0])
-        expected, _ = sampler.sample(part.cpu().float(), draw)
+        expected, _ = expect(part.cpu().float(), draw)
         assert torch.equal(on_device(part, draw)[0], expected)
 
 
@@ -196,4 +202,4 @@ def test_a_graph_draws_anew_with_new_counters() -> None:
         draw.counters.add_(1)
         step.counters.copy_(draw.counters)
         graph.replay()
-        assert torch.equal(ids.cpu().long(), sampler.sample(logits.cpu(), draw)[0])
+        assert torch.equal(ids.cpu().long(), expect(logits.cpu(), draw)[0])

@@ -2,9 +2,9 @@
 
 from support.oracle import Oracle
 
+from octavo.worker.cpu.runner import Runner
 from octavo.worker.request import Sampling
-from octavo.worker.runner import Runner
-from octavo.worker.step import Admit, Blocks, Forward
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 
 
 def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> float:
@@ -15,7 +15,8 @@ def difference(runner: Runner, oracle: Oracle, ids: list[int], chunk: int) -> fl
     for start in range(0, len(ids), chunk):
         count = min(chunk, len(ids) - start)
         admits = (Admit(0, tuple(ids), Sampling(), 0),) if start == 0 else ()
-        hidden = runner.forward(Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,)))
+        forward = Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,))
+        hidden = runner.forward(Step(start + 1, forward, Sample()))
         assert hidden is not None
         worst = max(worst, float((runner.logits(hidden)[0] - expected[start + count - 1]).abs().max()))
     return worst

@@ -6,9 +6,9 @@ from pathlib import Path
 from support.oracle import Oracle
 from tokenizers import Tokenizer
 
+from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.runner import Runner
 
 TOKENS = 64
 BOUNDARIES = (15, 16, 17, 31, 32, 33)  # around the ends of blocks

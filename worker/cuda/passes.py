@@ -17,10 +17,9 @@ from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
 from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
-from octavo.worker.batch import Batch
 from octavo.worker.cuda.buffers import Layout
 from octavo.worker.graphs import Graph
-from octavo.worker.models.decoder import Decoder
+from octavo.worker.models.decoder import Batch, Decoder
 
 
 class Output(NamedTuple):

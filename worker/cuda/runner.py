@@ -20,6 +20,8 @@ from octavo.kernels.cuda.changes import Admit, pack_changes
 from octavo.kernels.cuda.prepare import State, apply_changes, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
+from octavo.worker.collective import ALONE
+from octavo.worker.config import ConfigError
 from octavo.worker.cuda.buffers import Turn, Turns, upload_words
 from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
@@ -43,6 +45,9 @@ class CudaRunner:
 
     def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
         """Load weights, measure a step, allocate KV. Raises ModelError, ConfigError, or Fault."""
+        if config.place.layout.ranks > 1:
+            text = "groups of several GPUs are not supported yet; give 1 of both"
+            raise ConfigError(f"parallelism.tensor (--tensor), parallelism.pipeline (--pipeline): {text}")
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -61,8 +66,8 @@ class CudaRunner:
             begin = time.monotonic()
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
-                model, Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context,
-                shard, lambda percent: progress("Loading", percent),
+                Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context, ALONE,
+                lambda percent: progress("Loading", percent),
             )  # fmt: skip
             upload.finish()
             logger.info("loaded weights: %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)

@@ -1,7 +1,8 @@
 """Embedding, layers of attention and SwiGLU around a residual stream, final norm, head. (Touvron 2023)
 
 What families.py lists differs in data alone: biases, norms of heads, windows of layers. Letters as in kernels/paged.py.
-The model is a value with two functions, forward and logits; its KV pools are passed in.
+The model is a value with two functions, forward and logits; its KV pools are passed in. A rank has part of it: the
+layers of its stage, and of those its heads, columns and vocabulary (shard.py). (Shoeybi 2019)
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +13,9 @@ import torch
 
 from octavo.kernels.backend import Backend, HeadNorms
 from octavo.kernels.rope import inverse_frequencies, llama3_frequencies
-from octavo.worker.batch import Batch
+from octavo.worker.collective import Collective
 from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.rope import Rope
-from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import LayerWeights, Weights, local_heads
 
 
@@ -33,51 +33,91 @@ class Layer:
     window: int
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Of one pass. ids, positions: [t]. last: [rows] index of each row's last token; None when every row has one."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    paged: Any  # the backend's own
+    last: torch.Tensor | None
+
+
 class Decoder:
+    """The layers of one stage, of which this rank has its share; sums over the stage's ranks go by `collective`."""
+
     def __init__(
         self,
-        config: ModelConfig,
         weights: Weights,
         backend: Backend,
         context_length: int,
-        shard: Shard,
+        collective: Collective,
         progress: Callable[[int], None],
     ) -> None:
         """progress: percent of the layers loaded."""
-        self._config = config
-        self._backend = backend
+        config, shard = weights.config, weights.shard
+        self._config, self._shard = config, shard
+        self._backend, self._collective = backend, collective
         self.heads, self.kv_heads = local_heads(config, shard)
-        self._embedding = weights.embedding()
-        dtype, device = self._embedding.dtype, self._embedding.device
-        self._rotary = backend.rotary(rope_frequencies(config), context_length, dtype, device)
+        self._rotary = backend.rotary(rope_frequencies(config), context_length, weights.dtype, weights.device)
+        self._embedding = weights.embedding() if shard.first else None
         self._layers: list[Layer] = []
-        for index, window in enumerate(config.windows):
+        indices = shard.layers(config)
+        for index in indices:
+            window = config.windows[index]
             seen = window if window < context_length else 0
             self._layers.append(_layer(weights.layer(index), backend, config.norm_eps, seen))
-            progress(100 * (index + 1) // (config.layers + 1))
-        self._final_norm = weights.final_norm()
-        self._head = backend.matrix(self._embedding if config.tied else weights.head())
+            progress(100 * len(self._layers) // (len(indices) + 1))
+        if shard.last:
+            self._final_norm = weights.final_norm()
+            shared = self._embedding if config.tied else None
+            self._head = backend.matrix(weights.head() if shared is None else shared)
         self._windows = {layer.window for layer in self._layers} - {0}
         progress(100)
 
-    def forward(self, batch: Batch, pools: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Write the batch's KV into `pools` (one a layer); return the hidden state of each row's last token."""
+    def forward(self, batch: Batch, pools: Sequence[torch.Tensor], x: torch.Tensor | None = None) -> torch.Tensor:
+        """Write the batch's KV into `pools` (one a layer of the stage). The last stage returns the hidden state of each
+        row's last token, the others that of all tokens, for the stage after. x: what the stage before returned,
+        overwritten; None on the first."""
         kernels, eps = self._backend, self._config.norm_eps
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
         rotary = kernels.rotary_at(self._rotary, batch.positions)
         seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self._windows}
-        x = kernels.embed(batch.ids, self._embedding)  # [t, hidden]
+        if x is None:
+            x = self._embed(batch.ids)  # [t, hidden]
         for layer, pool in zip(self._layers, pools, strict=True):
             qkv = kernels.norm_linear(x, layer.input_norm, eps, layer.qkv).view(qkv_shape)
             q = kernels.rope_and_write(qkv, rotary, pool, batch.paged, layer.head_norms)
-            kernels.linear_add(kernels.attention(q, pool, seen[layer.window]), layer.o, x)
+            self._add(kernels.attention(q, pool, seen[layer.window]), layer.o, x)
             wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
-            kernels.linear_add(wide, layer.down, x)
-        return x if batch.last is None else x.index_select(0, batch.last)
+            self._add(wide, layer.down, x)
+        return x if batch.last is None or not self._shard.last else x.index_select(0, batch.last)
+
+    def _embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Every rank has some rows of the table; ids of the others' give zeros, and the sum is the whole."""
+        table = self._embedding
+        assert table is not None, "only the first stage embeds"
+        if self._collective.size == 1:
+            return self._backend.embed(ids, table)
+        local = ids - self._shard.rank * table.shape[0]
+        strange = (local < 0) | (local >= table.shape[0])
+        x = self._backend.embed(local.masked_fill(strange, 0), table)
+        return self._collective.sum_(x.masked_fill_(strange[:, None], 0))
+
+    def _add(self, inputs: torch.Tensor, matrix: Any, x: torch.Tensor) -> None:
+        """x += inputs W^T, of which each rank has some of the columns of W."""
+        if self._collective.size == 1:
+            self._backend.linear_add(inputs, matrix, x)
+        else:
+            x += self._collective.sum_(self._backend.linear(inputs, matrix))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[rows, vocabulary] of this rank."""
-        return self._backend.norm_linear(hidden, self._final_norm, self._config.norm_eps, self._head)
+        """[rows, vocabulary / ranks] of this rank, on the last stage; what pads the vocabulary is -inf."""
+        logits = self._backend.norm_linear(hidden, self._final_norm, self._config.norm_eps, self._head)
+        existing = self._config.vocabulary - self._shard.rank * logits.shape[1]
+        if existing < logits.shape[1]:
+            logits[:, max(0, existing) :] = float("-inf")
+        return logits
 
 
 def _layer(weights: LayerWeights, backend: Backend, eps: float, window: int) -> Layer:

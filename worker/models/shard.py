@@ -1,32 +1,65 @@
-"""Which part of a model a rank holds: heads, MLP columns and vocabulary are split evenly over a stage's ranks.
+"""Which part of a model a rank holds: the layers of its stage, and of those its share.
 
-KV heads are replicated when there are more ranks than KV heads; the vocabulary is padded to a multiple of the ranks.
+Heads, MLP columns and vocabulary are split evenly over a stage's ranks. KV heads are replicated when there are more
+ranks than KV heads; the vocabulary is padded to a multiple of the ranks.
 """
 
 from dataclasses import dataclass
 
+from octavo.worker.config import ConfigError
 from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.split import stage_layers
+from octavo.worker.place import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """rank of `size` ranks."""
+    """rank of the `size` ranks of its stage, which is one of `stages`."""
 
     rank: int = 0
     size: int = 1
+    stage: int = 0
+    stages: int = 1
+
+    @staticmethod
+    def at(place: Place) -> "Shard":
+        return Shard(place.part, place.layout.tensor, place.stage, place.layout.pipeline)
+
+    @property
+    def first(self) -> bool:
+        """It embeds."""
+        return self.stage == 0
+
+    @property
+    def last(self) -> bool:
+        """It has the final norm and the head."""
+        return self.stage == self.stages - 1
 
     def check(self, config: ModelConfig) -> None:
-        """Raises ValueError when the model cannot be split so."""
-        for name, total in (("num_attention_heads", config.heads), ("intermediate_size", config.intermediate)):
-            if total % self.size:
-                raise ValueError(f"tensor parallelism of {self.size}: it must divide {name} ({total})")
-        if config.kv_heads % self.size and self.size % config.kv_heads:
-            raise ValueError(f"tensor parallelism of {self.size}: it must divide num_key_value_heads, or the reverse")
+        """Raises ConfigError when the model cannot be split so, with what would work."""
+        if not _divides(self.size, config):
+            sizes = [str(size) for size in range(1, config.heads + 1) if _divides(size, config)]
+            some = " or ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
+            raise ConfigError(
+                f"parallelism.tensor (--tensor): {self.size} ranks cannot share the model's {config.heads} heads, "
+                f"{config.kv_heads} KV heads and {config.intermediate} columns of MLP evenly; give {some}"
+            )
+        if self.stages > config.layers:
+            raise ConfigError(
+                f"parallelism.pipeline (--pipeline): {self.stages} stages are more than the model's {config.layers} "
+                f"layers; give at most {config.layers}"
+            )
+
+    def layers(self, config: ModelConfig) -> range:
+        return stage_layers(config, self.stages)[self.stage]
 
     def part(self, total: int) -> slice:
         """This rank's share of `total` equal things."""
         width = total // self.size
         return slice(self.rank * width, (self.rank + 1) * width)
+
+    def heads(self, config: ModelConfig) -> slice:
+        return self.part(config.heads)
 
     def kv_heads(self, config: ModelConfig) -> slice:
         if config.kv_heads >= self.size:
@@ -38,3 +71,9 @@ class Shard:
         """Rows of the padded vocabulary; those at `total` and beyond do not exist."""
         width = -(-total // self.size)
         return slice(self.rank * width, (self.rank + 1) * width)
+
+
+def _divides(size: int, config: ModelConfig) -> bool:
+    """Whether so many ranks share everything evenly; several of them may have the same KV head."""
+    heads = config.kv_heads % size == 0 or size % config.kv_heads == 0
+    return heads and config.heads % size == 0 and config.intermediate % size == 0

@@ -70,14 +70,12 @@ class Weights:
         device: torch.device = HOST,
         copy: Copy = torch.Tensor.copy_,
     ) -> None:
-        """copy(target, source): how values get to `device`; it need not wait."""
+        """copy(target, source): how values get to `device`; it need not wait. Raises ConfigError."""
         shard.check(checkpoint.config)
-        self._device = device
+        self.config, self.shard = checkpoint.config, shard
+        self.dtype, self.device = dtype, device
         self._copy = copy
-        self._config = checkpoint.config
         self._reader = Reader(checkpoint.tensors)
-        self._dtype = dtype
-        self._shard = shard
 
     def embedding(self) -> torch.Tensor:
         """[vocabulary / size, hidden], padded with zeros."""
@@ -85,14 +83,14 @@ class Weights:
 
     def head(self) -> torch.Tensor:
         """As embedding; for a model with tied embeddings, the same values."""
-        return self._vocabulary_rows("model.embed_tokens.weight" if self._config.tied else "lm_head.weight")
+        return self._vocabulary_rows("model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
 
     def final_norm(self) -> torch.Tensor:
         return self._whole("model.norm.weight")
 
     def layer(self, index: int) -> LayerWeights:
-        prefix, config, shard = f"model.layers.{index}", self._config, self._shard
-        queries = _rows(shard.part(config.heads), config.head_dim)
+        prefix, config, shard = f"model.layers.{index}", self.config, self.shard
+        queries = _rows(shard.heads(config), config.head_dim)
         keys = _rows(shard.kv_heads(config), config.head_dim)
         wide = shard.part(config.intermediate)
         attention = f"{prefix}.self_attn"
@@ -115,7 +113,7 @@ class Weights:
 
     def _made(self, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         view = part(self._reader.read(name))
-        made = torch.empty(view.shape, dtype=self._dtype, device=self._device)
+        made = torch.empty(view.shape, dtype=self.dtype, device=self.device)
         self._copy(made, view)
         return made
 
@@ -123,7 +121,7 @@ class Weights:
         """Rows of several matrices, one under another, or of their biases."""
         views = [self._reader.read(f"{name}.{kind}")[rows] for name, rows in parts.items()]
         size = (sum(view.shape[0] for view in views), *views[0].shape[1:])
-        fused = torch.empty(size, dtype=self._dtype, device=self._device)
+        fused = torch.empty(size, dtype=self.dtype, device=self.device)
         filled = 0
         for view in views:
             self._copy(fused[filled : filled + view.shape[0]], view)
@@ -132,8 +130,8 @@ class Weights:
 
     def _vocabulary_rows(self, name: str) -> torch.Tensor:
         whole = self._reader.read(name)
-        rows = self._shard.vocabulary(whole.shape[0])
-        part = torch.empty((rows.stop - rows.start, whole.shape[1]), dtype=self._dtype, device=self._device)
+        rows = self.shard.vocabulary(whole.shape[0])
+        part = torch.empty((rows.stop - rows.start, whole.shape[1]), dtype=self.dtype, device=self.device)
         existing = whole[rows]
         part[existing.shape[0] :] = 0  # not all of it: a copy that does not wait might come first
         self._copy(part[: existing.shape[0]], existing)

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from octavo.worker.sampler import Draw, gumbel, sample
+import octavo.worker.cpu.sampler as sampler
+from octavo.worker.cpu.sampler import Draw, Vocabulary, gumbel
 
 VOCABULARY = 1000
 
@@ -22,6 +23,10 @@ def draw(rows: int, **fields: list[float]) -> Draw:
     floats = {name: torch.tensor(values[name], dtype=torch.float32) for name in ("temperature", "top_p")}
     whole = {name: torch.tensor(values[name], dtype=torch.int64) for name in ("top_k", "seeds", "counters")}
     return Draw(**floats, **whole)
+
+
+def sample(logits: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
+    return sampler.sample(logits, draw, Vocabulary(logits.shape[1]))
 
 
 def logits(rows: int, seed: int = 0) -> torch.Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.checkpoints import random_checkpoint
 
+from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
@@ -69,6 +70,14 @@ def test_an_uneven_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     assert together.shape[0] == 512 and not together[511].any()
 
 
-def test_a_size_that_does_not_divide_the_heads_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="num_attention_heads"):
-        weights(random_checkpoint(tmp_path), 0, 3)
+def test_a_size_that_does_not_divide_the_heads_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    config = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 8, "intermediate_size": 144}
+    with pytest.raises(ConfigError, match=r"parallelism.tensor \(--tensor\): 2 ranks .* 9 heads.*; give 1, 3 or 9$"):
+        weights(random_checkpoint(tmp_path, config=config), 0, 2)
+
+
+def test_more_stages_than_layers_are_refused(tmp_path: Path) -> None:
+    checkpoint = inspect(random_checkpoint(tmp_path))
+    Shard(stages=4).check(checkpoint.config)
+    with pytest.raises(ConfigError, match=r"parallelism.pipeline \(--pipeline\): 5 stages .* give at most 4$"):
+        Shard(stages=5).check(checkpoint.config)

@@ -1,11 +1,11 @@
 """From a step's rows to the tensors that a pass needs. Made once a step, used by every layer."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask
+from octavo.worker.models.decoder import Batch
 from octavo.worker.step import Forward
 
 
@@ -17,16 +17,6 @@ class State:
     tables: torch.Tensor
     block_size: int
     dtype: torch.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """ids, positions: [t]. last: [rows] index of each row's last token; None when every row has one token."""
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    paged: Any  # the backend's own; here Paged
-    last: torch.Tensor | None
 
 
 def make_batch(forward: Forward, state: State) -> Batch:

@@ -1,8 +1,12 @@
-"""A rank's device side: the model, its KV pools, and the state of requests by slot. It runs steps in order.
+"""A rank on a CPU: its part of the model, its KV pools, and the state of requests by slot. It runs steps in order.
 
-tokens   [slots, context]   ids; a sampled one is written where the next step reads it
+tokens   [slots, context]   ids; a sampled one is written where the next step reads it (first stage)
 tables   [slots, blocks]    KV blocks of each request, padded with the block that nobody writes
 temperature, top_k, top_p, seeds   [slots]
+
+Of a pipeline's stages the first embeds, the last samples; forward travel hidden states, and back the ids:
+
+    changes, rows -> [sampled.py] -> embed, or receive -> layers -> send, or head -> sample -> ids to the first stage
 """
 
 from dataclasses import dataclass
@@ -10,15 +14,18 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.worker.batch import State, make_batch
+from octavo.worker.collective import ALONE, Collective
+from octavo.worker.cpu.batch import State, make_batch
+from octavo.worker.cpu.sampled import SampledIds
+from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
+from octavo.worker.links import Links, Sampled
 from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
-from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.sampler import Draw, sample
+from octavo.worker.models.weights import Weights
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
@@ -35,40 +42,51 @@ class Done:
 
 
 class Runner:
-    def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
-        """Load weights and allocate KV. Raises ModelError, or ValueError naming the setting that cannot work."""
-        torch.set_num_threads(threads(config.threads))
+    def __init__(
+        self,
+        config: RunnerConfig,
+        progress: Progress = quiet,
+        collective: Collective = ALONE,
+        links: Links | None = None,
+    ) -> None:
+        """Load weights and allocate KV; links: None in a group of one stage. Raises ModelError, or ConfigError."""
+        layout = config.place.layout
+        assert (collective.rank, collective.size) == (config.place.part, layout.tensor)
+        assert (links is None) == (layout.pipeline == 1)
+        torch.set_num_threads(threads(config.threads, ranks=layout.per_pod))
         checkpoint = inspect(config.model_dir)
-        model, shard = checkpoint.config, Shard()
+        model, self._shard = checkpoint.config, Shard.at(config.place)
+        self._shard.check(model)
         self._dtype = DTYPES["float32" if config.dtype == "auto" else config.dtype]
-        self._block_size = config.block_size
-        kv_heads = local_heads(model, shard)[1]
-        shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
+        self._links = links
+        shape = KvShape.of(model, layout, config.block_size, self._dtype.itemsize)
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
         self.device, self.graphs = "cpu", list[str]()
         self.device_name = f"CPU, {torch.get_num_threads()} threads, {str(self._dtype).removeprefix('torch.')}"
         context = config.context(model.context_length)
-        plan = plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, self.max_requests)
+        budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
+        plan = plan_kv(shape, budget, context, self.max_requests)
         with torch.inference_mode():
             self._model = MODELS[model.architecture](
-                model,
-                Weights(checkpoint, self._dtype, shard),
+                Weights(checkpoint, self._dtype, self._shard),
                 choose(config.backend),
                 plan.context_length,
-                shard,
+                collective,
                 lambda percent: progress("Loading", percent),
             )
-            self._allocate(plan, shape)
+            self._allocate(plan, shape, len(self._shard.layers(model)))
         self.blocks = plan.blocks
         self.context_length = plan.context_length
         self.vocabulary = model.vocabulary
         self.model_info = ModelInfo.of(checkpoint, plan.note)
+        self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
+        self._sampled = SampledIds(links, self._state.tokens) if links is not None and self._shard.first else None
 
-    def _allocate(self, plan: KvPlan, shape: KvShape) -> None:
+    def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
         size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
-        self._pools = [torch.zeros(size, dtype=self._dtype) for _ in range(shape.layers)]
+        self._pools = [torch.zeros(size, dtype=self._dtype) for _ in range(layers)]
         slots, width = self.max_requests, -(-plan.context_length // shape.block_size)
         # One position more than the context: the token sampled at the last one has a place.
         tokens = torch.zeros((slots, plan.context_length + 1), dtype=torch.int64)
@@ -83,21 +101,41 @@ class Runner:
         return Done(self.run(step))
 
     def run(self, step: Step) -> StepResult:
-        """Forward, then sample. A step without rows only applies its changes."""
-        hidden = self.forward(step.forward)
+        """This stage's part of the step. One without rows only applies its changes."""
+        hidden = self.forward(step)
+        if hidden is None:
+            return StepResult(step.number)
         ids, failed = self.sample(step, hidden)
         return StepResult(step.number, ids, failed)
 
     @torch.inference_mode()
-    def forward(self, forward: Forward) -> torch.Tensor | None:
-        """Apply the changes, run the layers; [rows, hidden] of each row's last position, None without rows."""
+    def forward(self, step: Step) -> torch.Tensor | None:
+        """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position; the others
+        hand on and return None, as for a step without rows."""
+        forward = step.forward
+        if self._sampled is not None:
+            self._sampled.settle(forward)
+        self._apply(forward)
+        if not forward.slots:
+            return None
+        before = None if self._shard.first or self._links is None else self._links.receive_hidden(step.number)
+        hidden = self._model.forward(make_batch(forward, self._state), self._pools, before)
+        if self._shard.last or self._links is None:
+            return hidden
+        self._links.send_hidden(step.number, hidden)
+        if self._sampled is not None:
+            self._sampled.expect(step)
+        return None
+
+    def _apply(self, forward: Forward) -> None:
+        if forward.zeroed:
+            blocks = torch.tensor(forward.zeroed)
+            for pool in self._pools:
+                pool[:, :, blocks] = 0
         for admit in forward.admits:
             self._admit(admit)
         for blocks in forward.blocks:
             self._append(blocks)
-        if not forward.slots:
-            return None
-        return self._model.forward(make_batch(forward, self._state), self._pools)
 
     def _admit(self, admit: Admit) -> None:
         slot, sampling = admit.slot, admit.sampling
@@ -114,25 +152,26 @@ class Runner:
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[rows, vocabulary], float32, of what `forward` returned."""
+        """[rows, vocabulary / ranks], float32, of what `forward` returned."""
         return self._model.logits(hidden).float()
 
     @torch.inference_mode()
-    def sample(self, step: Step, hidden: torch.Tensor | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(ids, failed) of the rows that step.sample names; the ids are in the token pool then."""
+    def sample(self, step: Step, hidden: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(ids, failed) of the rows that step.sample names; the ids are in the token pool then, or on their way."""
         wanted: Sample = step.sample
-        if not wanted.rows or hidden is None:
+        if not wanted.rows:
             return (), ()
         rows = torch.tensor(wanted.rows)
         slots = torch.tensor(step.forward.slots)[rows]
         ends = torch.tensor([step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows])
         logits = self.logits(hidden if len(wanted.rows) == hidden.shape[0] else hidden[rows])
-        ids, finite = sample(logits[:, : self.vocabulary], self._draw(slots, wanted))
-        self._state.tokens[slots, ends] = ids
-        failed = tuple((~finite).nonzero().squeeze(1).tolist())
-        for entry in failed:
-            self._clean(int(slots[entry]))
-        return tuple(ids.tolist()), failed
+        found, finite = sample(logits, self._draw(slots, wanted), self._part)
+        ids = tuple(found.tolist())
+        if self._links is None:
+            self._state.tokens[slots, ends] = found
+        else:
+            self._links.send_sampled(Sampled(step.number, ids))
+        return ids, tuple((~finite).nonzero().squeeze(1).tolist())
 
     def _draw(self, slots: torch.Tensor, wanted: Sample) -> Draw:
         return Draw(
@@ -142,12 +181,6 @@ class Runner:
             seeds=self._seeds[slots],
             counters=torch.tensor(wanted.counters),
         )
-
-    def _clean(self, slot: int) -> None:
-        """Zero a failed request's KV: who gets its blocks masks what it has not written, and a masked NaN is NaN."""
-        blocks = self._state.tables[slot]
-        for pool in self._pools:
-            pool[:, :, blocks] = 0
 
 
 def _signed(seed: int) -> int:
