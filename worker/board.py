@@ -1,12 +1,12 @@
-"""One shared page on which the processes of a worker pod show how they are; the supervisor only reads it.
+"""Shared memory on which the processes of a worker pod show how they are; the supervisor only reads it.
 
 Every value is one aligned 64-bit word with one writer, so a reader never sees half of one. Times are
 CLOCK_MONOTONIC nanoseconds, the same clock in every process of the machine.
 
     word 0..15     slot of serve         words of a slot: see Slot
     word 16..31    slot of core
-    word 32..      slots of the ranks
-    word 384..     counters and gauges of the core, one of serve: see Gauge
+    word 32..1055  slots of the group's ranks; in the leader's pod serve keeps those of other pods' ranks
+    word 1056..    counters and gauges of the core, one of serve: see Gauge
 """
 
 import enum
@@ -14,16 +14,18 @@ import mmap
 import os
 import time
 
-_PAGE = 4096
+from octavo.worker.config import MAX_RANKS
+
+_BYTES = 3 * 4096
 _SLOT_WORDS = 16
-_GAUGES = 384
-SERVE, CORE, RANK = 0, 1, 2  # slot numbers; rank r of the pod has RANK + r
+_GAUGES = (2 + MAX_RANKS) * _SLOT_WORDS
+SERVE, CORE, RANK = 0, 1, 2  # slot numbers; rank r of the group has RANK + r
 
 
 class Slot(enum.IntEnum):
     """Words of a process's slot."""
 
-    HEARTBEAT = 0  # when it last went round its loop; 0: not yet
+    HEARTBEAT = 0  # when it last went round its loop, a rank's: when it last was not stopped; 0: not yet
     PHASE = 1  # a value of proto Phase
     PROGRESS = 2  # percent of that phase
     ISSUED = 3  # core: last step issued; ranks: last step begun
@@ -54,15 +56,15 @@ class Gauge(enum.IntEnum):
 def create() -> int:
     """A new board's memfd, all zero."""
     fd = os.memfd_create("octavo-board", os.MFD_CLOEXEC)
-    os.ftruncate(fd, _PAGE)
+    os.ftruncate(fd, _BYTES)
     return fd
 
 
 class Board:
-    """A view of the page."""
+    """A view of the pages."""
 
     def __init__(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, _PAGE)
+        self._map = mmap.mmap(fd, _BYTES)
         self._words = memoryview(self._map).cast("Q")
 
     def read(self, slot: int, word: Slot) -> int:
@@ -71,9 +73,9 @@ class Board:
     def write(self, slot: int, word: Slot, value: int) -> None:
         self._words[slot * _SLOT_WORDS + word] = value
 
-    def beat(self, slot: int) -> None:
-        """Show that the process of this slot is alive."""
-        self._words[slot * _SLOT_WORDS + Slot.HEARTBEAT] = time.monotonic_ns()
+    def beat(self, slot: int, ago_ns: int = 0) -> None:
+        """Show that the process of this slot was alive, so long ago."""
+        self._words[slot * _SLOT_WORDS + Slot.HEARTBEAT] = time.monotonic_ns() - ago_ns
 
     def gauge(self, gauge: Gauge) -> int:
         return self._words[_GAUGES + gauge]

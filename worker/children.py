@@ -60,7 +60,7 @@ class Children:
         """For how long killed children have refused to end; 0 when none does."""
         return 0.0 if self._killing_since is None else time.monotonic() - self._killing_since
 
-    def start(self, name: str, rank: int, share: Wiring) -> int:
+    def start(self, name: str, share: Wiring) -> int:
         """Start `octavo.worker.NAME`; its pid."""
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         argument = wiring.dump(replace(share, report=writing))
@@ -76,7 +76,7 @@ class Children:
             raise
         finally:
             os.close(writing)
-        self._alive[process.pid] = _Child(name, rank, process, reading)
+        self._alive[process.pid] = _Child(name, share.rank, process, reading)
         return process.pid
 
     @property

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from octavo.worker.place import Layout
+
+MAX_RANKS = 64  # of a group: the board has so many slots
+
 _SUFFIXES = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
@@ -32,7 +36,9 @@ class Config:
     auto is a GPU where there is one. serve, group, status: gRPC addresses, `unix:/path` or `host:port`.
     health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext, on this machine only.
     grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them. log_level: of the
-    supervisor and its children: debug, info, warning or error.
+    supervisor and its children: debug, info, warning or error. tensor, pipeline, ranks_per_pod (0: tensor), pod_index:
+    the group's shape, and which of its pods this is. peers: the `group` address of every pod, as the others dial it;
+    may be empty in a group of one pod.
     """
 
     model: str
@@ -53,13 +59,17 @@ class Config:
     service_uid: str = ""
     revision: str = ""
     pod_name: str = "local"
-    stage: int = 0
-    stages: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    ranks_per_pod: int = 0
+    pod_index: int = 0
+    peers: tuple[str, ...] = ()
     grace_s: float = 120.0
     log_level: str = "info"
 
     def __post_init__(self) -> None:
         _check_numbers(self)
+        _check_shape(self)
         for flag in ("serve", "group", "status", "health", "metrics"):
             check_address(f"--{flag}", getattr(self, flag))
         if self.tls_dir is None:
@@ -70,21 +80,50 @@ class Config:
         if not self.model:
             raise ConfigError("--model: give a uri (bundled://, file://) or a folder")
 
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.tensor, self.pipeline, self.ranks_per_pod or self.tensor)
+
+    def pod_of(self, rank: int) -> str:
+        """The name of the pod that holds a rank; of -1 this one's. Names of a group's pods end in their index."""
+        if rank < 0 or self.layout.pods == 1:
+            return self.pod_name
+        return f"{self.pod_name.rpartition('-')[0]}-{self.layout.pod_of(rank)}"
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the leader's pod."""
+        return self.pod_index == 0
+
 
 def _check_numbers(config: Config) -> None:
     bounds = {
         "context_length": (1, 2**24), "max_batch_tokens": (1, 2**20), "max_requests": (1, 4096),
-        "kv_cache_bytes": (2**16, 2**50), "grace_s": (0, 86400), "stage": (0, 1024), "stages": (1, 1024),
+        "kv_cache_bytes": (2**16, 2**50), "grace_s": (0, 86400), "tensor": (1, MAX_RANKS), "pipeline": (1, MAX_RANKS),
+        "ranks_per_pod": (0, MAX_RANKS), "pod_index": (0, MAX_RANKS - 1),
     }  # fmt: skip
     flags = {"kv_cache_bytes": "kv-cache-memory", "grace_s": "grace-period"}
     for name, (low, high) in bounds.items():
         value = getattr(config, name)
         if value is not None and not low <= value <= high:
             raise ConfigError(f"--{flags.get(name, name.replace('_', '-'))}: {value} is not between {low} and {high}")
-    if config.stages > 1:
-        raise ConfigError(f"--stages: {config.stages} pipeline stages are not supported; give 1")
-    if config.stage >= config.stages:
-        raise ConfigError(f"--stage: {config.stage} is not below --stages {config.stages}")
+
+
+def _check_shape(config: Config) -> None:
+    tensor, ranks = config.tensor, config.tensor * config.pipeline
+    if config.ranks_per_pod and tensor % config.ranks_per_pod:
+        raise ConfigError(f"--ranks-per-pod: {config.ranks_per_pod} does not divide --tensor {tensor}")
+    if ranks > MAX_RANKS:
+        raise ConfigError(f"--tensor, --pipeline: {tensor} x {config.pipeline} ranks are more than {MAX_RANKS}")
+    if ranks > 1 and config.device == "cuda":
+        raise ConfigError("--tensor, --pipeline: a group of several GPUs is not supported yet; give 1")
+    pods = config.layout.pods
+    if config.pod_index >= pods:
+        raise ConfigError(f"--pod-index: {config.pod_index} is not below the group's {pods} pods")
+    if len(config.peers) != pods and (config.peers or pods > 1):
+        raise ConfigError(f"--peers: {len(config.peers)} addresses for the group's {pods} pods")
+    for address in config.peers:
+        check_address("--peers", address)
 
 
 def check_address(flag: str, address: str) -> None:

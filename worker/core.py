@@ -1,4 +1,6 @@
-"""The engine's loop: requests in -> schedule -> step to the rank -> result -> update -> outputs to serve.
+"""The engine's loop: requests in -> schedule -> step to the ranks -> result -> update -> outputs to serve.
+
+Ranks of this pod have a ring each; serve carries the steps of the other pods, and brings what their ranks say.
 
 A process of its own, so that no parsing shares the scheduler's interpreter lock; it waits for nothing but its rings,
 and a serve that is slow to read delays nobody: what it has not taken is kept here, in order.
@@ -8,7 +10,7 @@ import gc
 import logging
 import select
 import time
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 from octavo.proto.v1 import group_pb2
@@ -17,11 +19,12 @@ from octavo.worker.board import CORE, Board, Gauge, Slot
 from octavo.worker.codec import Outputs, decode, encode
 from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
+from octavo.worker.outlet import Outlet
 from octavo.worker.output import Cancel, Refused
 from octavo.worker.overdue import Overdue
 from octavo.worker.pace import pace_of
 from octavo.worker.request import Invalid, NewRequest
-from octavo.worker.ring import Reader, Writer
+from octavo.worker.ring import Reader
 from octavo.worker.scheduler import Scheduler
 from octavo.worker.step import Step, StepResult
 from octavo.worker.wiring import Wiring
@@ -40,39 +43,46 @@ class Core:
         shared = wiring.shared
         self._config = wiring.config
         self._board = Board(shared.board)
-        self._inbox, self._results = Reader(shared.inbox), Reader(shared.results)
-        self._outbox, self._steps = Writer(shared.outbox), Writer(shared.steps)
-        self._kept: deque[bytes] = deque()  # for serve, which has not made room yet
-        self._kept_steps: deque[bytes] = deque()
-        self._wakes = (shared.inbox.data, shared.results.data, shared.outbox.space, shared.steps.space)
+        self._layout = wiring.config.layout
+        self._inbox, self._outbox = Reader(shared.inbox), Outlet(shared.outbox)
+        self._results = [Reader(ring_fds) for ring_fds in (*shared.results, shared.returned)]
+        self._steps = [Outlet(ring_fds) for ring_fds in shared.steps]
+        if self._layout.pods > 1:
+            self._steps.append(Outlet(shared.relay))
         self._poll = select.poll()
-        for fd in self._wakes:
-            self._poll.register(fd, select.POLLIN)
+        for fds in (self._inbox.fds, *(reader.fds for reader in self._results)):
+            self._poll.register(fds.data, select.POLLIN)
+        for outlet in (self._outbox, *self._steps):
+            self._poll.register(outlet.fds.space, select.POLLIN)
 
     def run(self) -> None:
-        """Wait for the rank's hello, then loop for ever."""
-        said = self._wait_for_rank()
-        length = min(said.context_length, said.blocks * said.block_size)
-        said = replace(said, context_length=length)
+        """Wait for the hello of every rank, then loop for ever."""
+        said = hello.together(self._wait_for_ranks())
         self._scheduler = Scheduler(hello.limits(said, self._config), pace_of(said.device, said.block_size))
         self._overdue = Overdue()
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
-        self._send(hello.dump(said))
-        self._board.set(Gauge.CONTEXT_LENGTH, length)
+        self._outbox.send(hello.dump(said))
+        self._board.set(Gauge.CONTEXT_LENGTH, said.context_length)
         self._show()
         self._board.write(CORE, Slot.PHASE, group_pb2.SERVING)
         gc.freeze()
         while True:
             self._turn()
 
-    def _wait_for_rank(self) -> Hello:
-        while True:
+    def _wait_for_ranks(self) -> list[Hello]:
+        heard: list[Hello] = []
+        while len(heard) < self._layout.ranks:
             self._sleep()
-            record = self._results.pop()
-            if record is not None and (said := hello.load(record)) is not None:
-                return said
+            heard += [said for record in self._answers() if (said := hello.load(record)) is not None]
+        return heard
+
+    def _answers(self) -> Iterator[bytes]:
+        """What the ranks have said, in any order; results come from one of them alone."""
+        for reader in self._results:
+            while (record := reader.pop()) is not None:
+                yield record
 
     def _turn(self) -> None:
         moved = self._receive()
@@ -80,7 +90,7 @@ class Core:
         moved |= self._issue()
         if moved:
             self._show()
-            self._send(encode(self._scheduler.load()))
+            self._outbox.send(encode(self._scheduler.load()))
         self._flush()
         self._sleep()
 
@@ -100,14 +110,14 @@ class Core:
         try:
             self._scheduler.submit(new)
         except Invalid as error:
-            self._send(encode(Refused(new.key, error.field, error.message)))
+            self._outbox.send(encode(Refused(new.key, error.field, error.message)))
             return
         self._board.add(Gauge.REQUESTS_TOTAL, 1)
         self._board.add(Gauge.PROMPT_TOKENS_TOTAL, len(new.prompt))
 
     def _collect(self) -> bool:
         moved = False
-        while (record := self._results.pop()) is not None:
+        for record in self._answers():
             moved = True
             result = decode(record)
             assert isinstance(result, StepResult)
@@ -117,7 +127,7 @@ class Core:
                 logger.info("captured %d graphs in %.1f s", len(self._graph_names), time.monotonic() - self._began_s)
             self._scheduler.observe(result.number, took_ns / 1e9)
             if outputs:
-                self._send(encode(Outputs(tuple(outputs))))
+                self._outbox.send(encode(Outputs(tuple(outputs))))
             self._board.write(CORE, Slot.FINISHED, result.number)
             self._board.add(Gauge.STEPS_TOTAL, 1)
             self._board.add(Gauge.STEP_NANOSECONDS_TOTAL, took_ns)
@@ -148,15 +158,14 @@ class Core:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
         self._board.write(CORE, Slot.ISSUED, step.number)
         self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
-        self._kept_steps.append(encode(step))
-        _push(self._kept_steps, self._steps)
-
-    def _send(self, record: bytes) -> None:
-        self._kept.append(record)
+        record = encode(step)
+        for outlet in self._steps:
+            outlet.send(record)
+            outlet.flush()
 
     def _flush(self) -> None:
-        _push(self._kept, self._outbox)
-        _push(self._kept_steps, self._steps)
+        for outlet in (self._outbox, *self._steps):
+            outlet.flush()
 
     def _show(self) -> None:
         load, board = self._scheduler.load(), self._board
@@ -172,11 +181,6 @@ class Core:
         for fd, _ in self._poll.poll(_POLL_MS):
             ring.clear(fd)
         self._board.beat(CORE)
-
-
-def _push(kept: deque[bytes], writer: Writer) -> None:
-    while kept and writer.push(kept[0]):
-        kept.popleft()
 
 
 def main(wiring: Wiring) -> None:

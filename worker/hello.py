@@ -1,7 +1,8 @@
-"""What a rank tells once it can serve, and the core passes on to serve: the first record of a life on its ring."""
+"""What a rank tells once it can serve: the first record of a life on its ring. The core tells serve what all can do."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from octavo.worker.config import Config
 from octavo.worker.limits import Limits
@@ -34,10 +35,23 @@ def load(record: bytes) -> Hello | None:
     return Hello(**json.loads(record)) if record.startswith(_START) else None
 
 
+def together(said: Sequence[Hello]) -> Hello:
+    """What a group of these ranks can do: as much as the least of them."""
+    first, *others = said
+    return replace(
+        first,
+        blocks=min(one.blocks for one in said),
+        context_length=min(min(one.context_length, one.blocks * one.block_size) for one in said),
+        max_batch_tokens=min(one.max_batch_tokens for one in said),
+        max_requests=min(one.max_requests for one in said),
+        graphs=[name for name in first.graphs if all(name in one.graphs for one in others)],
+    )
+
+
 def limits(said: Hello, config: Config) -> Limits:
     """What the scheduler may hold, by what the rank has and what the pod was told."""
     return Limits(
         blocks=said.blocks, block_size=said.block_size, context_length=said.context_length,
-        max_batch_tokens=said.max_batch_tokens, max_requests=said.max_requests, depth=config.stages + DEPTH,
-        prefix_caching=config.prefix_caching,
+        max_batch_tokens=said.max_batch_tokens, max_requests=said.max_requests, stages=config.pipeline,
+        depth=config.pipeline + DEPTH, prefix_caching=config.prefix_caching,
     )  # fmt: skip

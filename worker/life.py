@@ -1,36 +1,42 @@
-"""One life of a pod's processes: fresh memory, serve, core and rank; it ends when any of them does, or is stuck.
+"""One life of a pod's processes: fresh memory, and in the leader's pod serve, core and ranks, in others ranks alone.
 
-Nothing of a life outlives it: every process is killed and reaped before `run` returns.
+    leader's pod   starts all --> joins its own serve --------------------------> ends, kills all
+    other pods     joins the leader --> its incarnation --> starts ranks, feeds --> ends, kills all
+
+It ends when any process does or is stuck, and when the leader says so. Nothing of it outlives it: every process is
+killed and reaped before `run` returns.
 """
 
 import asyncio
 import logging
-import signal
 import time
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import board as boards
-from octavo.worker.board import Board, Gauge, Slot
+from octavo.worker.board import Board, Gauge
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Children, Exit
 from octavo.worker.config import Config
+from octavo.worker.ending import Ended, better, lost_peer, named
+from octavo.worker.feed import Feed
 from octavo.worker.group import pod
 from octavo.worker.status import GroupState, failure
-from octavo.worker.watch import Pulse, Verdict, Watch, look
+from octavo.worker.tls import dial
+from octavo.worker.vitals import Vitals
+from octavo.worker.watch import Verdict, Watch, look
 from octavo.worker.wiring import Wiring, create_shared
 
-_PHASES = group_pb2.Phase.values()
 _LOOK_S = 0.25
 _LEAVE_S = 2.0
-_LAST_WORD_S = 1.0  # how long an exit may take to be seen after the leader's stream has broken
+_LAST_WORD_S = 1.0  # how long the better of two causes may take to be heard
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a life needs to know. local: the leader's socket inside this pod."""
+    """What a life needs to know. local: the leader's socket inside its pod."""
 
     config: Config
     model_dir: str
@@ -40,14 +46,19 @@ class Birth:
 
 
 class Life:
-    """serve, core and one rank. state: what the supervisor shows; this life keeps its phase and progress up to date."""
+    """state: what the supervisor shows; this life keeps its phase and progress up to date. A pod.Listener."""
 
     def __init__(self, birth: Birth, state: GroupState, children: Children) -> None:
         self._birth = birth
+        self._config = birth.config
         self._state = state
         self._children = children
-        self._shared = create_shared()
+        self._shared = create_shared(birth.config.layout.per_pod)
         self._board = Board(self._shared.board)
+        self._vitals = Vitals(self._board, birth.config)
+        self._membership = pod.Membership(_handshake(birth), self)
+        self._feed: Feed | None = None
+        self._group = group_pb2.STARTING  # as the leader says
         self._served_since: float | None = None
         self._draining = False
 
@@ -66,18 +77,19 @@ class Life:
     async def run(self) -> group_pb2.Failure | None:
         """Until it ends: by a failure, or drained (None)."""
         ooms = oom_kills()
-        tasks: list[asyncio.Task[group_pb2.Failure | Verdict | Exit | None]] = []
+        tasks: list[asyncio.Task[Ended]] = []
         try:
-            self._start()
+            if self._config.leads:
+                self._start(uuid.uuid4().hex, leader=True)
             tasks = [asyncio.create_task(one) for one in (self._exit(), self._watch(), self._join())]
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ended = next(task for task in tasks if task.done()).result()
-            if ended is None:  # drained: let serve write its last bytes and leave by itself
-                await asyncio.wait({tasks[0]}, timeout=_LEAVE_S)
-            return self._failure(ended, ooms)
+            ended = await self._end(*tasks)
+            cause = named(self._config, ended, oom_kills() > ooms)
+            if cause is not None and isinstance(ended, Exit) and not self._config.leads:
+                await self._tell(cause, tasks[2])
+            return cause
         except OSError as error:  # no memory, processes or descriptors now; a later life may have them
             text = f"the processes of this pod could not be started: {error}"
-            return failure(self._birth.config.pod_name, -1, "StartFailed", 0, text)
+            return failure(self._config.pod_name, -1, "StartFailed", 0, text)
         finally:
             for task in tasks:
                 task.cancel()
@@ -85,99 +97,116 @@ class Life:
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
 
+    async def _end(
+        self, exiting: asyncio.Task[Ended], watching: asyncio.Task[Ended], joining: asyncio.Task[Ended]
+    ) -> Ended:
+        """What ended this life. A rank that only lost its peer waits a moment for who can say more."""
+        await asyncio.wait({exiting, watching, joining}, return_when=asyncio.FIRST_COMPLETED)
+        ended = next(task for task in (exiting, watching, joining) if task.done()).result()
+        if ended is None and self._config.leads:  # drained: let serve write its last bytes and leave by itself
+            await asyncio.wait({exiting}, timeout=_LEAVE_S)
+        if lost_peer(ended):
+            await asyncio.wait({joining}, timeout=_LAST_WORD_S)
+            said = joining.result() if joining.done() else ended
+            return better(self._children.exits, said)
+        return ended
+
+    async def _tell(self, cause: group_pb2.Failure, joining: asyncio.Task[Ended]) -> None:
+        """Tell the leader why; it ends the life everywhere."""
+        self._membership.failed(cause)
+        await self._children.kill()
+        await asyncio.wait({joining}, timeout=_LAST_WORD_S)
+
     def drain(self) -> None:
         """Ask the leader to refuse new work, finish and end the life. Before it serves there is nothing to finish."""
         self._draining = True
         self._state.phase = group_pb2.DRAINING
-        self._children.signal("serve", signal.SIGTERM)
+        self._membership.drain()
 
     def close(self) -> None:
         """Give the memory back; after `run`."""
+        if self._feed is not None:
+            self._feed.close()
         self._board.close()
         self._shared.close()
 
-    def _start(self) -> None:
+    def _start(self, incarnation: str, leader: bool = False) -> None:
         birth = self._birth
-        for name, rank, slot in (("serve", -1, boards.SERVE), ("core", -1, boards.CORE), ("rank", 0, boards.RANK)):
-            share = Wiring(
-                config=birth.config, model_dir=birth.model_dir, fingerprint=birth.fingerprint, shared=self._shared,
-                local=birth.local, report=-1, slot=slot, parent=birth.parent,
-            )  # fmt: skip
-            pid = self._children.start(name, rank, share)
-            logger.info("started %s, pid %d", name, pid)
+        share = Wiring(
+            config=birth.config, model_dir=birth.model_dir, fingerprint=birth.fingerprint, incarnation=incarnation,
+            shared=self._shared, local=birth.local, report=-1, rank=-1, parent=birth.parent,
+        )  # fmt: skip
+        for name in ("serve", "core") if leader else ():
+            logger.info("started %s, pid %d", name, self._children.start(name, share))
+        for rank in self._config.layout.ranks_of(self._config.pod_index):
+            logger.info("started rank %d, pid %d", rank, self._children.start("rank", replace(share, rank=rank)))
 
-    async def _exit(self) -> Exit:
+    async def _exit(self) -> Ended:
         while not self._children.exits:
             self._children.changed.clear()
             await self._children.changed.wait()
-        return self._children.exits[0]
+        return better(self._children.exits, None)
 
-    async def _watch(self) -> Verdict:
+    async def _watch(self) -> Ended:
+        """Show how the life is, and end it when it is stuck: the leader's pod sees that of all ranks."""
         now = time.monotonic_ns()
         watch = Watch(look_ns=now, since_ns=now)
         while True:
             serving = self._show()
-            watch, verdict = look(watch, self._pulses(), serving, time.monotonic_ns())
-            if verdict is not None:
-                return verdict
+            if self._config.leads:
+                incomplete = self._group == group_pb2.STARTING  # a pod that does not come is no stalled load
+                watch, verdict = look(watch, self._vitals.pulses(), serving or incomplete, time.monotonic_ns())
+                if verdict is not None:
+                    return verdict
+            if self._feed is not None and (broken := self._feed.broken) is not None:
+                return Verdict("RankFailed", -1, broken)
             await asyncio.sleep(_LOOK_S)
 
-    async def _join(self) -> group_pb2.Failure | Exit | Verdict | None:
-        config = self._birth.config
-        handshake = group_pb2.JoinHandshake(
-            service_uid=config.service_uid, revision=config.revision, stage=config.stage,
-            fingerprint=self._birth.fingerprint,
-        )  # fmt: skip
+    async def _join(self) -> Ended:
+        address = self._birth.local if self._config.leads else self._config.peers[0]
         try:
-            return await pod.join(self._birth.local, handshake, self._joined, self._heartbeat)
+            async with dial(address, self._config) as channel:
+                return await self._membership.join(channel)
         except pod.LeaderLost as error:
             try:  # a leader that died is better named by its exit
                 return await asyncio.wait_for(self._exit(), _LAST_WORD_S)
             except TimeoutError:
                 return Verdict("LeaderLost", -1, str(error))
 
-    def _joined(self, incarnation: str) -> None:
+    # What the leader says
+
+    def joined(self, incarnation: str) -> None:
         self._state.incarnation = incarnation
         logger.info("joined incarnation %s", incarnation)
+        if not self._config.leads:
+            self._feed = Feed(self._shared, self._membership.record)
+            self._start(incarnation)
 
-    def _heartbeat(self) -> group_pb2.Heartbeat:
-        return group_pb2.Heartbeat(
-            phase=self._state.phase,
-            progress_percent=self._state.progress_percent,
-            finished_step=self._board.read(boards.RANK, Slot.FINISHED),
-        )
+    def step(self, record: bytes) -> None:
+        assert self._feed is not None, "the core feeds the ranks of the leader's pod"
+        self._feed.step(record)
 
-    def _pulses(self) -> list[Pulse]:
-        return [
-            self._pulse("serve", -1, boards.SERVE, beats=True),
-            self._pulse("core", -1, boards.CORE, beats=True),
-            self._pulse("rank", 0, boards.RANK, beats=False),
-        ]
+    def group_is(self, phase: "group_pb2.Phase.ValueType") -> None:
+        self._group = phase
 
-    def _pulse(self, name: str, rank: int, slot: int, beats: bool) -> Pulse:
-        read = self._board.read
-        return Pulse(
-            name, rank, read(slot, Slot.HEARTBEAT), read(slot, Slot.PHASE), read(slot, Slot.PROGRESS),
-            read(slot, Slot.DEADLINE), beats,
-        )  # fmt: skip
+    def heartbeat(self) -> group_pb2.Heartbeat:
+        return self._vitals.heartbeat(time.monotonic_ns())
 
     def _show(self) -> bool:
         """Bring the phase in the state up to date; whether the group serves."""
-        state, board = self._state, self._board
-        phases = [board.read(slot, Slot.PHASE) for slot in (boards.SERVE, boards.CORE, boards.RANK)]
-        serving = all(phase == group_pb2.SERVING for phase in phases)
-        rank = phases[2] or group_pb2.STARTING
+        state = self._state
+        serving = self._vitals.serving and (self._config.leads or self._group == group_pb2.SERVING)
         if serving and self._served_since is None:
             self._served_since = time.monotonic()
             self._keep_context_length()
             logger.info("incarnation %s serves", state.incarnation)
-        if self._draining:
+        if self._draining or self._group == group_pb2.DRAINING:
             state.phase = group_pb2.DRAINING
         elif serving:
             state.phase = group_pb2.SERVING
+            state.progress_percent = 100
         else:
-            state.phase = _PHASES[rank] if rank < group_pb2.SERVING else group_pb2.WARMING
-        state.progress_percent = 100 if serving else board.read(boards.RANK, Slot.PROGRESS)
+            state.phase, state.progress_percent = self._vitals.loading()
         return serving
 
     def _keep_context_length(self) -> None:
@@ -188,23 +217,11 @@ class Life:
                 model.note = f"context length lowered from {model.context_length}: the KV cache cannot hold more"
             model.context_length = length
 
-    def _failure(self, ended: group_pb2.Failure | Verdict | Exit | None, ooms: int) -> group_pb2.Failure | None:
-        name = self._birth.config.pod_name
-        if isinstance(ended, Exit):
-            return None if self._draining and ended.code == 0 else name_exit(name, ended, oom_kills() > ooms)
-        if isinstance(ended, Verdict):
-            return failure(name, ended.rank, ended.reason, 0, ended.message)
-        if ended is None:
-            return None
-        return failure(ended.pod or name, ended.rank, ended.reason, ended.exit_code, ended.message)
 
-
-def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
-    """Name the cause of an exit: what the child said, else the kernel, else the exit code."""
-    if ended.report is not None:
-        return failure(pod_name, ended.rank, ended.report.reason, ended.code, ended.report.message)
-    if out_of_memory and ended.code == -signal.SIGKILL:
-        text = f"the kernel killed {ended.name} for memory: raise resources.limits.memory or lower kvCacheMemory"
-        return failure(pod_name, ended.rank, "OOMKilled", ended.code, text)
-    how = f"signal {signal.Signals(-ended.code).name}" if ended.code < 0 else f"exit code {ended.code}"
-    return failure(pod_name, ended.rank, f"{ended.name.capitalize()}Exited", ended.code, f"{ended.name} ended: {how}")
+def _handshake(birth: Birth) -> group_pb2.JoinHandshake:
+    config = birth.config
+    layout = config.layout
+    return group_pb2.JoinHandshake(
+        service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, fingerprint=birth.fingerprint,
+        tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.per_pod, name=config.pod_name,
+    )  # fmt: skip

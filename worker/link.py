@@ -1,11 +1,11 @@
 """serve's ends of the rings to the core, on its event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 
 from octavo.worker import ring
-from octavo.worker.ring import Reader, Writer
+from octavo.worker.outlet import Outlet
+from octavo.worker.ring import Reader
 from octavo.worker.wiring import Shared
 
 
@@ -14,9 +14,8 @@ class Link:
 
     def __init__(self, shared: Shared, receive: Callable[[bytes], None], received: Callable[[], None]) -> None:
         """received: called after each burst of records."""
-        self._writer, self._reader = Writer(shared.inbox), Reader(shared.outbox)
+        self._outlet, self._reader = Outlet(shared.inbox), Reader(shared.outbox)
         self._receive, self._received = receive, received
-        self._kept: deque[bytes] = deque()
         self._room = asyncio.Event()
         self._room.set()
 
@@ -24,16 +23,16 @@ class Link:
         loop = asyncio.get_running_loop()
         self.broken: asyncio.Future[None] = loop.create_future()  # fails when a record cannot be dealt with
         loop.add_reader(self._reader.fds.data, self._read)
-        loop.add_reader(self._writer.fds.space, self._write)
+        loop.add_reader(self._outlet.fds.space, self._write)
 
     @property
     def largest(self) -> int:
         """Bytes of the largest record."""
-        return self._writer.largest
+        return self._outlet.largest
 
     def send(self, record: bytes) -> None:
         """Never waits; who sends much waits for `room` before."""
-        self._kept.append(record)
+        self._outlet.send(record)
         self._push()
 
     async def room(self) -> None:
@@ -41,15 +40,14 @@ class Link:
         await self._room.wait()
 
     def _push(self) -> None:
-        while self._kept and self._writer.push(self._kept[0]):
-            self._kept.popleft()
-        if self._kept:
-            self._room.clear()
-        else:
+        self._outlet.flush()
+        if self._outlet.empty:
             self._room.set()
+        else:
+            self._room.clear()
 
     def _write(self) -> None:
-        ring.clear(self._writer.fds.space)
+        ring.clear(self._outlet.fds.space)
         self._push()
 
     def _read(self) -> None:

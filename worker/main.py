@@ -31,8 +31,13 @@ def build_parser() -> argparse.ArgumentParser:
     add("--service-uid", default="")
     add("--revision", default="")
     add("--pod-name", default="local")
-    add("--stage", type=int, default=0)
-    add("--stages", type=int, default=1)
+    add("--tensor", type=int, default=1, metavar="RANKS", help="ranks that share every layer (default: 1)")
+    add(
+        "--pipeline", type=int, default=1, metavar="STAGES", help="stages that the layers are divided into (default: 1)"
+    )
+    add("--ranks-per-pod", type=int, default=0, metavar="RANKS", help="divides --tensor (default: --tensor)")
+    add("--pod-index", type=int, default=0, metavar="INDEX", help="which of the group's pods this is; 0 leads")
+    add("--peers", default="", metavar="ADDRESS,...", help="the --group address of every pod, as the others dial it")
     add("--grace-period", type=float, default=120.0, metavar="SECONDS", help="from SIGTERM to SIGKILL (default: 120)")
     add(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level (default: info)"
@@ -46,6 +51,7 @@ def parse(argv: list[str]) -> Config:
     memory = values.pop("kv_cache_memory")
     values["kv_cache_bytes"] = None if memory is None else parse_bytes("--kv-cache-memory", memory)
     values["prefix_caching"] = not values.pop("no_prefix_caching")
+    values["peers"] = tuple(filter(None, values["peers"].split(",")))
     values["grace_s"] = values.pop("grace_period")
     values["served_name"] = values["served_name"] or values["model"].rstrip("/").rpartition("/")[2]
     return Config(**values)

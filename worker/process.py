@@ -18,6 +18,8 @@ from octavo.worker.config import ConfigError
 from octavo.worker.models.errors import ModelError
 from octavo.worker.wiring import Wiring
 
+PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go
+
 _PR_SET_PDEATHSIG = 1
 _REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
 _WIDEST = 6  # bytes that a character may take: a control character as \u0000

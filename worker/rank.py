@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import select
+import time
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -17,8 +18,10 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker import hello, process, ring
 from octavo.worker.board import RANK, Board, Slot
 from octavo.worker.codec import decode, encode
+from octavo.worker.collective import PeerLost
 from octavo.worker.hello import Hello
-from octavo.worker.process import Fault
+from octavo.worker.place import Place
+from octavo.worker.process import PEER_LOST, Fault
 from octavo.worker.ring import Reader, Writer
 from octavo.worker.step import Step
 from octavo.worker.wiring import Wiring
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from octavo.worker.device import DeviceRunner, Pending
 
 _POLL_MS = 500
+_BEAT_S = 0.5
 _PHASES = {"Loading": group_pb2.LOADING, "Warming": group_pb2.WARMING}
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
 
@@ -36,57 +40,78 @@ logger = logging.getLogger(__name__)
 def main(wiring: Wiring) -> None:
     """Load, say hello, run steps for ever."""
     _offer_to_the_oom_killer()
-    board = Board(wiring.shared.board)
-    board.write(RANK, Slot.PHASE, group_pb2.LOADING)
+    panel = Panel(wiring)
+    panel.write(Slot.PHASE, group_pb2.LOADING)
+    Thread(target=panel.beat, daemon=True, name="beat").start()
     try:
-        runner = _load(wiring, board)
-        _loop(wiring, board, runner)
+        _loop(wiring, panel, _load(wiring, panel))
+    except PeerLost as error:
+        raise Fault(PEER_LOST, str(error)) from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _MEMORY_TEXTS):
             raise Fault("OutOfDeviceMemory", f"{error}; lower kvCacheMemory or raise the memory limit") from error
         raise
 
 
-def _load(wiring: Wiring, board: Board) -> "DeviceRunner":
+class Panel:
+    """This rank's slot of the board."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._board = Board(wiring.shared.board)
+        self._slot = RANK + wiring.rank
+
+    def write(self, word: Slot, value: int) -> None:
+        self._board.write(self._slot, word, value)
+
+    def beat(self) -> None:
+        """Show for ever that this process is not stopped, whatever its main thread waits for."""
+        while True:
+            self._board.beat(self._slot)
+            time.sleep(_BEAT_S)
+
+
+def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
     from octavo.worker.device import RunnerConfig
     from octavo.worker.devices import open_runner
+    from octavo.worker.peers import collective_of, links_of
 
     def progress(phase: str, percent: int) -> None:
-        board.write(RANK, Slot.PHASE, _PHASES[phase])
-        board.write(RANK, Slot.PROGRESS, percent)
-        board.beat(RANK)
+        panel.write(Slot.PHASE, _PHASES[phase])
+        panel.write(Slot.PROGRESS, percent)
 
-    config = wiring.config
+    config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
     return open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
             context_length=config.context_length, max_requests=config.max_requests,
             max_batch_tokens=config.max_batch_tokens, kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE,
+            place=place,
         ),
         progress,
+        collective_of(wiring, place),
+        links_of(wiring, place),
     )  # fmt: skip
 
 
-def _loop(wiring: Wiring, board: Board, runner: "DeviceRunner") -> None:
-    steps = Reader(wiring.shared.steps)
-    answers = Answers(wiring, board)
+def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:
+    steps = Reader(wiring.ring(wiring.shared.steps))
+    answers = Answers(wiring, panel)
     answers.tell(hello.dump(_hello(runner)))
-    board.write(RANK, Slot.PROGRESS, 100)
-    board.write(RANK, Slot.PHASE, group_pb2.SERVING)
+    panel.write(Slot.PROGRESS, 100)
+    panel.write(Slot.PHASE, group_pb2.SERVING)
     gc.freeze()
     poll = select.poll()
-    poll.register(wiring.shared.steps.data, select.POLLIN)
+    poll.register(steps.fds.data, select.POLLIN)
     while True:
-        board.beat(RANK)
         answers.check()
         record = steps.pop()
         if record is None:
             if poll.poll(_POLL_MS):
-                ring.clear(wiring.shared.steps.data)
+                ring.clear(steps.fds.data)
             continue
         step = decode(record)
         assert isinstance(step, Step)
-        board.write(RANK, Slot.ISSUED, step.number)
+        panel.write(Slot.ISSUED, step.number)
         answers.await_(runner.issue(step))
 
 
@@ -99,17 +124,18 @@ def _hello(runner: "DeviceRunner") -> Hello:
 
 
 class Answers:
-    """Tells the core the results, in the order of the steps.
+    """Tells the core the results, in the order of the steps: one rank of the group does, the others are as far.
 
     A thread of its own waits for the device, so that the next step is issued while this one runs.
     """
 
-    def __init__(self, wiring: Wiring, board: Board) -> None:
-        self._board = board
-        self._ring = Writer(wiring.shared.results)
+    def __init__(self, wiring: Wiring, panel: Panel) -> None:
+        self._panel = panel
+        self._ring = Writer(wiring.ring(wiring.shared.results))
+        self._answers = wiring.rank == wiring.config.layout.answering
         self._pending: SimpleQueue[Pending] = SimpleQueue()
         self._failure: Exception | None = None
-        self._wake = wiring.shared.steps.data  # the loop sleeps on it
+        self._wake = wiring.ring(wiring.shared.steps).data  # the loop sleeps on it
         Thread(target=self._run, daemon=True, name="answers").start()
 
     def await_(self, pending: "Pending") -> None:
@@ -128,8 +154,9 @@ class Answers:
         try:
             while True:
                 result = self._pending.get().result()
-                self._board.write(RANK, Slot.FINISHED, result.number)
-                self.tell(encode(result))
+                self._panel.write(Slot.FINISHED, result.number)
+                if self._answers:
+                    self.tell(encode(result))
         except Exception as error:
             self._failure = error
             os.eventfd_write(self._wake, 1)

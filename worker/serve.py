@@ -6,13 +6,13 @@ One server carries Engine and Group; each call checks the role in the caller's c
 import asyncio
 import logging
 import signal
-import uuid
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
+from octavo.worker import board as boards
 from octavo.worker import process
 from octavo.worker.board import SERVE, Board, Gauge, Slot
 from octavo.worker.channel import OPTIONS
@@ -23,6 +23,7 @@ from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.process import Fault
+from octavo.worker.relay import Relay
 from octavo.worker.tls import Roles, bind
 from octavo.worker.wiring import Wiring
 
@@ -40,12 +41,16 @@ class Serve:
         self._wiring = wiring
         self._board = Board(wiring.shared.board)
         checkpoint = inspect(Path(wiring.model_dir))
-        identity = Identity(config.service_uid, config.revision, wiring.fingerprint)
-        self._incarnation = Incarnation(uuid.uuid4().hex, identity, config.stages)
+        layout = config.layout
+        shape = (layout.tensor, layout.pipeline, layout.per_pod)
+        identity = Identity(config.service_uid, config.revision, wiring.fingerprint, shape)
+        self._incarnation = Incarnation(wiring.incarnation, identity, layout.pods)
         self._roles = Roles(config)
         self._engine = Engine(config, wiring.shared, checkpoint.eos_ids)
-        self._group = GroupServicer(self._incarnation, self._roles)
         self._draining = asyncio.Event()
+        self._relay = Relay(wiring.shared, self._board, layout, self._draining)
+        self._group = GroupServicer(self._incarnation, self._roles, self._relay)
+        self._ranks = [boards.RANK + rank for rank in range(layout.ranks)]
 
     async def run(self) -> None:
         """Until drained, or until the life ends. Raises Fault when it ends by a failure."""
@@ -53,6 +58,7 @@ class Serve:
         server = self._server()
         await server.start()
         self._engine.start()
+        self._relay.start(self._group)
         tasks = [asyncio.create_task(one) for one in (self._beat(), self._group.watch(), self._drain())]
         failing: list[asyncio.Future[None]] = [*tasks, self._engine.broken]
         ending: asyncio.Future[Any] = asyncio.create_task(self._group.ended.wait())  # its result says nothing
@@ -86,7 +92,15 @@ class Serve:
             if self._engine.ready.is_set():
                 self._board.write(SERVE, Slot.PHASE, group_pb2.SERVING)
                 self._engine.tell_credit_when_due()
+            self._group.show(self._phase())
             await asyncio.sleep(_BEAT_S)
+
+    def _phase(self) -> "group_pb2.Phase.ValueType":
+        """Of the group, for its other pods."""
+        if self._draining.is_set():
+            return group_pb2.DRAINING
+        loaded = all(self._board.read(slot, Slot.PHASE) == group_pb2.SERVING for slot in self._ranks)
+        return group_pb2.SERVING if loaded and self._engine.ready.is_set() else group_pb2.WARMING
 
     async def _drain(self) -> None:
         """On SIGTERM: refuse new work, finish, end the life."""

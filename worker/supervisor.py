@@ -1,7 +1,8 @@
 """Pid 1 of a worker pod: it outlives the processes that do the work and starts them anew when they fail.
 
 check the model --> a life --> failed: kill all, record, back off --> check the model ...
-                        '----> drained: exit 0; failed before it had drained: exit 1
+                        '----> drained: told to stop, exit 0; another pod of the group was: the next life
+                        '----> failed before it had drained: exit 1
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pathlib import Path
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.worker.backoff import Backoff
+from octavo.worker.backoff import FIRST_S, Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
@@ -81,10 +82,12 @@ class Supervisor:
         backoff = Backoff()
         while not self._stopping.is_set():
             served_s, failed = await self._one_life(local)
-            if failed is None:
-                break
+            if failed is None:  # drained, by this pod's wish or by another's; then the group begins anew
+                continue
             self._state.failed(failed)
             wait_s, backoff = backoff.after(served_s)
+            if not self._config.leads:  # the leader waits; whoever follows it is there when it begins
+                wait_s = FIRST_S
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(

@@ -10,9 +10,17 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config, ConfigError, is_unix
 
+Options = tuple[tuple[str, int], ...]
 _FILES = ("tls.key", "tls.crt", "ca.crt")
+# A peer that starts with us is looked for again soon, also by name: its pod may get its address later.
+REDIAL = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),
+)
 
 
 def server_credentials(tls_dir: Path) -> grpc.ServerCredentials:
@@ -50,7 +58,7 @@ def _configuration(files: tuple[bytes, bytes, bytes]) -> grpc.ServerCertificateC
     return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=authority)
 
 
-def bind(server: grpc.aio.Server, flag: str, address: str, config: Config) -> None:
+def bind(server: grpc.Server | grpc.aio.Server, flag: str, address: str, config: Config) -> None:
     """Listen on `address`, with TLS unless it is a Unix socket or the pod has none. Raises ConfigError."""
     try:
         if is_unix(address) or config.tls_dir is None:
@@ -59,6 +67,21 @@ def bind(server: grpc.aio.Server, flag: str, address: str, config: Config) -> No
             server.add_secure_port(address, server_credentials(Path(config.tls_dir)))
     except RuntimeError as error:
         raise ConfigError(f"{flag}: cannot listen on {address}: {error}") from error
+
+
+def dial(address: str, config: Config, options: Options = OPTIONS) -> grpc.aio.Channel:
+    """A channel to another worker of this service; it resolves the name anew when it connects again."""
+    options = (*options, *REDIAL)
+    if is_unix(address) or config.tls_dir is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    name = ("grpc.ssl_target_name_override", f"worker.{config.service_uid}.octavo")
+    return grpc.aio.secure_channel(address, client_credentials(Path(config.tls_dir)), options=(*options, name))
+
+
+def client_credentials(tls_dir: Path) -> grpc.ChannelCredentials:
+    """What a worker shows to another one, and whom it believes."""
+    key, certificate, authority = _read(tls_dir)
+    return grpc.ssl_channel_credentials(authority, key, certificate)
 
 
 class Roles:
@@ -73,11 +96,13 @@ class Roles:
 
         The context is any call's: its message types do not matter here.
         """
+        if refusal := self.refusal(role, context):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
+
+    def refusal(self, role: str, context: "grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any]") -> str | None:
+        """The text of that refusal; None when the peer may call."""
         if not self._secure or context.peer().startswith("unix:"):
-            return
+            return None
         wanted = f"{role}.{self._uid}.octavo"
         names = [name.decode() for name in context.auth_context().get("x509_subject_alternative_name", [])]
-        if wanted not in names:
-            await context.abort(
-                grpc.StatusCode.PERMISSION_DENIED, f"this call needs the name {wanted}; the certificate has {names}"
-            )
+        return None if wanted in names else f"this call needs the name {wanted}; the certificate has {names}"

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 SILENCE_S = 5.0
 LOADING_S = 120.0
+STOPPED_S = 3.0
 LATE_LOOK_S = 2.0  # between two looks; normally 0.25 s
 _NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """One process as the board shows it. rank: -1 for serve and core. Times are monotonic ns; 0 is never."""
+    """One process as the board shows it. rank: -1 for serve and core. Times are monotonic ns; 0 is never. finished:
+    its last step. beats: whether silence ends the life; a rank's only says which one is to blame."""
 
     name: str
     rank: int
@@ -23,7 +25,8 @@ class Pulse:
     phase: int
     progress: int
     deadline_ns: int = 0
-    beats: bool = True  # whether silence counts
+    finished: int = 0
+    beats: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,19 @@ def _overdue(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
     for pulse in pulses:
         if pulse.deadline_ns and now_ns > pulse.deadline_ns:
             late_s = (now_ns - pulse.deadline_ns) / _NS
-            text = f"a step did not return from rank 0 within its limit ({late_s:.1f} s over it)"
-            return Verdict("RankStuck", 0, text)
+            blamed = _blamed(pulses, now_ns)
+            text = f"a step did not return from rank {blamed} within its limit ({late_s:.1f} s over it)"
+            return Verdict("RankStuck", blamed, text)
     return None
+
+
+def _blamed(pulses: Sequence[Pulse], now_ns: int) -> int:
+    """Those that wait for a stuck rank are as late as it: one that is stopped, else that with the fewest steps."""
+    ranks = [pulse for pulse in pulses if pulse.rank >= 0]
+    stopped = [pulse for pulse in ranks if pulse.heartbeat_ns and (now_ns - pulse.heartbeat_ns) / _NS > STOPPED_S]
+    if stopped:
+        return min(stopped, key=lambda pulse: pulse.heartbeat_ns).rank
+    return min(ranks, key=lambda pulse: pulse.finished).rank
 
 
 def _stalled(watch: Watch, serving: bool, now_ns: int) -> Verdict | None:

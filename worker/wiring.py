@@ -23,11 +23,13 @@ class Shared:
     board: int
     inbox: RingFds  # serve -> core
     outbox: RingFds  # core -> serve
-    steps: RingFds  # core -> rank
-    results: RingFds  # rank -> core
+    relay: RingFds  # core -> serve: steps for other pods
+    returned: RingFds  # serve -> core: what the ranks of other pods say
+    steps: tuple[RingFds, ...]  # core, or in other pods the supervisor -> each rank of this pod
+    results: tuple[RingFds, ...]  # and back
 
     def all(self) -> list[int]:
-        rings = (self.inbox, self.outbox, self.steps, self.results)
+        rings = (self.inbox, self.outbox, self.relay, self.returned, *self.steps, *self.results)
         return [self.board, *(fd for ring_fds in rings for fd in ring_fds.all())]
 
     def close(self) -> None:
@@ -37,26 +39,36 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """One child's share. local: the leader's private socket. report: where a failure is written. slot: on the board."""
+    """One child's share.
+
+    local: the leader's private socket. report: where a failure is written. rank: of the group; -1 for serve and core.
+    """
 
     config: Config
     model_dir: str
     fingerprint: str
+    incarnation: str
     shared: Shared
     local: str
     report: int
-    slot: int
+    rank: int
     parent: int
 
+    def ring(self, rings: tuple[RingFds, ...]) -> RingFds:
+        """Of these, one for each rank of the pod, this rank's own."""
+        return rings[self.rank % len(rings)]
 
-def create_shared() -> Shared:
-    """Fresh memory: nothing of an earlier life is in it."""
+
+def create_shared(ranks: int) -> Shared:
+    """Fresh memory for a pod with so many ranks: nothing of an earlier life is in it."""
     return Shared(
         board=board.create(),
         inbox=ring.create("octavo-inbox", _INBOX),
         outbox=ring.create("octavo-outbox", _OUTBOX),
-        steps=ring.create("octavo-steps", _STEPS),
-        results=ring.create("octavo-results", _RESULTS),
+        relay=ring.create("octavo-relay", _STEPS),
+        returned=ring.create("octavo-returned", _RESULTS),
+        steps=tuple(ring.create("octavo-steps", _STEPS) for _ in range(ranks)),
+        results=tuple(ring.create("octavo-results", _RESULTS) for _ in range(ranks)),
     )
 
 
@@ -67,11 +79,8 @@ def dump(wiring: Wiring) -> str:
 def load(text: str) -> Wiring:
     values = json.loads(text)
     fds = values["shared"]
-    shared = Shared(
-        fds["board"],
-        RingFds(**fds["inbox"]),
-        RingFds(**fds["outbox"]),
-        RingFds(**fds["steps"]),
-        RingFds(**fds["results"]),
-    )
-    return Wiring(**{**values, "config": Config(**values["config"]), "shared": shared})
+    one = {name: RingFds(**fds[name]) for name in ("inbox", "outbox", "relay", "returned")}
+    each = {name: tuple(RingFds(**ring_fds) for ring_fds in fds[name]) for name in ("steps", "results")}
+    shared = Shared(fds["board"], **one, **each)  # type: ignore[arg-type]  # by name, which mypy does not follow
+    config = Config(**{**values["config"], "peers": tuple(values["config"]["peers"])})
+    return Wiring(**{**values, "config": config, "shared": shared})

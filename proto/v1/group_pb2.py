@@ -24,37 +24,53 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/proto/v1/group.proto\x12\toctavo.v1\"\x80\x01\n\x07\x46romPod\x12-\n\thandshake\x18\x01 \x01(\x0b\x32\x18.octavo.v1.JoinHandshakeH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"Z\n\rJoinHandshake\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\r\n\x05stage\x18\x03 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\"]\n\tHeartbeat\x12\x1f\n\x05phase\x18\x01 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x02 \x01(\r\x12\x15\n\rfinished_step\x18\x03 \x01(\x04\"x\n\nFromLeader\x12#\n\x06joined\x18\x01 \x01(\x0b\x32\x11.octavo.v1.JoinedH\x00\x12(\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x19.octavo.v1.EndIncarnationH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\x08\n\x06Joined\"5\n\x0e\x45ndIncarnation\x12#\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x12.octavo.v1.Failure\"i\n\x07\x46\x61ilure\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x11\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07time_ms\x18\x06 \x01(\x03\"\x0f\n\rStatusRequest\"\xe5\x01\n\x0bGroupStatus\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1f\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\r\x12(\n\x0clast_failure\x18\x07 \x01(\x0b\x32\x12.octavo.v1.Failure\x12#\n\x05model\x18\x08 \x01(\x0b\x32\x14.octavo.v1.ModelInfo\"p\n\tModelInfo\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t*\x81\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0c\n\x08\x46\x45TCHING\x10\x02\x12\x0b\n\x07LOADING\x10\x03\x12\x0b\n\x07WARMING\x10\x04\x12\x0b\n\x07SERVING\x10\x05\x12\x0c\n\x08\x44RAINING\x10\x06\x12\x10\n\x0cPHASE_FAILED\x10\x07\x32>\n\x05Group\x12\x35\n\x04Join\x12\x12.octavo.v1.FromPod\x1a\x15.octavo.v1.FromLeader(\x01\x30\x01\x32\x41\n\x06Status\x12\x37\n\x03Get\x12\x18.octavo.v1.StatusRequest\x1a\x16.octavo.v1.GroupStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/proto/v1/group.proto\x12\toctavo.v1\"\xdc\x01\n\x07\x46romPod\x12-\n\thandshake\x18\x01 \x01(\x0b\x32\x18.octavo.v1.JoinHandshakeH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12\x10\n\x06record\x18\x03 \x01(\x0cH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.octavo.v1.FailureH\x00\x12!\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x10.octavo.v1.DrainH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\x97\x01\n\rJoinHandshake\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\x12\x0e\n\x06tensor\x18\x06 \x01(\r\x12\x10\n\x08pipeline\x18\x07 \x01(\r\x12\r\n\x05ranks\x18\x08 \x01(\r\x12\x0c\n\x04name\x18\t \x01(\t\"\x07\n\x05\x44rain\"/\n\tHeartbeat\x12\"\n\x05ranks\x18\x01 \x03(\x0b\x32\x13.octavo.v1.RankBeat\"o\n\x08RankBeat\x12\x1f\n\x05phase\x18\x01 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x02 \x01(\r\x12\x15\n\rfinished_step\x18\x03 \x01(\x04\x12\x11\n\tsilent_ms\x18\x04 \x01(\r\"\xab\x01\n\nFromLeader\x12#\n\x06joined\x18\x01 \x01(\x0b\x32\x11.octavo.v1.JoinedH\x00\x12(\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x19.octavo.v1.EndIncarnationH\x00\x12\x0e\n\x04step\x18\x03 \x01(\x0cH\x00\x12!\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.PhaseH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\x08\n\x06Joined\"5\n\x0e\x45ndIncarnation\x12#\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x12.octavo.v1.Failure\"i\n\x07\x46\x61ilure\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x11\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07time_ms\x18\x06 \x01(\x03\"\xd3\x01\n\nActivation\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12/\n\x0cintroduction\x18\x03 \x01(\x0b\x32\x17.octavo.v1.IntroductionH\x00\x12#\n\x06hidden\x18\x04 \x01(\x0b\x32\x11.octavo.v1.TensorH\x00\x12%\n\x07sampled\x18\x05 \x01(\x0b\x32\x12.octavo.v1.SampledH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x06\n\x04kind\"1\n\x0cIntroduction\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\"&\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\"\x16\n\x07Sampled\x12\x0b\n\x03ids\x18\x01 \x01(\x0c\"\x10\n\x0e\x41\x63tivationsEnd\"\x0f\n\rStatusRequest\"\xe5\x01\n\x0bGroupStatus\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1f\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\r\x12(\n\x0clast_failure\x18\x07 \x01(\x0b\x32\x12.octavo.v1.Failure\x12#\n\x05model\x18\x08 \x01(\x0b\x32\x14.octavo.v1.ModelInfo\"p\n\tModelInfo\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t*\x81\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0c\n\x08\x46\x45TCHING\x10\x02\x12\x0b\n\x07LOADING\x10\x03\x12\x0b\n\x07WARMING\x10\x04\x12\x0b\n\x07SERVING\x10\x05\x12\x0c\n\x08\x44RAINING\x10\x06\x12\x10\n\x0cPHASE_FAILED\x10\x07\x32>\n\x05Group\x12\x35\n\x04Join\x12\x12.octavo.v1.FromPod\x1a\x15.octavo.v1.FromLeader(\x01\x30\x01\x32J\n\x05Stage\x12\x41\n\x0b\x41\x63tivations\x12\x15.octavo.v1.Activation\x1a\x19.octavo.v1.ActivationsEnd(\x01\x32\x41\n\x06Status\x12\x37\n\x03Get\x12\x18.octavo.v1.StatusRequest\x1a\x16.octavo.v1.GroupStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.proto.v1.group_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=1018
-  _globals['_PHASE']._serialized_end=1147
+  _globals['_PHASE']._serialized_start=1647
+  _globals['_PHASE']._serialized_end=1776
   _globals['_FROMPOD']._serialized_start=43
-  _globals['_FROMPOD']._serialized_end=171
-  _globals['_JOINHANDSHAKE']._serialized_start=173
-  _globals['_JOINHANDSHAKE']._serialized_end=263
-  _globals['_HEARTBEAT']._serialized_start=265
-  _globals['_HEARTBEAT']._serialized_end=358
-  _globals['_FROMLEADER']._serialized_start=360
-  _globals['_FROMLEADER']._serialized_end=480
-  _globals['_JOINED']._serialized_start=482
-  _globals['_JOINED']._serialized_end=490
-  _globals['_ENDINCARNATION']._serialized_start=492
-  _globals['_ENDINCARNATION']._serialized_end=545
-  _globals['_FAILURE']._serialized_start=547
-  _globals['_FAILURE']._serialized_end=652
-  _globals['_STATUSREQUEST']._serialized_start=654
-  _globals['_STATUSREQUEST']._serialized_end=669
-  _globals['_GROUPSTATUS']._serialized_start=672
-  _globals['_GROUPSTATUS']._serialized_end=901
-  _globals['_MODELINFO']._serialized_start=903
-  _globals['_MODELINFO']._serialized_end=1015
-  _globals['_GROUP']._serialized_start=1149
-  _globals['_GROUP']._serialized_end=1211
-  _globals['_STATUS']._serialized_start=1213
-  _globals['_STATUS']._serialized_end=1278
+  _globals['_FROMPOD']._serialized_end=263
+  _globals['_JOINHANDSHAKE']._serialized_start=266
+  _globals['_JOINHANDSHAKE']._serialized_end=417
+  _globals['_DRAIN']._serialized_start=419
+  _globals['_DRAIN']._serialized_end=426
+  _globals['_HEARTBEAT']._serialized_start=428
+  _globals['_HEARTBEAT']._serialized_end=475
+  _globals['_RANKBEAT']._serialized_start=477
+  _globals['_RANKBEAT']._serialized_end=588
+  _globals['_FROMLEADER']._serialized_start=591
+  _globals['_FROMLEADER']._serialized_end=762
+  _globals['_JOINED']._serialized_start=764
+  _globals['_JOINED']._serialized_end=772
+  _globals['_ENDINCARNATION']._serialized_start=774
+  _globals['_ENDINCARNATION']._serialized_end=827
+  _globals['_FAILURE']._serialized_start=829
+  _globals['_FAILURE']._serialized_end=934
+  _globals['_ACTIVATION']._serialized_start=937
+  _globals['_ACTIVATION']._serialized_end=1148
+  _globals['_INTRODUCTION']._serialized_start=1150
+  _globals['_INTRODUCTION']._serialized_end=1199
+  _globals['_TENSOR']._serialized_start=1201
+  _globals['_TENSOR']._serialized_end=1239
+  _globals['_SAMPLED']._serialized_start=1241
+  _globals['_SAMPLED']._serialized_end=1263
+  _globals['_ACTIVATIONSEND']._serialized_start=1265
+  _globals['_ACTIVATIONSEND']._serialized_end=1281
+  _globals['_STATUSREQUEST']._serialized_start=1283
+  _globals['_STATUSREQUEST']._serialized_end=1298
+  _globals['_GROUPSTATUS']._serialized_start=1301
+  _globals['_GROUPSTATUS']._serialized_end=1530
+  _globals['_MODELINFO']._serialized_start=1532
+  _globals['_MODELINFO']._serialized_end=1644
+  _globals['_GROUP']._serialized_start=1778
+  _globals['_GROUP']._serialized_end=1840
+  _globals['_STAGE']._serialized_start=1842
+  _globals['_STAGE']._serialized_end=1916
+  _globals['_STATUS']._serialized_start=1918
+  _globals['_STATUS']._serialized_end=1983
 # @@protoc_insertion_point(module_scope)

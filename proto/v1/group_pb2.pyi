@@ -3,8 +3,10 @@
 isort:skip_file
 What holds one group together. Supervisors call, the leader answers; nothing here crosses groups."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -52,7 +54,12 @@ class FromPod(_message.Message):
 
     HANDSHAKE_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    record: _builtins.bytes
+    """a rank's hello, or the result of a step, as inside a pod"""
     incarnation: _builtins.str
     """empty in the handshake"""
     @_builtins.property
@@ -63,18 +70,29 @@ class FromPod(_message.Message):
     def heartbeat(self) -> Global___Heartbeat:
         """at least once a second; 5 s of silence end the incarnation"""
 
+    @_builtins.property
+    def failure(self) -> Global___Failure:
+        """a rank of this pod failed; the leader ends the incarnation"""
+
+    @_builtins.property
+    def drain(self) -> Global___Drain:
+        """this pod is told to stop: the group takes nothing new, finishes, and ends the incarnation"""
+
     def __init__(
         self,
         *,
         handshake: Global___JoinHandshake | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        record: _builtins.bytes = ...,
+        failure: Global___Failure | None = ...,
+        drain: Global___Drain | None = ...,
         incarnation: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "heartbeat", b"heartbeat", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "failure", b"failure", "handshake", b"handshake", "heartbeat", b"heartbeat", "kind", b"kind", "record", b"record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "heartbeat", b"heartbeat", "incarnation", b"incarnation", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "failure", b"failure", "handshake", b"handshake", "heartbeat", b"heartbeat", "incarnation", b"incarnation", "kind", b"kind", "record", b"record"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["handshake", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["handshake", "heartbeat", "record", "failure", "drain"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -86,54 +104,112 @@ class JoinHandshake(_message.Message):
 
     SERVICE_UID_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
-    STAGE_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    TENSOR_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
-    stage: _builtins.int
+    pod: _builtins.int
+    """its index in the group"""
     fingerprint: _builtins.str
     """of the model's files"""
+    tensor: _builtins.int
+    """ranks of a stage"""
+    pipeline: _builtins.int
+    """stages"""
+    ranks: _builtins.int
+    """of this pod"""
+    name: _builtins.str
+    """of the pod, for people"""
     def __init__(
         self,
         *,
         service_uid: _builtins.str = ...,
         revision: _builtins.str = ...,
-        stage: _builtins.int = ...,
+        pod: _builtins.int = ...,
         fingerprint: _builtins.str = ...,
+        tensor: _builtins.int = ...,
+        pipeline: _builtins.int = ...,
+        ranks: _builtins.int = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "revision", b"revision", "service_uid", b"service_uid", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JoinHandshake: _TypeAlias = JoinHandshake  # noqa: Y015
 
 @_typing.final
+class Drain(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Drain: _TypeAlias = Drain  # noqa: Y015
+
+@_typing.final
 class Heartbeat(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankBeat]:
+        """of this pod, in order"""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[Global___RankBeat] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranks", b"ranks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class RankBeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
     PROGRESS_PERCENT_FIELD_NUMBER: _builtins.int
     FINISHED_STEP_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     progress_percent: _builtins.int
     finished_step: _builtins.int
-    """last step that every rank of the pod has finished"""
+    """last step that it finished"""
+    silent_ms: _builtins.int
+    """since its process last showed that it is not stopped"""
     def __init__(
         self,
         *,
         phase: Global___Phase.ValueType = ...,
         progress_percent: _builtins.int = ...,
         finished_step: _builtins.int = ...,
+        silent_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_step", b"finished_step", "phase", b"phase", "progress_percent", b"progress_percent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_step", b"finished_step", "phase", b"phase", "progress_percent", b"progress_percent", "silent_ms", b"silent_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+Global___RankBeat: _TypeAlias = RankBeat  # noqa: Y015
 
 @_typing.final
 class FromLeader(_message.Message):
@@ -141,7 +217,13 @@ class FromLeader(_message.Message):
 
     JOINED_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    step: _builtins.bytes
+    """for every rank of the pod, as inside a pod"""
+    phase: Global___Phase.ValueType
+    """of the group, when it changes: its pods are ready exactly while it serves"""
     incarnation: _builtins.str
     @_builtins.property
     def joined(self) -> Global___Joined: ...
@@ -152,13 +234,15 @@ class FromLeader(_message.Message):
         *,
         joined: Global___Joined | None = ...,
         end: Global___EndIncarnation | None = ...,
+        step: _builtins.bytes = ...,
+        phase: Global___Phase.ValueType = ...,
         incarnation: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "joined", b"joined", "kind", b"kind"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "joined", b"joined", "kind", b"kind", "phase", b"phase", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "incarnation", b"incarnation", "joined", b"joined", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "incarnation", b"incarnation", "joined", b"joined", "kind", b"kind", "phase", b"phase", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["joined", "end"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["joined", "end", "step", "phase"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -238,6 +322,138 @@ class Failure(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
+
+@_typing.final
+class Activation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    INTRODUCTION_FIELD_NUMBER: _builtins.int
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    SAMPLED_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    incarnation: _builtins.str
+    """of every message: another's is refused"""
+    step: _builtins.int
+    """they rise"""
+    padding: _builtins.bytes
+    """zeros, so that data begins at a multiple of 16 bytes and is read in place"""
+    data: _builtins.bytes
+    """of hidden, little-endian and contiguous; the last field"""
+    @_builtins.property
+    def introduction(self) -> Global___Introduction:
+        """first"""
+
+    @_builtins.property
+    def hidden(self) -> Global___Tensor: ...
+    @_builtins.property
+    def sampled(self) -> Global___Sampled: ...
+    def __init__(
+        self,
+        *,
+        incarnation: _builtins.str = ...,
+        step: _builtins.int = ...,
+        introduction: Global___Introduction | None = ...,
+        hidden: Global___Tensor | None = ...,
+        sampled: Global___Sampled | None = ...,
+        padding: _builtins.bytes = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hidden", b"hidden", "introduction", b"introduction", "kind", b"kind", "sampled", b"sampled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "hidden", b"hidden", "incarnation", b"incarnation", "introduction", b"introduction", "kind", b"kind", "padding", b"padding", "sampled", b"sampled", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["introduction", "hidden", "sampled"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Activation: _TypeAlias = Activation  # noqa: Y015
+
+@_typing.final
+class Introduction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVICE_UID_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    service_uid: _builtins.str
+    rank: _builtins.int
+    """of the group: who speaks"""
+    def __init__(
+        self,
+        *,
+        service_uid: _builtins.str = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rank", b"rank", "service_uid", b"service_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Introduction: _TypeAlias = Introduction  # noqa: Y015
+
+@_typing.final
+class Tensor(_message.Message):
+    """Never pickled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DTYPE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    dtype: _builtins.str
+    """as safetensors spells it: F32, BF16, F16"""
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        dtype: _builtins.str = ...,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "shape", b"shape"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
+
+@_typing.final
+class Sampled(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    ids: _builtins.bytes
+    """uint32, little-endian: one for each sampled row of the step"""
+    def __init__(
+        self,
+        *,
+        ids: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sampled: _TypeAlias = Sampled  # noqa: Y015
+
+@_typing.final
+class ActivationsEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActivationsEnd: _TypeAlias = ActivationsEnd  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):

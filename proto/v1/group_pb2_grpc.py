@@ -98,6 +98,79 @@ class Group:
             _registered_method=True)
 
 
+class StageStub:
+    """Missing associated documentation comment in .proto file."""
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Activations = channel.stream_unary(
+                '/octavo.v1.Stage/Activations',
+                request_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.Activation.SerializeToString,
+                response_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.ActivationsEnd.FromString,
+                _registered_method=True)
+
+
+class StageServicer:
+    """Missing associated documentation comment in .proto file."""
+
+    def Activations(self, request_iterator, context):
+        """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_StageServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Activations': grpc.stream_unary_rpc_method_handler(
+                    servicer.Activations,
+                    request_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.Activation.FromString,
+                    response_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.ActivationsEnd.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'octavo.v1.Stage', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('octavo.v1.Stage', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Stage:
+    """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Activations(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/octavo.v1.Stage/Activations',
+            octavo_dot_proto_dot_v1_dot_group__pb2.Activation.SerializeToString,
+            octavo_dot_proto_dot_v1_dot_group__pb2.ActivationsEnd.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class StatusStub:
     """Missing associated documentation comment in .proto file."""
 

@@ -51,6 +51,31 @@ class GroupServicer(metaclass=_abc_1.ABCMeta):
 
 def add_GroupServicer_to_server(servicer: GroupServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class StageStub:
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> StageAsyncStub: ...
+    Activations: _grpc.StreamUnaryMultiCallable[_group_pb2.Activation, _group_pb2.ActivationsEnd]
+    """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+
+@_typing.type_check_only
+class StageAsyncStub(StageStub):
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Activations: _aio.StreamUnaryMultiCallable[_group_pb2.Activation, _group_pb2.ActivationsEnd]  # type: ignore[assignment]
+    """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+
+class StageServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Activations(
+        self,
+        request_iterator: _MaybeAsyncIterator[_group_pb2.Activation],
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.ActivationsEnd, _abc.Awaitable[_group_pb2.ActivationsEnd]]:
+        """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+
+def add_StageServicer_to_server(servicer: StageServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class StatusStub:
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...

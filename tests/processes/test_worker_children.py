@@ -16,12 +16,12 @@ ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "un
 
 
 async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed():
-    shared = create_shared()
+    shared = create_shared(1)
     config = Config(model="/m", served_name="m", **ADDRESSES)
     children = Children()
     try:
-        share = Wiring(config, "/m", "f", shared, local="unix:/tmp/y", report=-1, slot=0, parent=os.getpid())
-        pid = children.start("no_such_process", -1, share)
+        share = Wiring(config, "/m", "f", "i", shared, local="unix:/tmp/y", report=-1, rank=-1, parent=os.getpid())
+        pid = children.start("no_such_process", share)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now, and no SIGCHLD was handled
         children.signal("no_such_process", 15)
         await asyncio.wait_for(children.kill(), 5)

@@ -24,7 +24,9 @@ UID = "1234"
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--stages", "2"], "--stages"),
+        (["--tensor", "3", "--ranks-per-pod", "2"], "--ranks-per-pod"),
+        (["--pipeline", "2"], "--peers"),
+        (["--tensor", "2", "--pod-index", "1"], "--pod-index"),
         (["--max-requests", "0"], "--max-requests"),
         (["--context-length", "-5"], "--context-length"),
         (["--kv-cache-memory", "64 bananas"], "--kv-cache-memory"),

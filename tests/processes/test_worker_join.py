@@ -1,37 +1,137 @@
-"""Join between a real supervisor's side and a real leader's side, over a socket."""
+"""Join between real supervisors' sides and a real leader's side, over a socket."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc.aio
 import pytest
+from support.joins import LeaderEar, PodEar
+from support.worker import until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.config import Config
-from octavo.worker.group import pod
 from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
+from octavo.worker.group.pod import LeaderLost, Membership
 from octavo.worker.tls import Roles
 
 pytestmark = pytest.mark.timeout(60)
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
+Ending = asyncio.Task[group_pb2.Failure | None]
 
 
-async def test_a_stage_that_vanishes_ends_the_life_of_its_group(tmp_path: Path):
+class Group:
+    """A leader for two pods, and their way in."""
+
+    def __init__(self, address: str) -> None:
+        roles = Roles(Config(model="/m", served_name="m", **ADDRESSES))
+        self.heard = LeaderEar()
+        self.leader = GroupServicer(Incarnation("one", Identity("", "", "f", (1, 2, 1)), pods=2), roles, self.heard)
+        self._address = address
+        self._tasks: list[Ending] = []
+
+    def join(self, pod: int, fingerprint: str = "f") -> tuple[Membership, PodEar, Ending]:
+        shake = group_pb2.JoinHandshake(
+            pod=pod, fingerprint=fingerprint, tensor=1, pipeline=2, ranks=1, name=f"chat-0-{pod}"
+        )
+        ear = PodEar()
+        membership = Membership(shake, ear)
+        task = asyncio.create_task(self._belong(membership))
+        self._tasks.append(task)
+        return membership, ear, task
+
+    async def _belong(self, membership: Membership) -> group_pb2.Failure | None:
+        async with grpc.aio.insecure_channel(self._address) as channel:
+            return await membership.join(channel)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
     address = f"unix:{tmp_path}/leader.sock"
-    roles = Roles(Config(model="/m", served_name="m", **ADDRESSES))
-    servicer = GroupServicer(Incarnation("one", Identity("", "", "f"), stages=1), roles)
+    one = Group(address)
     server = grpc.aio.server()
-    group_pb2_grpc.add_GroupServicer_to_server(servicer, server)
+    group_pb2_grpc.add_GroupServicer_to_server(one.leader, server)
     server.add_insecure_port(address)
     await server.start()
-    entered = asyncio.Event()
-    handshake = group_pb2.JoinHandshake(stage=0, fingerprint="f")
-    joining = asyncio.create_task(pod.join(address, handshake, lambda _: entered.set(), group_pb2.Heartbeat))
-    try:
-        await asyncio.wait_for(entered.wait(), 10)
-        joining.cancel()  # the channel is closed without a word
-        await asyncio.wait_for(servicer.ended.wait(), 10)
-        assert servicer.failure is not None and servicer.failure.reason == "SupervisorLost"
-    finally:
-        await server.stop(0)
+    yield one
+    await one.close()
+    await server.stop(0)
+
+
+async def test_a_pod_that_vanishes_ends_the_life_of_its_group(group: Group) -> None:
+    _, ear, task = group.join(1)
+    await asyncio.wait_for(ear.entered.wait(), 10)
+    task.cancel()  # the channel is closed without a word
+    await asyncio.wait_for(group.leader.ended.wait(), 10)
+    assert group.leader.failure is not None
+    assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorLost", "chat-0-1")
+
+
+async def test_steps_go_to_the_other_pods_and_what_their_ranks_say_comes_back(group: Group) -> None:
+    _, leads, _ = group.join(0)
+    membership, follows, _ = group.join(1)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    group.leader.step(b"a step")
+    group.leader.show(group_pb2.SERVING)
+    membership.record(b"a result")
+    await until(lambda: follows.steps == [b"a step"] and group.heard.records == [b"a result"], 10)
+    await until(lambda: leads.phases[-1:] == follows.phases[-1:] == [group_pb2.SERVING], 10)
+    await until(lambda: {0, 1} <= set(group.heard.beats), 10)
+    assert leads.steps == []
+
+
+async def test_a_pod_that_is_told_to_stop_drains_the_group(group: Group) -> None:
+    membership, ear, task = group.join(1)
+    await asyncio.wait_for(ear.entered.wait(), 10)
+    membership.drain()
+    await asyncio.wait_for(group.heard.drained.wait(), 10)
+    group.leader.end(None)
+    assert await asyncio.wait_for(task, 10) is None
+
+
+async def test_the_rank_that_went_first_is_named_and_not_the_one_that_missed_it(group: Group) -> None:
+    first, leads, told = group.join(0)
+    second, follows, _ = group.join(1)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    first.failed(group_pb2.Failure(pod="chat-0-0", rank=0, reason="PeerLost", message="rank 1 is gone"))
+    await asyncio.sleep(0.1)
+    second.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="RankExited", exit_code=-9, message="killed"))
+    failure = await asyncio.wait_for(told, 10)
+    assert failure is not None
+    assert (failure.pod, failure.rank, failure.reason, failure.exit_code) == ("chat-0-1", 1, "RankExited", -9)
+
+
+async def test_a_lost_peer_ends_the_life_when_nobody_can_say_more(group: Group) -> None:
+    membership, ear, told = group.join(1)
+    await asyncio.wait_for(ear.entered.wait(), 10)
+    membership.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="PeerLost", message="rank 0 is gone"))
+    failure = await asyncio.wait_for(told, 10)
+    assert failure is not None and failure.reason == "PeerLost"
+
+
+async def test_a_pod_with_another_model_is_refused_by_name_and_the_life_that_waits_for_it_ends(group: Group) -> None:
+    _, ear, told = group.join(0)
+    await asyncio.wait_for(ear.entered.wait(), 10)
+    _, _, refused = group.join(1, fingerprint="other")
+    with pytest.raises(LeaderLost, match="fingerprint of pod 1 is 'other'"):
+        await asyncio.wait_for(refused, 10)
+    failure = await asyncio.wait_for(told, 10)
+    assert failure is not None
+    assert (failure.reason, failure.pod) == ("JoinRefused", "chat-0-1")
+
+
+async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> None:
+    _, leads, told = group.join(0)
+    _, follows, _ = group.join(1)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    _, _, refused = group.join(1, fingerprint="old")
+    with pytest.raises(LeaderLost, match="already"):
+        await asyncio.wait_for(refused, 10)
+    assert group.leader.incarnation.late == 1
+    assert not told.done() and not group.leader.ended.is_set()

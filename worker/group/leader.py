@@ -1,87 +1,161 @@
-"""The leader's side of Join: supervisors come in, heartbeat, and are told when the life ends."""
+"""The leader's side of Join: pods come in, are given steps, answer, and are told when the life ends."""
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
-from octavo.worker.group.incarnation import Identity, Incarnation, Member
+from octavo.worker.group.incarnation import Identity, Incarnation
+from octavo.worker.process import PEER_LOST
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5
+_BETTER_CAUSE_S = 1.0  # how long the pod of the rank that went first may take to say so
 _JoinContext: TypeAlias = "grpc.aio.ServicerContext[group_pb2.FromPod, group_pb2.FromLeader]"
 
 logger = logging.getLogger(__name__)
 
 
+class Listener(Protocol):
+    """Who hears what pods say; every call is synchronous."""
+
+    def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None: ...
+
+    def record(self, record: bytes) -> None:
+        """Of a rank: its hello, or a result."""
+
+    def drain(self) -> None:
+        """A pod is told to stop."""
+
+
+class _Member:
+    """A pod's stream, from the leader's side."""
+
+    def __init__(self) -> None:
+        self.outgoing: asyncio.Queue[group_pb2.FromLeader | None] = asyncio.Queue()
+
+
 class GroupServicer(group_pb2_grpc.GroupServicer):
     """One life: `ended` is set with a failure, or without one when the group has drained."""
 
-    def __init__(self, incarnation: Incarnation, roles: Roles) -> None:
+    def __init__(self, incarnation: Incarnation, roles: Roles, listener: Listener) -> None:
         self.incarnation = incarnation
         self.failure: group_pb2.Failure | None = None
         self.ended = asyncio.Event()
         self._roles = roles
+        self._listener = listener
+        self._members: dict[int, _Member] = {}
+        self._phase = group_pb2.STARTING
+        self._suspected: asyncio.Task[None] | None = None
 
     def end(self, failure: group_pb2.Failure | None = None) -> None:
         """End the life; the first cause counts."""
         if not self.ended.is_set():
             self.failure = failure
             self.ended.set()
+            for member in self._members.values():
+                member.outgoing.put_nowait(None)
+
+    def step(self, record: bytes) -> None:
+        """To the ranks of every other pod; the core gives it to those of this one."""
+        for pod, member in self._members.items():
+            if pod:
+                member.outgoing.put_nowait(group_pb2.FromLeader(incarnation=self.incarnation.id, step=record))
+
+    def show(self, phase: "group_pb2.Phase.ValueType") -> None:
+        """Tell the pods how the group is, if that is new."""
+        if phase != self._phase:
+            self._phase = phase
+            for member in self._members.values():
+                member.outgoing.put_nowait(self._shown())
+
+    def _shown(self) -> group_pb2.FromLeader:
+        return group_pb2.FromLeader(incarnation=self.incarnation.id, phase=self._phase)
 
     async def watch(self) -> None:
-        """End the life when a stage has been silent for too long."""
+        """End the life when a pod has been silent for too long."""
         while not self.ended.is_set():
             if silent := self.incarnation.silent(time.monotonic()):
-                stages = ", ".join(map(str, silent))
-                logger.error("incarnation %s ends: stage %s was silent", self.incarnation.id, stages)
-                self.end(group_pb2.Failure(rank=-1, reason="SupervisorSilent", message=f"stage {stages} was silent"))
+                names = ", ".join(self.incarnation.names[pod] for pod in silent)
+                logger.error("incarnation %s ends: %s said nothing", self.incarnation.id, names)
+                self.end(_failure(names, "SupervisorSilent", f"{names} said nothing for too long"))
             await asyncio.sleep(_LOOK_S)
 
     async def Join(
         self, request_iterator: AsyncIterator[group_pb2.FromPod], context: _JoinContext
     ) -> AsyncIterator[group_pb2.FromLeader]:
         await self._roles.require("worker", context)
-        stage = await self._admit(await first(request_iterator), context)
-        mine = self.incarnation
-        reading = asyncio.create_task(self._listen(stage, request_iterator))
-        ending = asyncio.create_task(self.ended.wait())
+        pod = await self._admit(await first(request_iterator), context)
+        mine, name = self.incarnation, self.incarnation.names[pod]
+        member = self._members[pod] = _Member()
+        reading = asyncio.create_task(self._listen(pod, request_iterator))
+        reading.add_done_callback(lambda _: self._lost(name))
         try:
             yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined())
-            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            self._lost(stage)
+            yield self._shown()
+            while not self.ended.is_set() and (message := await member.outgoing.get()) is not None:
+                yield message
             yield group_pb2.FromLeader(incarnation=mine.id, end=group_pb2.EndIncarnation(failure=self.failure))
         finally:  # a pod that is gone at once cancels this call
-            self._lost(stage)
-            mine.leave(stage)
-            for task in (reading, ending):
-                task.cancel()
+            self._lost(name)
+            mine.leave(pod)
+            del self._members[pod]
+            reading.cancel()
 
-    def _lost(self, stage: int) -> None:
-        self.end(group_pb2.Failure(rank=-1, reason="SupervisorLost", message=f"stage {stage} left the group"))
+    def _lost(self, name: str) -> None:
+        if self._suspected is None:
+            self.end(_failure(name, "SupervisorLost", f"{name} left the group"))
 
     async def _admit(self, said: group_pb2.FromPod | None, context: _JoinContext) -> int:
         if said is None or said.WhichOneof("kind") != "handshake":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Join is its handshake")
         assert said is not None  # abort does not return
-        shake = said.handshake
-        identity = Identity(shake.service_uid, shake.revision, shake.fingerprint)
-        refusal = self.incarnation.join(shake.stage, identity, time.monotonic())
+        shake, mine = said.handshake, self.incarnation
+        shape = (shake.tensor, shake.pipeline, shake.ranks)
+        identity = Identity(shake.service_uid, shake.revision, shake.fingerprint, shape)
+        awaited = shake.pod not in mine.names
+        refusal = mine.join(shake.pod, shake.name, identity, time.monotonic())
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
+            mine.late += 1
+            if awaited and not mine.complete:  # nothing can come of this life, and somebody must read why
+                self.end(_failure(shake.name, "JoinRefused", refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
-        return shake.stage
+        return shake.pod
 
-    async def _listen(self, stage: int, messages: AsyncIterator[group_pb2.FromPod]) -> None:
-        """Returns when the stage is gone."""
+    async def _listen(self, pod: int, messages: AsyncIterator[group_pb2.FromPod]) -> None:
+        """Returns when the pod is gone."""
         async for message in messages:
-            if message.WhichOneof("kind") == "heartbeat":
-                beat = message.heartbeat
-                member = Member(time.monotonic(), beat.phase, beat.progress_percent, beat.finished_step)
-                self.incarnation.hear(stage, message.incarnation, member)
+            if not self.incarnation.hear(pod, message.incarnation, time.monotonic()):
+                continue
+            kind = message.WhichOneof("kind")
+            if kind == "heartbeat":
+                self._listener.heartbeat(pod, message.heartbeat)
+            elif kind == "record":
+                self._listener.record(message.record)
+            elif kind == "failure":
+                self._failed(message.failure)
+            elif kind == "drain":
+                self._listener.drain()
+
+    def _failed(self, failure: group_pb2.Failure) -> None:
+        """A rank that only lost its peer is believed when no better cause is told within a moment."""
+        logger.error("incarnation %s: %s: %s", self.incarnation.id, failure.pod, failure.message)
+        if failure.reason != PEER_LOST:
+            self.end(failure)
+        elif self._suspected is None:
+            self._suspected = asyncio.create_task(self._suspect(failure))
+
+    async def _suspect(self, failure: group_pb2.Failure) -> None:
+        await asyncio.sleep(_BETTER_CAUSE_S)
+        self.end(failure)
+
+
+def _failure(pod: str, reason: str, message: str) -> group_pb2.Failure:
+    return group_pb2.Failure(pod=pod, rank=-1, reason=reason, message=message, time_ms=int(time.time() * 1000))

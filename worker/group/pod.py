@@ -1,52 +1,88 @@
-"""A supervisor's side of Join: it enters the leader's life, heartbeats, and hears when that life ends."""
+"""A supervisor's side of Join: it enters the leader's life, says how its ranks are, and hears when that life ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import Protocol
 
-import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.worker.channel import OPTIONS
 
 _HEARTBEAT_S = 0.5
-# serve is started a moment before: it is looked for again soon.
-_OPTIONS = (*OPTIONS, ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
 
 
 class LeaderLost(Exception):
     """The stream to the leader broke, or the leader refused this pod."""
 
 
-async def join(
-    address: str,
-    handshake: group_pb2.JoinHandshake,
-    joined: Callable[[str], None],
-    heartbeat: Callable[[], group_pb2.Heartbeat],
-) -> group_pb2.Failure | None:
-    """Belong to the leader's life until it ends: the failure that ended it, or None when the group drained.
+class Listener(Protocol):
+    """Who hears what the leader says; every call is synchronous."""
 
-    joined: called with the incarnation. Raises LeaderLost.
-    """
-    incarnation = ""
-    entered = asyncio.Event()
+    def joined(self, incarnation: str) -> None: ...
 
-    async def messages() -> AsyncIterator[group_pb2.FromPod]:
-        yield group_pb2.FromPod(handshake=handshake)
-        await entered.wait()
-        while True:
-            yield group_pb2.FromPod(incarnation=incarnation, heartbeat=heartbeat())
-            await asyncio.sleep(_HEARTBEAT_S)
+    def step(self, record: bytes) -> None:
+        """For every rank of this pod."""
 
-    async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
-        stub = group_pb2_grpc.GroupStub(channel)
+    def group_is(self, phase: "group_pb2.Phase.ValueType") -> None: ...
+
+    def heartbeat(self) -> group_pb2.Heartbeat: ...
+
+
+class Membership:
+    """A pod's part in one life of its group."""
+
+    def __init__(self, handshake: group_pb2.JoinHandshake, listener: Listener) -> None:
+        self._handshake = handshake
+        self._listener = listener
+        self._incarnation = ""
+        self._outgoing: asyncio.Queue[group_pb2.FromPod] = asyncio.Queue()
+
+    async def join(self, channel: grpc.aio.Channel) -> group_pb2.Failure | None:
+        """Belong to the leader's life until it ends: the failure that ended it, or None when the group drained.
+
+        Waits for the leader to be there. Raises LeaderLost.
+        """
+        beating = asyncio.create_task(self._beat())
         try:
-            async for message in stub.Join(messages(), wait_for_ready=True):
-                if message.WhichOneof("kind") == "end":
+            async for message in group_pb2_grpc.GroupStub(channel).Join(self._messages(), wait_for_ready=True):
+                kind = message.WhichOneof("kind")
+                if kind == "end":
                     return message.end.failure if message.end.HasField("failure") else None
-                incarnation = message.incarnation
-                joined(incarnation)
-                entered.set()
+                if kind == "step":
+                    self._listener.step(message.step)
+                elif kind == "phase":
+                    self._listener.group_is(message.phase)
+                elif kind == "joined":
+                    self._incarnation = message.incarnation
+                    self._listener.joined(message.incarnation)
         except grpc.aio.AioRpcError as error:
             raise LeaderLost(f"{error.code().name}: {error.details()}") from error
-    raise LeaderLost("the leader closed the stream without a word")
+        finally:
+            beating.cancel()
+        raise LeaderLost("the leader closed the stream without a word")
+
+    def record(self, record: bytes) -> None:
+        """A rank's hello, or the result of a step."""
+        self._send(group_pb2.FromPod(record=record))
+
+    def failed(self, failure: group_pb2.Failure) -> None:
+        self._send(group_pb2.FromPod(failure=failure))
+
+    def drain(self) -> None:
+        """This pod is told to stop."""
+        self._send(group_pb2.FromPod(drain=group_pb2.Drain()))
+
+    def _send(self, message: group_pb2.FromPod) -> None:
+        message.incarnation = self._incarnation
+        self._outgoing.put_nowait(message)
+
+    async def _beat(self) -> None:
+        while True:
+            if self._incarnation:
+                self._send(group_pb2.FromPod(heartbeat=self._listener.heartbeat()))
+            await asyncio.sleep(_HEARTBEAT_S)
+
+    async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
+        yield group_pb2.FromPod(handshake=self._handshake)
+        while True:
+            yield await self._outgoing.get()

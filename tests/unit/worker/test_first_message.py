@@ -8,6 +8,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
+from support.joins import LeaderEar
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2_grpc
 from octavo.worker import channel
@@ -28,7 +29,7 @@ async def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     server = grpc.aio.server()
     engine = EngineServicer(cast(Engine, None), config, roles, "i", (tmp_path, "f"))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
-    group = GroupServicer(Incarnation("i", Identity("", "", "f"), 1), roles)
+    group = GroupServicer(Incarnation("i", Identity("", "", "f"), 1), roles, LeaderEar())
     group_pb2_grpc.add_GroupServicer_to_server(group, server)
     server.add_insecure_port(address)
     await server.start()

@@ -1,16 +1,18 @@
 """The rules by which a life begins, is watched, ends and is followed by another."""
 
+from dataclasses import replace
+
 import pytest
 
 from octavo.worker.backoff import Backoff
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Exit, environment
 from octavo.worker.config import Config, ConfigError, parse_bytes
-from octavo.worker.group.incarnation import Identity, Incarnation, Member
-from octavo.worker.life import name_exit
+from octavo.worker.ending import better, name_exit
+from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.overdue import Overdue
 from octavo.worker.process import Report
-from octavo.worker.watch import Pulse, Watch, look
+from octavo.worker.watch import Pulse, Verdict, Watch, look
 
 S = 10**9
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
@@ -59,6 +61,26 @@ def test_a_step_beyond_its_deadline_is_the_ranks_fault():
     assert (verdict.reason, verdict.rank) == ("RankStuck", 0)
 
 
+def test_of_several_ranks_that_do_not_return_the_stopped_one_is_blamed_else_the_one_with_the_fewest_steps():
+    core = Pulse("core", -1, 20 * S, 5, 0, deadline_ns=20 * S)
+    ranks = [Pulse("rank", rank, 20 * S, 5, 100, finished=7 - rank, beats=False) for rank in range(3)]
+    _, verdict = look(Watch(20 * S, 20 * S), [core, *ranks], True, 21 * S)
+    assert verdict.rank == 2
+    stopped = [ranks[0], replace(ranks[1], heartbeat_ns=16 * S), ranks[2]]
+    _, verdict = look(Watch(20 * S, 20 * S), [core, *stopped], True, 21 * S)
+    assert verdict.rank == 1
+
+
+def test_a_rank_that_only_lost_its_peer_is_not_the_cause_when_there_is_a_better_one():
+    follower = Exit("rank", 1, 1, Report("PeerLost", "rank 0 is gone"), killed=False)
+    victim = Exit("rank", 0, -9, None, killed=False)
+    swept = Exit("serve", -1, -9, None, killed=True)
+    told = Verdict("LeaderLost", -1, "")
+    assert better([follower, victim], None) is victim
+    assert better([follower, swept], told) is told
+    assert better([swept, follower], None) is follower
+
+
 def test_loading_may_take_for_ever_as_long_as_it_progresses():
     assert _look_until(900, serving=False, progress=lambda now: int(now // 100)) is None
     when, verdict = _look_until(900, serving=False)
@@ -87,31 +109,33 @@ def test_a_step_is_overdue_after_5_s_or_ten_times_its_prediction_from_when_it_ha
     assert steps.idle_ns(112 * S) == 2 * S
 
 
-def test_only_pods_of_the_same_service_revision_and_model_belong_to_a_life():
-    life = Incarnation("a", OURS, stages=1)
-    for other in (Identity("x", "revision", "model"), Identity("uid", "x", "model"), Identity("uid", "revision", "x")):
-        assert "'x'" in (life.join(0, other, 0.0) or "")
-    assert "stage 1" in (life.join(1, OURS, 0.0) or "")
+def test_only_pods_of_the_same_service_revision_model_and_shape_belong_to_a_life():
+    life = Incarnation("a", OURS, pods=1)
+    strangers = (
+        Identity("x", "revision", "model"), Identity("uid", "x", "model"), Identity("uid", "revision", "x"),
+        replace(OURS, shape=(2, 1, 1)),
+    )  # fmt: skip
+    for other in strangers:
+        assert "pod 0 is" in (life.join(0, "chat-0-0", other, 0.0) or "")
+    assert "pod 1" in (life.join(1, "chat-0-1", OURS, 0.0) or "")
     assert not life.complete
-    assert life.join(0, OURS, 0.0) is None
+    assert life.join(0, "chat-0-0", OURS, 0.0) is None
     assert life.complete
-    assert "already" in (life.join(0, OURS, 0.0) or "")
+    assert "already" in (life.join(0, "chat-0-0", OURS, 0.0) or "")
 
 
 def test_messages_of_an_old_life_are_refused_and_counted():
-    life = Incarnation("new", OURS, stages=1)
-    life.join(0, OURS, 0.0)
-    assert not life.hear(0, "old", Member(1.0, finished=99))
-    assert not life.hear(3, "new", Member(1.0))
+    life = Incarnation("new", OURS, pods=1)
+    life.join(0, "chat-0-0", OURS, 0.0)
+    assert not life.hear(0, "old", 1.0)
+    assert not life.hear(3, "new", 1.0)
     assert life.late == 2
-    assert life.members[0].finished == 0
-    assert life.hear(0, "new", Member(1.0, finished=5))
-    assert life.members[0].finished == 5
+    assert life.hear(0, "new", 1.0)
 
 
-def test_a_stage_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
-    life = Incarnation("a", OURS, stages=1)
-    life.join(0, OURS, 0.0)
+def test_a_pod_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
+    life = Incarnation("a", OURS, pods=1)
+    life.join(0, "chat-0-0", OURS, 0.0)
     assert [life.silent(t / 2) for t in range(11)] == [[]] * 11
     assert life.silent(5.5) == [0]
     assert life.silent(60.0) == []

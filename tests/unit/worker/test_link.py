@@ -11,7 +11,7 @@ from octavo.worker.wiring import create_shared
 
 
 async def test_a_record_that_cannot_be_read_breaks_the_link():
-    shared = create_shared()
+    shared = create_shared(1)
     link = Link(shared, decode, lambda: None)
     link.start()
     Writer(shared.outbox).push(b"\xff\xff nonsense")
@@ -23,7 +23,7 @@ async def test_a_record_that_cannot_be_read_breaks_the_link():
 
 
 async def test_a_link_that_works_is_not_broken():
-    shared = create_shared()
+    shared = create_shared(1)
     seen: list[bytes] = []
     link = Link(shared, seen.append, lambda: None)
     link.start()

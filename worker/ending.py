@@ -1,0 +1,50 @@
+"""What ended a life, and how it is called in the status. PURE."""
+
+import signal
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from octavo.proto.v1 import group_pb2
+from octavo.worker.children import Exit
+from octavo.worker.config import Config
+from octavo.worker.process import PEER_LOST
+from octavo.worker.status import failure
+from octavo.worker.watch import Verdict
+
+Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
+
+
+def lost_peer(ended: Ended) -> bool:
+    """A rank that went because another one had gone."""
+    return isinstance(ended, Exit) and ended.report is not None and ended.report.reason == PEER_LOST
+
+
+def better(exits: Sequence[Exit], said: Ended) -> Ended:
+    """The exit that says most: the first that was neither our doing nor for a lost peer, else what the leader said."""
+    own = [one for one in exits if not one.killed]
+    return next((one for one in own if not lost_peer(one)), said or next(iter(own), None))
+
+
+def named(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failure | None:
+    """None when the life ended as it should."""
+    if isinstance(ended, Exit):
+        # serve leaves by itself only when the group has drained
+        drained = ended.name == "serve" and ended.code == 0
+        return None if drained else name_exit(config.pod_name, ended, out_of_memory)
+    if isinstance(ended, Verdict):
+        return failure(config.pod_of(ended.rank), ended.rank, ended.reason, 0, ended.message)
+    if ended is None:
+        return None
+    return failure(ended.pod or config.pod_name, ended.rank, ended.reason, ended.exit_code, ended.message)
+
+
+def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
+    """Name the cause of an exit: what the child said, else the kernel, else the exit code."""
+    if ended.report is not None:
+        return failure(pod_name, ended.rank, ended.report.reason, ended.code, ended.report.message)
+    if out_of_memory and ended.code == -signal.SIGKILL:
+        text = f"the kernel killed {ended.name} for memory: raise resources.limits.memory or lower kvCacheMemory"
+        return failure(pod_name, ended.rank, "OOMKilled", ended.code, text)
+    how = f"signal {signal.Signals(-ended.code).name}" if ended.code < 0 else f"exit code {ended.code}"
+    who = ended.name if ended.rank < 0 else f"rank {ended.rank}"
+    return failure(pod_name, ended.rank, f"{ended.name.capitalize()}Exited", ended.code, f"{who} ended: {how}")

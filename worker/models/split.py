@@ -1,0 +1,41 @@
+"""Which layers each stage of a pipeline has: runs of them, so that the most expensive stage costs the least. PURE.
+
+    cost = numbers of weights that a decode step reads        embedding: one row of it; head: all of it
+
+The head is the last stage's, the embedding the first one's. A stage has at least one layer.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
+
+from octavo.worker.models.config import ModelConfig
+
+
+def split(costs: Sequence[int], embedding: int, head: int, stages: int) -> tuple[range, ...]:
+    """costs: of the layers. Among splits as good, one with even stages, and always the same. 1 <= stages <= layers."""
+    assert 1 <= stages <= len(costs), f"{len(costs)} layers for {stages} stages"
+    sums = [0, *accumulate(costs)]
+
+    def cost(stage: int, first: int, end: int) -> int:
+        return sums[end] - sums[first] + (embedding if stage == 0 else 0) + (head if stage == stages - 1 else 0)
+
+    @cache
+    def best(stage: int, end: int) -> tuple[int, int, tuple[int, ...]]:
+        """Of the stages up to `stage` over layers below `end`: largest cost, sum of squares, where each begins."""
+        found = []
+        for first in range(stage, end) if stage else (0,):
+            here = cost(stage, first, end)
+            largest, squares, begins = best(stage - 1, first) if stage else (0, 0, ())
+            found.append((max(largest, here), squares + here * here, (*begins, first)))
+        return min(found)
+
+    begins = best(stages - 1, len(costs))[2]
+    return tuple(map(range, begins, (*begins[1:], len(costs))))
+
+
+def stage_layers(config: ModelConfig, stages: int) -> tuple[range, ...]:
+    """The layers of each stage of a model."""
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    layer = config.hidden * (2 * queries + 2 * keys + 3 * config.intermediate)
+    return split([layer] * config.layers, config.hidden, config.vocabulary * config.hidden, stages)

@@ -1,0 +1,34 @@
+"""A ring's sending end that never waits: what does not fit yet is kept, in order."""
+
+from collections import deque
+
+from octavo.worker.ring import RingFds, Writer
+
+
+class Outlet:
+    def __init__(self, fds: RingFds) -> None:
+        self.fds = fds
+        self._writer = Writer(fds)
+        self._kept: deque[bytes] = deque()
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest record."""
+        return self._writer.largest
+
+    @property
+    def empty(self) -> bool:
+        """Whether the ring has taken all that was sent."""
+        return not self._kept
+
+    def send(self, record: bytes) -> None:
+        """Keep it until `flush` finds room."""
+        self._kept.append(record)
+
+    def flush(self) -> None:
+        """Push what fits. Call it when the reader has made room: fds.space is readable then."""
+        while self._kept and self._writer.push(self._kept[0]):
+            self._kept.popleft()
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,61 @@
+"""The leader's ties to the group's other pods: steps out, what their ranks say in, how they are onto the board."""
+
+import asyncio
+
+from octavo.proto.v1 import group_pb2
+from octavo.worker import board as boards
+from octavo.worker import ring
+from octavo.worker.board import Board, Slot
+from octavo.worker.group.leader import GroupServicer
+from octavo.worker.outlet import Outlet
+from octavo.worker.place import Layout
+from octavo.worker.ring import Reader
+from octavo.worker.wiring import Shared
+
+
+class Relay:
+    """Between the core's rings and the pods' Join streams. Everything runs on serve's event loop and never waits."""
+
+    def __init__(self, shared: Shared, board: Board, layout: Layout, draining: asyncio.Event) -> None:
+        self._steps, self._returned = Reader(shared.relay), Outlet(shared.returned)
+        self._board = board
+        self._layout = layout
+        self._draining = draining
+
+    def start(self, group: GroupServicer) -> None:
+        """Begin to give out the core's steps."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._steps.fds.data, self._give, group)
+        loop.add_reader(self._returned.fds.space, self._flush)
+
+    def _give(self, group: GroupServicer) -> None:
+        ring.clear(self._steps.fds.data)
+        try:
+            while (record := self._steps.pop()) is not None:
+                group.step(record)
+        except ring.RingBroken as error:
+            group.end(group_pb2.Failure(rank=-1, reason="ServeFailed", message=str(error)))
+
+    def _flush(self) -> None:
+        ring.clear(self._returned.fds.space)
+        self._returned.flush()
+
+    # What pods say
+
+    def record(self, record: bytes) -> None:
+        self._returned.send(record)
+        self._returned.flush()
+
+    def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
+        """The ranks of the leader's own pod write their slots themselves."""
+        if pod == 0:
+            return
+        for rank, said in zip(self._layout.ranks_of(pod), beat.ranks, strict=False):
+            slot = boards.RANK + rank
+            self._board.write(slot, Slot.PHASE, said.phase)
+            self._board.write(slot, Slot.PROGRESS, said.progress_percent)
+            self._board.write(slot, Slot.FINISHED, said.finished_step)
+            self._board.beat(slot, said.silent_ms * 1_000_000)
+
+    def drain(self) -> None:
+        self._draining.set()

@@ -1,0 +1,63 @@
+"""How the processes of a life are, read from its board."""
+
+from octavo.proto.v1 import group_pb2
+from octavo.worker import board as boards
+from octavo.worker.board import Board, Slot
+from octavo.worker.config import Config
+from octavo.worker.watch import Pulse
+
+_PHASES = group_pb2.Phase.values()
+
+
+class Vitals:
+    """In the leader's pod the board shows every rank of the group, in others the pod's own."""
+
+    def __init__(self, board: Board, config: Config) -> None:
+        self._board = board
+        layout = config.layout
+        self._own = layout.ranks_of(config.pod_index)
+        self._ranks = range(layout.ranks) if config.leads else self._own
+        self._leaders = (boards.SERVE, boards.CORE) if config.leads else ()
+
+    def pulses(self) -> list[Pulse]:
+        """Of serve, core and all ranks."""
+        leaders = [self._pulse("serve", -1, boards.SERVE), self._pulse("core", -1, boards.CORE)]
+        return leaders + [self._pulse("rank", rank, boards.RANK + rank) for rank in self._ranks]
+
+    def _pulse(self, name: str, rank: int, slot: int) -> Pulse:
+        read = self._board.read
+        return Pulse(
+            name, rank, read(slot, Slot.HEARTBEAT), read(slot, Slot.PHASE), read(slot, Slot.PROGRESS),
+            read(slot, Slot.DEADLINE), read(slot, Slot.FINISHED), beats=rank < 0,
+        )  # fmt: skip
+
+    @property
+    def serving(self) -> bool:
+        """Whether every process that is shown here does its work."""
+        slots = [*self._leaders, *(boards.RANK + rank for rank in self._ranks)]
+        return all(self._board.read(slot, Slot.PHASE) == group_pb2.SERVING for slot in slots)
+
+    def loading(self) -> tuple["group_pb2.Phase.ValueType", int]:
+        """(phase, percent) of the rank that has got least far; warming once all of them are there."""
+        slowest = min((self._of(rank) for rank in self._ranks), default=(0, 0))
+        phase, percent = slowest
+        return (_PHASES[phase or group_pb2.STARTING] if phase < group_pb2.SERVING else group_pb2.WARMING), percent
+
+    def _of(self, rank: int) -> tuple[int, int]:
+        slot = boards.RANK + rank
+        return self._board.read(slot, Slot.PHASE), self._board.read(slot, Slot.PROGRESS)
+
+    def heartbeat(self, now_ns: int) -> group_pb2.Heartbeat:
+        """Of the pod's own ranks."""
+        read = self._board.read
+        return group_pb2.Heartbeat(
+            ranks=[
+                group_pb2.RankBeat(
+                    phase=_PHASES[read(slot, Slot.PHASE)],
+                    progress_percent=read(slot, Slot.PROGRESS),
+                    finished_step=read(slot, Slot.FINISHED),
+                    silent_ms=(now_ns - (read(slot, Slot.HEARTBEAT) or now_ns)) // 1_000_000,
+                )
+                for slot in (boards.RANK + rank for rank in self._own)
+            ]
+        )
