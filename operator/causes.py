@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from octavo.operator import names
-from octavo.operator.groups import Group, condition, deleting, ready, unix
+from octavo.operator.groups import Group, condition, deleting, ready, timestamp, unix
 from octavo.operator.snapshot import Object, WarningEvent
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -58,11 +58,20 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
     """Why this group does not serve; None if it does, or is just on its way."""
     if group.serving or group.leaving:
         return None
+    if group.retreat and group.retreat.away:
+        return Cause(
+            "Unschedulable",
+            f"{name}: only some of its {group.size} pods found a node; it has given theirs back and tries again at "
+            f"{timestamp(group.retreat.until_s)}",
+        )
     found = tuple(warnings)
-    if not group.pods and (cause := _not_created(group, name, found)):
+    if len(group.pods) < group.size and (cause := _not_created(group, name, found)):
         return cause
     said = _reported(group)
-    for pod in group.pods:
+    # A pod without a node is what those that run wait for.
+    for pod in sorted(
+        group.pods, key=lambda pod: (condition(pod, "PodScheduled").get("status") == "True", started(pod))
+    ):
         if cause := pod_cause(pod, found):
             # The ranks of a container that runs speak of now, its last state of before.
             return said if said and (cause.reason == "CrashLoop" or started(pod)) else cause

@@ -5,11 +5,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from octavo.operator.causes import Cause, started
-from octavo.operator.groups import Group
+from octavo.operator.groups import Group, timestamp
 from octavo.operator.rollout import Goal
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -30,6 +29,7 @@ class Facts:
     router_ready: int
     router_cause: Cause | None
     surge_waits: bool
+    whole_before: bool  # fewer groups than wished are a loss, not a beginning
 
     @property
     def current(self) -> tuple[Group, ...]:
@@ -69,9 +69,15 @@ def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, n
     }
 
 
-def timestamp(now: float) -> str:
-    """A Unix time as Kubernetes writes it."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def whole_before(previous: Mapping[str, Any], generation: int) -> bool:  # Any: JSON
+    """All wished groups served since the last change of the spec; or it is known that they should, and do not."""
+    old = {entry["type"]: entry for entry in previous.get("conditions") or () if _speaks_of(entry, generation)}
+    complete = old.get("Progressing", {}).get("reason") == "Complete"
+    return bool(complete or old.get("Degraded", {}).get("status") == "True")
+
+
+def _speaks_of(entry: Mapping[str, Any], generation: int) -> bool:  # Any: JSON
+    return bool(entry.get("observedGeneration") == generation)
 
 
 def _ready(facts: Facts) -> Verdict:
@@ -152,6 +158,8 @@ def _degraded(facts: Facts) -> Verdict:
         return True, cause.reason, cause.message
     if facts.surge_waits:
         return True, "SurgeUnschedulable", _progressing(facts)[2]
+    if facts.whole_before and facts.serving < facts.goal.groups:
+        return True, "FewerServing", f"{facts.serving} of {_count(facts.goal.groups, 'group')} serve"
     return False, "AsWished", "nothing is known to be broken"
 
 

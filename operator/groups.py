@@ -1,12 +1,22 @@
 """The groups of one service as observed: StatefulSets joined with their pods and reports."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from octavo.operator import names
 from octavo.operator.revision import kept_template
 from octavo.operator.snapshot import GroupReport, Object, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Retreat:
+    """A group gave back the nodes that it held, because others of its pods found none."""
+
+    attempts: int  # so far
+    until_s: float  # Unix time: when it tries again
+    away: bool  # it has, or is to have, no pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,25 @@ class Group:
     pods: tuple[Object, ...]
     report: GroupReport | None  # what its present pod 0 says
     template: Object | None = None  # what it was made from; None: damaged, or only pods are left
+
+    @property
+    def size(self) -> int:
+        """Pods that it has when it is whole."""
+        if self.template is not None:
+            pods = names.annotation(self.template, names.PODS)
+            return int(pods) if pods.isdecimal() else 1
+        return int(self.live["spec"].get("replicas", 1)) if self.live else 1
+
+    @property
+    def retreat(self) -> Retreat | None:
+        """What its StatefulSet remembers; None if nothing, or if it is damaged."""
+        if self.live is None:
+            return None
+        try:
+            kept = json.loads(names.annotation(self.live, names.RETREAT))
+            return Retreat(int(kept["attempts"]), unix(kept["until"]) or 0.0, self.live["spec"].get("replicas") == 0)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
 
     @property
     def revision(self) -> str:
@@ -41,9 +70,8 @@ class Group:
         """All its pods are ready, as they are exactly while it serves."""
         if self.leaving or self.live is None:
             return False
-        stages = int(self.live["spec"].get("replicas", 1))
         own = [pod for pod in self.pods if owned_by(pod, self.live)]
-        return stages > 0 and sum(ready(pod) and not deleting(pod) for pod in own) >= stages
+        return sum(ready(pod) and not deleting(pod) for pod in own) >= self.size > 0
 
 
 def groups(service: str, snapshot: Snapshot) -> tuple[Group, ...]:
@@ -100,3 +128,8 @@ def ready(pod: Object) -> bool:
 def unix(time: str | None) -> float | None:
     """Seconds since 1970 of a Kubernetes time."""
     return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
+
+
+def timestamp(time_s: float) -> str:
+    """A Unix time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

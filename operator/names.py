@@ -9,16 +9,20 @@ COMPONENT = "octavo.dev/component"
 GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
 TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template as it was first rendered, JSON
+PODS = "octavo.dev/pods"  # annotation of a pod template: how many pods its group has; without it, one
+RETREAT = "octavo.dev/retreat"  # annotation: how often and until when a group gave back its nodes, JSON
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod
+# From JOIN the worker derives where the ranks of a stage meet, and where each rank of the pod listens.
+RENDEZVOUS, FIRST_RANK = JOIN + 99, JOIN + 100
 ROUTER_HTTP, ROUTER_METRICS = 8000, 8001
 
 Labels = Mapping[str, str]
 
 
-def group(service: str, index: int) -> str:
-    """StatefulSet of a group; its pods are NAME-INDEX-STAGE."""
+def group(service: str, index: int | str) -> str:
+    """StatefulSet of a group; its pods are NAME-INDEX-POD."""
     return f"{service}-{index}"
 
 

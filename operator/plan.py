@@ -5,14 +5,15 @@ what stands in the way, what the next step of the rollout is, what objects that 
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from octavo.operator import names
+from octavo.operator import gangs, names
 from octavo.operator.actions import Apply, Certificates, Delete, Event, Leaf, Plan
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.causes import Cause, group_cause, is_worker, router_cause
-from octavo.operator.conditions import Facts, timestamp
-from octavo.operator.groups import Group, groups
+from octavo.operator.conditions import Facts, whole_before
+from octavo.operator.groups import Group, groups, timestamp
 from octavo.operator.options import Options
 from octavo.operator.pods import next_check, pods_to_delete
 from octavo.operator.revision import kept_template, router_revision, worker_revision
@@ -34,6 +35,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     allowed = Step((), tuple(group for group in observed if not group.leaving), ())
     if blocked is None or blocked.reason == "NameTaken":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
+    allowed = replace(allowed, retreats=gangs.retreats(allowed.keep, now))
     waits = surge_waits_since(goal, observed)
     facts = _facts(
         service, snapshot, goal, observed, allowed, blocked, waits is not None and now - waits >= UNSCHEDULABLE_S
@@ -54,7 +56,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
             + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
         ),
-        requeue_after=_requeue(observed, snapshot, waits, now),
+        requeue_after=_requeue(observed, allowed, snapshot, waits, now),
     )
 
 
@@ -138,6 +140,7 @@ def _facts(
         router_ready=ready,
         router_cause=router_cause(snapshot.router, routers, snapshot.warnings),
         surge_waits=surge_waits,
+        whole_before=whole_before(service.status, service.generation),
     )
 
 
@@ -180,15 +183,19 @@ def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed
         if group.template is None:
             continue
         present = present or (group.template if group.revision == goal.revision else None)
-        kept = worker.statefulset(service, group.index, group.revision, group.template, group.live)
-        yield Apply(kept, f"group {group.index} stays as it was made")
+        retreat = allowed.retreats.get(group.index)
+        does = "gives back its nodes for a while" if retreat and retreat.away else "stays as it was made"
+        kept = worker.statefulset(service, group, group.revision, retreat)
+        yield Apply(kept, f"group {group.index} {does}")
     if not allowed.create:
         return
     template = present or worker.pod_template(service, goal.revision, options)
     for index in allowed.create:
+        group = Group(index, None, (), None, template)
         wished = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
-        reason = f"{wished} of revision {goal.revision} wished, {index} is the next free index"
-        yield Apply(worker.statefulset(service, index, goal.revision, template, None), reason)
+        pods = f"; it has {group.size} pods" if group.size > 1 else ""
+        reason = f"{wished} of revision {goal.revision} wished, {index} is the next free index{pods}"
+        yield Apply(worker.statefulset(service, group, goal.revision), reason)
 
 
 def _delete(group: Group, reason: str) -> Delete:
@@ -217,11 +224,22 @@ def _step_events(service: InferenceService, allowed: Step) -> tuple[Event, ...]:
         Event("Normal", "GroupDeleted", f"{names.group(service.name, group.index)} is drained and deleted: {reason}")
         for group, reason in allowed.delete
     ]
-    return (*made, *gone)
+    return (*made, *gone, *_retreat_events(service, allowed))
 
 
-def _requeue(observed: tuple[Group, ...], snapshot: Snapshot, waits: float | None, now: float) -> float | None:
-    times = [next_check(observed, snapshot.lost_nodes, now)]
+def _retreat_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
+    for group in allowed.keep:
+        new = allowed.retreats.get(group.index)
+        if new and (group.retreat is None or group.retreat.attempts != new.attempts):
+            name, again = names.group(service.name, group.index), timestamp(new.until_s)
+            message = f"{name}: not all of its {group.size} pods find a node; it gives back theirs until {again}"
+            yield Event("Warning", "GroupRetreats", message)
+
+
+def _requeue(
+    observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, waits: float | None, now: float
+) -> float | None:
+    times = [next_check(observed, snapshot.lost_nodes, now), gangs.next_step(allowed.keep, now)]
     if waits is not None and now < waits + UNSCHEDULABLE_S:
         times.append(waits + UNSCHEDULABLE_S - now + 0.1)
     if any(group.unsettled or (not group.leaving and not group.serving and _runs(group)) for group in observed):

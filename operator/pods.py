@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from octavo.operator import names
 from octavo.operator.actions import Delete
 from octavo.operator.groups import Group, deleting, owned_by, ready, unix
 from octavo.operator.snapshot import Object
@@ -26,8 +27,12 @@ def _judge(group: Group, pod: Object, lost_nodes: frozenset[str], now: float) ->
         return _delete(pod, "its node does not answer, and it should be gone", 0) if now >= lost_at else None
     if not pod["metadata"].get("ownerReferences"):
         return _delete(pod, "its StatefulSet was deleted without it")
-    if group.live is not None and owned_by(pod, group.live) and not ready(pod) and _outdated(pod, group.live):
+    if group.live is None or not owned_by(pod, group.live) or ready(pod):
+        return None
+    if _outdated(pod, group.live):
         return _delete(pod, "it is not of the group's template, and does not serve")
+    if group.template is not None and names.label(pod, names.REVISION) != names.label(group.template, names.REVISION):
+        return _delete(pod, "it is of another revision than the rest of its group, which cannot serve with it")
     return None
 
 

@@ -19,7 +19,7 @@ from octavo.operator.snapshot import Object
 
 Json = Any  # Any: JSON of any shape
 
-WORKER_FIELDS = ("model", "accelerator", "engine", "resources", "image", "restartAt")
+WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
 ROUTER_FIELDS = ("processes", "queue", "resources")
 
 
@@ -27,6 +27,8 @@ def worker_revision(service: InferenceService) -> str:
     """Hash of what shapes worker pods."""
     chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
     chosen["model"] = {**chosen["model"], "servedName": service.spec.model.served_name}
+    if service.spec.accelerator.per_pod == service.spec.parallelism.tensor:
+        chosen["accelerator"] = {key: value for key, value in chosen["accelerator"].items() if key != "perPod"}
     schema = service_schema()["properties"]["spec"]
     if _same_resources(service.spec.resources, device(service.raw).resources, schema):
         chosen.pop("resources", None)  # written out or left out: the default is the device's

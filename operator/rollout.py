@@ -9,10 +9,10 @@ A new group takes the lowest index that neither a group nor a left-over pod hold
 own work: deleting its StatefulSet sends SIGTERM, and its index and its room are free when the pods are gone.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from octavo.operator.groups import Group, condition, deleting, unix
+from octavo.operator.groups import Group, Retreat, condition, deleting, unix
 
 UNSCHEDULABLE_S = 60.0  # how long a surge group may wait for room before the status says what helps
 
@@ -34,6 +34,7 @@ class Step:
     create: tuple[int, ...]
     keep: tuple[Group, ...]
     delete: tuple[tuple[Group, str], ...]
+    retreats: Mapping[int, Retreat] = field(default_factory=dict)  # of groups that are kept, by index
 
 
 def step(goal: Goal, observed: Iterable[Group], taken_names: frozenset[int] = frozenset()) -> Step:
@@ -93,5 +94,11 @@ def surge_waits_since(goal: Goal, observed: Iterable[Group]) -> float | None:
     live = [group for group in observed if not group.leaving]
     if goal.max_surge == 0 or all(group.revision == goal.revision for group in live):
         return None
-    waits = [unschedulable_since(group) for group in live if group.revision == goal.revision]
+    waits = [_room_missing_since(group) for group in live if group.revision == goal.revision]
     return min((time for time in waits if time is not None), default=None)
+
+
+def _room_missing_since(group: Group) -> float | None:
+    """One that has given back its nodes has waited long before."""
+    since = unschedulable_since(group)
+    return 0.0 if group.retreat and (group.retreat.away or since is not None) else since

@@ -7,8 +7,8 @@ from octavo.operator import names
 from octavo.operator.actions import Event
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.causes import Cause
-from octavo.operator.conditions import Facts, conditions, state_of, timestamp
-from octavo.operator.groups import Group
+from octavo.operator.conditions import Facts, conditions, state_of
+from octavo.operator.groups import Group, timestamp
 from octavo.operator.snapshot import Failure, ModelInfo, Object
 
 Json = dict[str, Any]  # Any: Kubernetes JSON

@@ -8,6 +8,7 @@ from typing import Any
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.quantity import quantity
 
+MOST_RANKS = 64  # of a group: what a worker can hold
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
 # are escaped as in any uri (%20), but for `.`, `/` and control characters.
@@ -42,6 +43,14 @@ def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     engine, defaults = resource["spec"]["engine"], device(resource["spec"])
     requests = engine.get("maxRequests", defaults.max_requests)
     return bool(requests <= engine.get("maxBatchTokens", defaults.max_batch_tokens))
+
+
+def _divided(tensor: int, accelerator: Mapping[str, Any]) -> bool:
+    return tensor % int(accelerator.get("perPod", 1)) == 0
+
+
+def _ranks(spec: Mapping[str, Any]) -> int:
+    return int(spec["parallelism"]["tensor"] * spec["parallelism"]["pipeline"])
 
 
 def _by_device(default: str) -> str:
@@ -112,6 +121,28 @@ RULES = (
     ),
     Rule(
         "spec",
+        "!has(self.accelerator.perPod) || self.parallelism.tensor % self.accelerator.perPod == 0",
+        "spec.accelerator.perPod",
+        "spec.accelerator.perPod must divide spec.parallelism.tensor: a pod holds ranks of one stage",
+        lambda resource: _divided(resource["spec"]["parallelism"]["tensor"], resource["spec"]["accelerator"]),
+    ),
+    Rule(
+        "spec",
+        f"self.parallelism.tensor * self.parallelism.pipeline <= {MOST_RANKS}",
+        "spec.parallelism",
+        f"spec.parallelism: tensor x pipeline must be at most {MOST_RANKS} ranks",
+        lambda resource: _ranks(resource["spec"]) <= MOST_RANKS,
+    ),
+    Rule(
+        "spec",
+        "self.accelerator.resource == 'cpu' || self.parallelism.tensor * self.parallelism.pipeline == 1",
+        "spec.parallelism",
+        f"spec.parallelism must be tensor 1, pipeline 1 where spec.accelerator.resource is {GPU}: groups of more than "
+        "one rank are not yet served on GPUs; cpu takes them",
+        lambda resource: resource["spec"]["accelerator"]["resource"] == "cpu" or _ranks(resource["spec"]) == 1,
+    ),
+    Rule(
+        "spec",
         f"self.accelerator.resource != 'cpu' || self.model.dtype in {list(DEVICES['cpu'].dtypes)}",
         "spec.model.dtype",
         f"spec.model.dtype bfloat16 and float16 need spec.accelerator.resource {GPU}: CPUs compute in float32",
@@ -135,7 +166,7 @@ RULES = (
         "spec.resources",
         f"(!has(self.requests) || !('{GPU}' in self.requests)) && (!has(self.limits) || !('{GPU}' in self.limits))",
         "spec.resources",
-        f"spec.resources must not name {GPU}: spec.accelerator.resource asks for it, one for each worker pod",
+        f"spec.resources must not name {GPU}: spec.accelerator.resource asks for it, one for each rank of a pod",
         lambda resource: not any(GPU in amounts for amounts in resource["spec"].get("resources", {}).values()),
     ),
     Rule(

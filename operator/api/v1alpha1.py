@@ -27,8 +27,15 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Parallelism:
+    tensor: int  # ranks of a stage
+    pipeline: int  # stages
+
+
+@dataclass(frozen=True, slots=True)
 class Accelerator:
     resource: str
+    per_pod: int  # ranks of a pod
     node_selector: Mapping[str, str]
     tolerations: tuple[Json, ...]
 
@@ -72,6 +79,7 @@ class Rollout:
 class Spec:
     model: Model
     replicas: int
+    parallelism: Parallelism
     accelerator: Accelerator
     engine: Engine
     router: Router
@@ -80,6 +88,11 @@ class Spec:
     paused: bool
     restart_at: str | None
     image: str | None
+
+    @property
+    def pods(self) -> int:
+        """Of a group."""
+        return self.parallelism.tensor * self.parallelism.pipeline // self.accelerator.per_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +134,16 @@ def parse(resource: Json) -> InferenceService:
 
 def _spec(spec: Json, name: str) -> Spec:
     model, accelerator, engine = spec["model"], spec["accelerator"], spec["engine"]
-    memory = engine.get("kvCacheMemory")
+    parallelism, memory = spec["parallelism"], engine.get("kvCacheMemory")
     return Spec(
         model=Model(model["uri"], model.get("servedName") or name, model["dtype"], model.get("contextLength")),
         replicas=spec["replicas"],
+        parallelism=Parallelism(parallelism["tensor"], parallelism["pipeline"]),
         accelerator=Accelerator(
-            accelerator["resource"], accelerator["nodeSelector"], tuple(accelerator["tolerations"])
+            accelerator["resource"],
+            accelerator.get("perPod", parallelism["tensor"]),
+            accelerator["nodeSelector"],
+            tuple(accelerator["tolerations"]),
         ),
         engine=Engine(
             engine.get("maxBatchTokens"),

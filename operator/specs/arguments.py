@@ -21,6 +21,18 @@ def engine_flags(spec: Spec) -> list[str]:
     return given if spec.engine.prefix_caching else [*given, "--no-prefix-caching"]
 
 
+def group_flags(spec: Spec) -> list[str]:
+    """What a worker is told of its group's shape. What is not said is one rank, or all ranks of a stage in a pod."""
+    tensor, pipeline, per_pod = spec.parallelism.tensor, spec.parallelism.pipeline, spec.accelerator.per_pod
+    return flags(
+        [
+            ("--tensor", tensor if tensor > 1 else None),
+            ("--pipeline", pipeline if pipeline > 1 else None),
+            ("--ranks-per-pod", per_pod if per_pod != tensor else None),
+        ]
+    )
+
+
 def queue_flags(spec: Spec) -> list[str]:
     """What a router is told of its model and its queue."""
     queue = spec.router.queue

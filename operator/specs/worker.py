@@ -1,55 +1,65 @@
 """The StatefulSet of a group. Its pod template is rendered once for a revision and kept in an annotation."""
 
-from collections.abc import Mapping
 from urllib.parse import unquote
 
-from octavo.operator import names
+from octavo.operator import gangs, names
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups import Group, Retreat
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
 from octavo.operator.snapshot import Object
 from octavo.operator.specs import common
-from octavo.operator.specs.arguments import engine_flags, flags
+from octavo.operator.specs.arguments import engine_flags, flags, group_flags
 from octavo.operator.specs.common import Json
 
-STAGES = 1  # pods of a group
-GPUS = "1"  # of a pod
 MODELS = "/models"
 STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs end by the supervisor's own clock
 NODE_LOST_S = 10  # how long a pod stays on a node that does not answer
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def statefulset(
-    service: InferenceService, index: int, revision: str, template: Mapping[str, object], live: Object | None
-) -> Json:
-    """The StatefulSet of group `index`. `template` has no group label; fields that may never change stay."""
-    labels = {names.COMPONENT: "worker", names.GROUP: str(index), names.REVISION: revision}
-    metadata = common.metadata(service, names.group(service.name, index), labels)
-    metadata["annotations"] = {names.TEMPLATE: encode_template(template)}
-    selector = {**names.component(service.name, "worker"), names.GROUP: str(index)}
+def statefulset(service: InferenceService, group: Group, revision: str, retreat: Retreat | None = None) -> Json:
+    """The StatefulSet of a group that has a template, which has no group label; fields that may never change stay."""
+    assert group.template is not None, "a group without a template is replaced, not written"
+    labels = {names.COMPONENT: "worker", names.GROUP: str(group.index), names.REVISION: revision}
+    metadata = common.metadata(service, names.group(service.name, group.index), labels)
+    metadata["annotations"] = {names.TEMPLATE: encode_template(group.template)}
+    if retreat is not None:
+        metadata["annotations"][names.RETREAT] = gangs.encode(retreat)
+    selector = {**names.component(service.name, "worker"), names.GROUP: str(group.index)}
     fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
-    if live is not None:
-        fixed = {key: live["spec"][key] for key in fixed if key in live["spec"]}
-        selector = live["spec"]["selector"]["matchLabels"]
+    if group.live is not None:
+        fixed = {key: group.live["spec"][key] for key in fixed if key in group.live["spec"]}
+        selector = group.live["spec"]["selector"]["matchLabels"]
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": metadata,
         "spec": {
             **fixed,
-            "replicas": STAGES,
+            "replicas": 0 if retreat is not None and retreat.away else group.size,
             "selector": {"matchLabels": selector},
             # Another revision is another group: a template edited by hand must not roll the pods.
             "updateStrategy": {"type": "OnDelete"},
-            "template": _of_group(template, index),
+            "template": _of_group(group.template, group.index),
         },
     }
 
 
-def _of_group(template: Mapping[str, object], index: int) -> Json:
-    metadata = dict(template.get("metadata") or {})  # type: ignore[call-overload]  # JSON
-    return {**template, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), names.GROUP: str(index)}}}
+def _of_group(template: Object, index: int) -> Json:
+    """The template with the group's label: on its pods, and on those that they want to be near."""
+    metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
+    metadata["labels"] = {**metadata.get("labels", {}), names.GROUP: str(index)}
+    if near := spec.get("affinity", {}).get("podAffinity", {}).get(_PREFERRED):
+        spec["affinity"] = {"podAffinity": {_PREFERRED: [_to_group(term, index) for term in near]}}
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def _to_group(preference: Object, index: int) -> Json:
+    term = preference["podAffinityTerm"]
+    labels = {**term["labelSelector"]["matchLabels"], names.GROUP: str(index)}
+    return {**preference, "podAffinityTerm": {**term, "labelSelector": {"matchLabels": labels}}}
 
 
 def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
@@ -67,7 +77,19 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
     }
     if service.spec.accelerator.node_selector:
         spec["nodeSelector"] = dict(service.spec.accelerator.node_selector)
-    return {"metadata": {"labels": labels}, "spec": spec}
+    if service.spec.pods == 1:
+        return {"metadata": {"labels": labels}, "spec": spec}
+    spec["affinity"] = {"podAffinity": {_PREFERRED: _near(service)}}
+    return {"metadata": {"labels": labels, "annotations": {names.PODS: str(service.spec.pods)}}, "spec": spec}
+
+
+def _near(service: InferenceService) -> list[Json]:
+    """A group's pods talk in every step, and fail together: best on one node, else not far apart."""
+    selector = {"matchLabels": names.component(service.name, "worker")}
+    return [
+        {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}
+        for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
+    ]
 
 
 def _lost_node() -> list[Json]:
@@ -89,11 +111,7 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
         "imagePullPolicy": options.image_pull_policy,
         "command": ["octavo", "worker"],
         "args": _arguments(service, revision),
-        "env": [
-            common.from_pod("POD_NAME", "metadata.name"),
-            common.from_pod("POD_INDEX", f"metadata.labels['{names.POD_INDEX}']"),
-            {"name": "HOME", "value": "/tmp"},
-        ],
+        "env": [common.from_pod("POD_NAME", "metadata.name"), *_place(service), {"name": "HOME", "value": "/tmp"}],
         "ports": [
             common.port("serve", names.SERVE),
             common.port("group", names.JOIN),
@@ -115,12 +133,20 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
     return container
 
 
+def _place(service: InferenceService) -> list[Json]:
+    """What differs from pod to pod and from group to group, for the arguments."""
+    if service.spec.pods == 1:
+        return []
+    labels = {"POD_INDEX": names.POD_INDEX, "GROUP": names.GROUP}
+    return [common.from_pod(name, f"metadata.labels['{label}']") for name, label in labels.items()]
+
+
 def _resources(service: InferenceService) -> Json:
-    """What the spec asks for, and the GPU. A device has no request but its limit; both are said, so that both show."""
+    """What the spec asks for, and a GPU for each rank. Of devices the limit is the request; both are said, to show."""
     wished: Json = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
     if service.spec.accelerator.resource == GPU:
         for kind in ("requests", "limits"):
-            wished[kind] = {**wished.get(kind, {}), GPU: GPUS}
+            wished[kind] = {**wished.get(kind, {}), GPU: str(service.spec.accelerator.per_pod)}
     return wished
 
 
@@ -139,13 +165,22 @@ def _arguments(service: InferenceService, revision: str) -> list[str]:
                 ("--service-uid", service.uid),
                 ("--revision", revision),
                 ("--pod-name", "$(POD_NAME)"),
-                ("--stage", "$(POD_INDEX)"),
-                ("--stages", STAGES),
                 ("--grace-period", common.GRACE_S),
             ]
         ),
+        *group_flags(service.spec),
+        *_peers(service),
         *engine_flags(service.spec),
     ]
+
+
+def _peers(service: InferenceService) -> list[str]:
+    """Which pod it is, and the names of all: those that the Service of the ranks gives them."""
+    if service.spec.pods == 1:
+        return []
+    domain = f"{names.ranks(service.name)}:{names.JOIN}"
+    peers = [f"{names.group(service.name, '$(GROUP)')}-{pod}.{domain}" for pod in range(service.spec.pods)]
+    return flags([("--pod-index", "$(POD_INDEX)"), ("--peers", ",".join(peers))])
 
 
 def _model(uri: str) -> str:

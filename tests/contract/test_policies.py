@@ -64,12 +64,23 @@ def admitted(spec: Json, port: int) -> set[str]:
         (names.SERVE, {"router", "worker"}),
         (names.STATUS, {"operator", "worker"}),
         (names.JOIN, {"worker"}),
+        (names.RENDEZVOUS, {"worker"}),
+        (names.FIRST_RANK + 7, {"worker"}),
+        (40000, {"worker"}),
         (names.HEALTH, {"anybody", "worker"}),
         (names.METRICS, {"anybody", "worker"}),
     ],
 )
-def test_a_workers_port_is_open_to_those_who_need_it(port: int, who: set[str]) -> None:
+def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_of_its_service(
+    port: int, who: set[str]
+) -> None:
     assert admitted(WORKERS, port) == who
+
+
+def test_one_worker_at_a_time_may_be_evicted_and_those_that_serve_nothing_always() -> None:
+    budget = PLANNED["PodDisruptionBudget", names.workers("chat")]["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert selects(budget["selector"], PODS["worker"]) and not selects(budget["selector"], PODS["router"])
 
 
 def test_policies_stand_before_the_pods_that_they_are_named_after() -> None:

@@ -1,14 +1,17 @@
 """A cluster of a few dictionaries: it obeys plans as Kubernetes would, slowly and in any order.
 
-StatefulSets make pods, pods start when told (`advance`), images named `bad` never serve, deleted pods drain first.
+StatefulSets make pods, pods start when told (`advance`), images named `bad` never serve, deleted pods drain first, a
+group serves when all its pods do.
 """
 
 import copy
 from collections.abc import Callable
 from typing import Any
 
+from octavo.operator import names
 from octavo.operator.actions import Plan
 from octavo.operator.api.v1alpha1 import parse
+from octavo.operator.groups import timestamp
 from octavo.operator.options import Options
 from octavo.operator.plan import plan
 from octavo.operator.snapshot import Snapshot
@@ -19,12 +22,14 @@ Json = dict[str, Any]  # Any: Kubernetes JSON
 class TinyCluster:
     """One service and its StatefulSets and pods."""
 
-    def __init__(self, resource: Json, options: Options | None = None) -> None:
+    def __init__(self, resource: Json, options: Options | None = None, room: int | None = None) -> None:
+        """room: how many pods find a node; None: all."""
         self.resource = resource
         self.options = options or Options()
         self.sets: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
         self.router: Json | None = None
+        self.room = room
         self.now = 1_000_000.0
         self._uids = 0
 
@@ -63,70 +68,116 @@ class TinyCluster:
             old = self.sets[name]
             assert item["spec"]["selector"] == old["spec"]["selector"], "a selector may never change"
             assert item["spec"]["template"] == old["spec"]["template"], "a group's template is written once"
-            return
-        self._uids += 1
-        item["metadata"]["uid"] = f"uid-{self._uids}"
+            item["metadata"]["uid"] = old["metadata"]["uid"]
+            if item["spec"]["replicas"] == 0:
+                self._terminate_pods(name)
+        else:
+            self._uids += 1
+            item["metadata"]["uid"] = f"uid-{self._uids}"
         self.sets[name] = item
 
     def delete_set(self, name: str) -> None:
         """A StatefulSet goes at once, its pods drain."""
-        uid = self.sets.pop(name)["metadata"]["uid"]
-        for pod in self.pods.values():
-            if pod["metadata"]["ownerReferences"][0]["uid"] == uid:
-                self._terminate(pod)
+        self._terminate_pods(name)
+        del self.sets[name]
+
+    def _terminate_pods(self, name: str) -> None:
+        for pod in self.pods_of(name):
+            self._terminate(pod)
+
+    def pods_of(self, name: str) -> list[Json]:
+        """The pods that this StatefulSet made, in order of their names."""
+        uid = self.sets[name]["metadata"]["uid"]
+        return [pod for _, pod in sorted(self.pods.items()) if pod["metadata"]["ownerReferences"][0]["uid"] == uid]
 
     def delete_pod(self, name: str) -> None:
-        """Somebody deletes a pod."""
-        if name in self.pods:
-            self._terminate(self.pods[name])
+        """Somebody deletes a pod; without it the others of its group do not serve."""
+        if name not in self.pods:
+            return
+        self._terminate(self.pods[name])
+        owner = self.pods[name]["metadata"]["ownerReferences"][0]["uid"]
+        for other in self.pods.values():
+            if other["metadata"]["ownerReferences"][0]["uid"] == owner and other is not self.pods[name]:
+                _set(other, {"type": "Ready", "status": "False"})
 
     def _terminate(self, pod: Json) -> None:
         pod["metadata"].setdefault("deletionTimestamp", "2100-01-01T00:00:00Z")
 
     def advance(self, choose: Callable[[list[str]], str]) -> None:
-        """One thing happens: a pod is made, becomes ready, or is gone. `choose` picks among what could happen."""
+        """One thing happens: a pod is made, placed, ready, or gone. `choose` picks among what could happen."""
         self.now += 1
-        possible = self._possible()
+        possible = self.possible()
         if not possible:
             return
         event = choose(sorted(possible))
         kind, name = event.split(" ")
         if kind == "make":
             self._make(name)
+        elif kind == "place":
+            _set(self.pods[name], {"type": "PodScheduled", "status": "True"})
         elif kind == "serve":
-            self.pods[name]["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self.pods[name]["status"]["phase"] = "Running"
+            _set(self.pods[name], {"type": "Ready", "status": "True"})
         else:
             del self.pods[name]
 
-    def _possible(self) -> list[str]:
-        found = [f"make {name}" for name in self.sets if f"{name}-0" not in self.pods]
+    def possible(self) -> list[str]:
+        """What could happen now."""
+        found = [
+            f"make {name}-{index}"
+            for name, item in self.sets.items()
+            for index in range(item["spec"]["replicas"])
+            if f"{name}-{index}" not in self.pods
+        ]
         for name, pod in self.pods.items():
             if pod["metadata"].get("deletionTimestamp"):
                 found.append(f"remove {name}")
-            elif not ready(pod) and "bad" not in pod["spec"]["containers"][0]["image"]:
+            elif not _is(pod, "PodScheduled"):
+                found += [f"place {name}"] if self._free() else []
+            elif not ready(pod) and self._can_serve(name.rpartition("-")[0]):
                 found.append(f"serve {name}")
         return found
 
-    def _make(self, name: str) -> None:
+    def _free(self) -> bool:
+        return self.room is None or sum(_is(pod, "PodScheduled") for pod in self.pods.values()) < self.room
+
+    def _can_serve(self, name: str) -> bool:
+        """Its pods are all there and have found each other."""
+        pods = self.pods_of(name)
+        whole = sum(_is(pod, "PodScheduled") for pod in pods) == self.sets[name]["spec"]["replicas"]
+        return whole and not any("bad" in pod["spec"]["containers"][0]["image"] for pod in pods)
+
+    def _make(self, pod: str) -> None:
+        name, _, index = pod.rpartition("-")
         template = copy.deepcopy(self.sets[name]["spec"]["template"])
         self._uids += 1
         owner = [{"uid": self.sets[name]["metadata"]["uid"], "controller": True}]
-        metadata = {"name": f"{name}-0", "uid": f"uid-{self._uids}", "ownerReferences": owner, **template["metadata"]}
-        self.pods[f"{name}-0"] = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+        labels = {**template["metadata"]["labels"], names.POD_INDEX: index}
+        metadata = {"name": pod, "uid": f"uid-{self._uids}", "ownerReferences": owner, "labels": labels}
+        placed = {"type": "PodScheduled", "status": "True"}
+        if not self._free():
+            since = timestamp(self.now)
+            placed |= {
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/1 nodes",
+                "lastTransitionTime": since,
+            }
+        self.pods[pod] = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+        _set(self.pods[pod], placed)
 
     def serving(self) -> int:
-        """Groups that answer now, as a client would count them."""
-        uids = {item["metadata"]["uid"] for item in self.sets.values()}
+        """Groups that answer now, as a client would count them: all their pods are ready."""
         return sum(
-            ready(pod)
-            and not pod["metadata"].get("deletionTimestamp")
-            and pod["metadata"]["ownerReferences"][0]["uid"] in uids
-            for pod in self.pods.values()
+            sum(ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self.pods_of(name))
+            == item["spec"]["replicas"]
+            > 0
+            for name, item in self.sets.items()
         )
 
     def taken(self) -> set[str]:
         """Names of groups that exist or drain: each holds a device."""
-        return set(self.sets) | {name.removesuffix("-0") for name in self.pods}
+        return set(self.sets) | {name.rpartition("-")[0] for name in self.pods}
 
     def images(self) -> list[str]:
         """Images of the groups that exist, in order of their names."""
@@ -136,7 +187,7 @@ class TinyCluster:
         """Let everything happen that can, in order, with a look of the operator after each."""
         for _ in range(rounds):
             planned = self.reconcile()
-            if not self._possible() and not planned.delete and not planned.delete_pods:
+            if not self.possible() and not planned.delete and not planned.delete_pods:
                 return
             self.advance(lambda events: events[0])
         raise AssertionError(f"not settled after {rounds} rounds")
@@ -144,4 +195,13 @@ class TinyCluster:
 
 def ready(pod: Json) -> bool:
     """The kubelet calls the pod ready."""
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+    return _is(pod, "Ready")
+
+
+def _is(pod: Json, kind: str) -> bool:
+    return any(c["type"] == kind and c["status"] == "True" for c in pod["status"].get("conditions", ()))
+
+
+def _set(pod: Json, condition: Json) -> None:
+    others = [old for old in pod["status"].get("conditions", ()) if old["type"] != condition["type"]]
+    pod["status"]["conditions"] = [*others, condition]

@@ -20,9 +20,9 @@ NO_CLAIM = '0/2 nodes are available: persistentvolumeclaim "models" not found.'
 QUOTA = 'create Pod chat-0-0 in StatefulSet chat-0 failed error: pods "chat-0-0" is forbidden: exceeded quota: q, ...'
 
 
-def made(*pods: Json, name: str = "chat-0", **more: Any) -> Snapshot:
-    """One StatefulSet, as the operator made it, with these pods."""
-    first = plan(service(), Snapshot(), Options(), 0.0)
+def made(*pods: Json, name: str = "chat-0", spec: Json | None = None, **more: Any) -> Snapshot:
+    """One StatefulSet, as the operator made it of this spec, with these pods."""
+    first = plan(service(**spec or {}), Snapshot(), Options(), 0.0)
     found = next(dict(item.object) for item in first.apply if item.object["kind"] == "StatefulSet")
     found["metadata"] = {**found["metadata"], "uid": "sts-uid", "name": name}
     return Snapshot(statefulsets=(found,), pods=pods, router={"metadata": {}, "status": {"readyReplicas": 1}}, **more)
@@ -80,6 +80,48 @@ def test_an_unschedulable_pod_says_which_resource_is_missing() -> None:
     assert "no node has enough cpu" in conditions(seen(made(PODS["Unschedulable"])))["Ready"]["message"]
     no_gpu = conditions(seen(made(unschedulable(NO_GPU))))["Ready"]
     assert no_gpu["reason"] == "Unschedulable" and "no node has enough nvidia.com/gpu:" in no_gpu["message"]
+
+
+FOUR: Json = {"parallelism": {"pipeline": 4}}
+
+
+def of_four(*states: Json) -> list[Json]:
+    """Pods of a group of four, with the status of each."""
+    return [{**pod(f"chat-0-{index}"), "status": state["status"]} for index, state in enumerate(states)]
+
+
+def test_of_a_group_the_pod_that_has_no_node_is_named_whatever_the_others_say() -> None:
+    waits = running({"restartCount": 0, "state": {"running": {}}})
+    fell = running({**ended("Error", 1), "state": {"running": {}}})
+    failure = Failure("chat-0-1", 5, "SupervisorLost", 0, "no answer", 5.0)
+    report = GroupReport("r", "STARTING", restarts=1, last_failure=failure)
+    snapshot = made(*of_four(fell, waits, unschedulable(NO_NODE), waits), spec=FOUR, reports={0: report})
+    planned = seen(snapshot, **FOUR)
+    found = conditions(planned)["Ready"]
+    assert found["reason"] == "Unschedulable" and found["message"].startswith("chat-0-2: no node has enough cpu")
+    assert planned.status is not None
+    group = planned.status["groups"][0]
+    assert group["state"] == "Pending"
+    assert (group["lastFailure"]["pod"], group["lastFailure"]["rank"]) == ("chat-0-1", 5)
+
+
+def test_pods_that_a_quota_keeps_from_being_made_are_named_beside_those_that_run() -> None:
+    waits = running({"restartCount": 0, "state": {"running": {}}})
+    event = WarningEvent("StatefulSet", "chat-0", "FailedCreate", QUOTA, 1.0)
+    snapshot = made(*of_four(waits, waits, waits), spec=FOUR, warnings=(event,))
+    assert conditions(seen(snapshot, **FOUR))["Ready"]["reason"] == "QuotaExceeded"
+
+
+def test_a_group_that_gave_back_its_nodes_says_until_when() -> None:
+    snapshot = made(spec=FOUR)
+    (live,) = snapshot.statefulsets
+    live["metadata"]["annotations"]["octavo.dev/retreat"] = '{"attempts": 2, "until": "2026-01-01T00:00:00Z"}'
+    live["spec"]["replicas"] = 0
+    found = conditions(seen(snapshot, **FOUR))
+    for kind, status in (("Ready", "False"), ("Progressing", "False"), ("Degraded", "True")):
+        assert (found[kind]["status"], found[kind]["reason"]) == (status, "Unschedulable")
+        assert found[kind]["message"].startswith("chat-0: only some of its 4 pods")
+        assert found[kind]["message"].endswith("2026-01-01T00:00:00Z")
 
 
 def test_a_crash_shows_the_last_line_of_its_log() -> None:

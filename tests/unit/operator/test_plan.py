@@ -29,6 +29,7 @@ SPECS = st.fixed_dictionaries(
         "router": st.fixed_dictionaries({}, optional={"replicas": st.integers(0, 3), "processes": st.integers(1, 4)}),
         "model": st.sampled_from([{"uri": "pvc://c/p"}, {"uri": "bundled://x", "servedName": "y"}]),
         "resources": st.sampled_from([{}, {"limits": {"memory": "1Gi"}}]),
+        "parallelism": st.fixed_dictionaries({"tensor": st.integers(1, 3), "pipeline": st.integers(1, 3)}),
     },
 )
 
@@ -165,6 +166,94 @@ def test_a_gpu_is_asked_for_beside_what_the_spec_wishes() -> None:
     }
     bare = worker_container(accelerator={"resource": "nvidia.com/gpu"}, resources={})
     assert bare["resources"] == {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+
+
+def group_flags(**spec: Any) -> list[str]:
+    shape = ("--tensor", "--pipeline", "--ranks-per-pod", "--pod-index", "--peers", "--stage")
+    return [argument for argument in worker_container(**spec)["args"] if argument.startswith(shape)]
+
+
+def peers(pods: int) -> list[str]:
+    names = ",".join(f"chat-$(GROUP)-{pod}.chat-ranks:8501" for pod in range(pods))
+    return ["--pod-index=$(POD_INDEX)", f"--peers={names}"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "per_pod", "pods", "flags"),
+    [
+        (1, 1, None, 1, []),
+        (3, 1, None, 1, ["--tensor=3"]),
+        (1, 2, None, 2, ["--pipeline=2", *peers(2)]),
+        (3, 2, None, 2, ["--tensor=3", "--pipeline=2", *peers(2)]),
+        (3, 2, 3, 2, ["--tensor=3", "--pipeline=2", *peers(2)]),
+        (3, 2, 1, 6, ["--tensor=3", "--pipeline=2", "--ranks-per-pod=1", *peers(6)]),
+        (4, 1, 2, 2, ["--tensor=4", "--ranks-per-pod=2", *peers(2)]),
+    ],
+)
+def test_a_group_has_the_pods_that_its_shape_needs_and_each_knows_the_others(
+    tensor: int, pipeline: int, per_pod: int | None, pods: int, flags: list[str]
+) -> None:
+    wished = {"parallelism": {"tensor": tensor, "pipeline": pipeline}, "accelerator": {"perPod": per_pod}}
+    made = objects(fresh(**wished))["StatefulSet", "chat-0"]["spec"]
+    assert (made["replicas"], made["podManagementPolicy"], made["serviceName"]) == (pods, "Parallel", "chat-ranks")
+    assert group_flags(**wished) == flags
+    fields = {entry["name"]: entry.get("valueFrom") for entry in worker_container(**wished)["env"]}
+    assert ("GROUP" in fields, "POD_INDEX" in fields) == (pods > 1, pods > 1)
+
+
+def test_pods_of_a_group_want_to_be_near_each_other_and_no_others() -> None:
+    two = objects(fresh(parallelism={"pipeline": 2}, replicas=2))
+    for index in (0, 1):
+        template = two["StatefulSet", f"chat-{index}"]["spec"]["template"]
+        (terms,) = template["spec"]["affinity"]["podAffinity"].values()
+        keys = [term["podAffinityTerm"]["topologyKey"] for term in terms]
+        assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        for term in terms:
+            wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+            assert wanted["octavo.dev/group"] == str(index) and wanted.items() <= template["metadata"]["labels"].items()
+    assert "affinity" not in objects(fresh())["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
+
+
+def test_groups_keep_the_pods_of_their_own_revision() -> None:
+    tiny = TinyCluster(resource(parallelism={"tensor": 3, "pipeline": 2}, accelerator={"perPod": 1}))
+    tiny.settle()
+    tiny.edit(parallelism={"tensor": 1, "pipeline": 2}, accelerator={})
+    planned = objects(tiny.reconcile())
+    replicas = [planned["StatefulSet", name]["spec"]["replicas"] for name in ("chat-0", "chat-1")]
+    assert replicas == [6, 2] and tiny.serving() == 1
+    tiny.settle()
+    assert tiny.serving() == 1 and sorted(tiny.pods) == ["chat-1-0", "chat-1-1"]
+
+
+def test_a_group_serves_when_all_its_pods_do() -> None:
+    tiny = TinyCluster(resource(parallelism={"pipeline": 3}))
+    tiny.settle()
+    assert reasons(tiny.reconcile(), "Ready") == ("True", "Serving")
+    tiny.delete_pod("chat-0-2")
+    planned = tiny.reconcile()
+    assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == ("True", "FewerServing")
+
+
+def test_a_service_that_has_begun_and_not_yet_lost_anything_is_not_degraded() -> None:
+    tiny = TinyCluster(resource())
+    for _ in range(3):
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        tiny.advance(lambda events: events[0])
+    tiny.edit(replicas=3)
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+
+
+def test_fewer_groups_than_wished_are_degraded_until_all_serve_again() -> None:
+    tiny = TinyCluster(resource(replicas=2))
+    tiny.settle()
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+    tiny.delete_pod("chat-1-0")
+    for event in ("remove chat-1-0", "make chat-1-0", "serve chat-1-0"):
+        assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+        tiny.advance(lambda events, event=event: event)
+    planned = tiny.reconcile()
+    assert reasons(planned, "Degraded") == ("False", "AsWished")
+    assert "Recovered" in [event.reason for event in planned.events]
 
 
 def test_on_cpus_no_device_is_asked_for() -> None:

@@ -59,6 +59,29 @@ def test_a_pod_of_another_template_goes_unless_it_serves() -> None:
     assert judged(of_template("old", condition("Ready", "True"))) == []
 
 
+def test_a_pod_of_another_revision_than_its_group_goes_unless_it_serves() -> None:
+    template = {"metadata": {"labels": {"octavo.dev/revision": "r2"}}, "spec": {}}
+    pods = [pod(f"chat-0-{index}") for index in range(4)]
+    for found, revision in zip(pods, ("r2", "r1", "r1", "r2"), strict=True):
+        found["metadata"]["labels"]["octavo.dev/revision"] = revision
+    pods[2]["status"]["conditions"] = [condition("Ready", "True")]
+    gone = pods_to_delete([Group(0, STS, tuple(pods), None, template)], frozenset(), 0.0)
+    assert [(item.name, item.grace_s) for item in gone] == [("chat-0-1", None)]
+
+
+def test_every_pod_of_a_group_that_is_on_a_lost_node_goes_and_the_others_stay() -> None:
+    here, there, other = (going() for _ in range(3))
+    for found, name, node in (
+        (here, "chat-0-1", "node-1"),
+        (there, "chat-0-2", "node-1"),
+        (other, "chat-0-3", "node-2"),
+    ):
+        found["metadata"]["name"], found["spec"] = name, {"nodeName": node}
+    group = Group(0, STS, (pod("chat-0-0"), here, there, other), None)
+    gone = pods_to_delete([group], frozenset({"node-1"}), ENDS - 100)
+    assert [(item.name, item.grace_s) for item in gone] == [("chat-0-1", 0), ("chat-0-2", 0)]
+
+
 def test_a_template_that_the_controller_has_not_seen_judges_nobody() -> None:
     unseen = {**STS, "metadata": {**STS["metadata"], "generation": 3}}
     assert judged(of_template("old"), live=unseen) == []

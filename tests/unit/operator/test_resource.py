@@ -57,6 +57,13 @@ def test_defaults_are_filled_in_all_the_way_down() -> None:
     assert spec.router.queue.max_wait_s == 60.0 and spec.router.service.port == 80
     assert spec.engine.prefix_caching and spec.engine.kv_cache_memory is None
     assert spec.resources["limits"] == {"memory": "3Gi"}
+    assert (spec.parallelism.tensor, spec.parallelism.pipeline, spec.accelerator.per_pod, spec.pods) == (1, 1, 1, 1)
+
+
+def test_a_pod_holds_a_whole_stage_unless_told_otherwise() -> None:
+    shape = {"tensor": 3, "pipeline": 2}
+    assert (service(parallelism=shape).spec.accelerator.per_pod, service(parallelism=shape).spec.pods) == (3, 2)
+    assert service(parallelism=shape, accelerator={"perPod": 1}).spec.pods == 6
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,9 @@ def test_defaults_are_filled_in_all_the_way_down() -> None:
         {"model": {"uri": URI, "dtype": "bfloat16"}, **GPU},
         {"model": {"uri": URI, "dtype": "float32"}},
         {"resources": {"limits": {"memory": "32Gi"}}, **GPU},
+        {"parallelism": {"tensor": 8, "pipeline": 8}},
+        {"parallelism": {"tensor": 4}, "accelerator": {"perPod": 2}},
+        {"parallelism": {"tensor": 1, "pipeline": 1}, "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1}},
     ],
 )
 def test_what_a_device_can_do_is_accepted_for_it(spec: dict[str, Any]) -> None:
@@ -127,6 +137,16 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.accelerator.resource", {"accelerator": {"resource": "abacus"}}),
         ("spec.accelerator.tolerations[0].operator", {"accelerator": {"tolerations": [{"operator": "Maybe"}]}}),
         ("spec.image", {"image": "two words"}),
+        ("spec.parallelism.tensor", {"parallelism": {"tensor": 0}}),
+        ("spec.parallelism.pipeline", {"parallelism": {"pipeline": 65}}),
+        ("spec.parallelism.stages", {"parallelism": {"stages": 2}}),
+        ("spec.parallelism", {"parallelism": {"tensor": 8, "pipeline": 9}}),
+        ("spec.parallelism", {"parallelism": {"tensor": 2}, **GPU}),
+        ("spec.parallelism", {"parallelism": {"pipeline": 2}, **GPU}),
+        ("spec.accelerator.perPod", {"accelerator": {"perPod": 0}}),
+        ("spec.accelerator.perPod", {"accelerator": {"perPod": 2}}),
+        ("spec.accelerator.perPod", {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 2}}),
+        ("spec.accelerator.perPod", {"parallelism": {"tensor": 2}, "accelerator": {"perPod": 4}}),
     ],
 )
 def test_a_wrong_field_is_named(field: str, spec: dict[str, Any]) -> None:

@@ -20,6 +20,9 @@ URI = "bundled://smollm2-135m-instruct"
         {"engine": {"prefixCaching": True}},
         {"accelerator": {"resource": "cpu", "nodeSelector": {}}},
         {"model": {"uri": URI, "dtype": "auto"}},
+        {"parallelism": {"tensor": 1}},
+        {"accelerator": {"perPod": 1}},
+        {"accelerator": {"perPod": None}},
         {"model": {"uri": URI, "servedName": "chat"}},
         {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
     ],
@@ -42,10 +45,23 @@ def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spe
         {"accelerator": {"nodeSelector": {"a": "b"}}},
         {"accelerator": {"resource": "nvidia.com/gpu"}},
         {"accelerator": {"tolerations": [{"operator": "Exists"}]}},
+        {"parallelism": {"tensor": 2}},
+        {"parallelism": {"pipeline": 2}},
     ],
 )
 def test_what_shapes_workers_is_another_revision(spec: dict[str, Any]) -> None:
     assert worker_revision(service(**spec)) != worker_revision(service())
+
+
+def test_how_a_stage_lies_in_pods_is_of_the_revision() -> None:
+    whole = worker_revision(service(parallelism={"tensor": 3}))
+    assert worker_revision(service(parallelism={"tensor": 3}, accelerator={"perPod": 3})) == whole
+    assert worker_revision(service(parallelism={"tensor": 3}, accelerator={"perPod": 1})) != whole
+
+
+def test_an_operator_that_knows_more_fields_rolls_no_service_that_does_not_use_them() -> None:
+    assert worker_revision(service()) == "c139ade5c9"
+    assert worker_revision(service(accelerator={"resource": "nvidia.com/gpu"})) == "eeda7af052"
 
 
 def test_the_default_resources_are_those_of_the_device() -> None:

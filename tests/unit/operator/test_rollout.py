@@ -20,7 +20,9 @@ def test_a_rollout_keeps_its_bounds_and_ends_whatever_the_order(
     data: st.DataObject, replicas: int, bounds: tuple[int, int]
 ) -> None:
     surge, unavailable = bounds
-    tiny = cluster(replicas=replicas, rollout={"maxSurge": surge, "maxUnavailable": unavailable})
+    pods = data.draw(st.integers(1, 3))
+    limits = {"maxSurge": surge, "maxUnavailable": unavailable}
+    tiny = cluster(replicas=replicas, rollout=limits, parallelism={"pipeline": pods})
     tiny.settle()
     assert tiny.serving() == replicas
     tiny.edit(image="better")
@@ -44,7 +46,7 @@ def test_any_history_of_edits_and_accidents_ends_in_what_was_wished_last(
     tiny = cluster(rollout={"maxSurge": bounds[0], "maxUnavailable": bounds[1]})
     for _ in range(data.draw(st.integers(1, 40))):
         match data.draw(
-            st.sampled_from(["look", "look", "event", "event", "image", "replicas", "paused", "pod", "set"])
+            st.sampled_from(["look", "look", "event", "event", "image", "shape", "replicas", "paused", "pod", "set"])
         ):
             case "look":
                 tiny.reconcile()
@@ -52,6 +54,10 @@ def test_any_history_of_edits_and_accidents_ends_in_what_was_wished_last(
                 tiny.advance(lambda events: data.draw(st.sampled_from(events)))
             case "image":
                 tiny.edit(image=data.draw(st.sampled_from(["good", "better", "bad"])))
+            case "shape":
+                tiny.edit(
+                    parallelism={"tensor": data.draw(st.integers(1, 2)), "pipeline": data.draw(st.integers(1, 3))}
+                )
             case "replicas":
                 tiny.edit(replicas=data.draw(st.integers(0, 3)))
             case "paused":
@@ -72,7 +78,7 @@ def test_a_new_group_serves_before_the_old_one_goes() -> None:
     tiny.edit(image="better")
     planned = tiny.reconcile()
     assert sorted(tiny.sets) == ["chat-0", "chat-1"] and not planned.delete
-    tiny.advance(lambda events: "make chat-1")
+    tiny.advance(lambda events: "make chat-1-0")
     assert not tiny.reconcile().delete
     tiny.advance(lambda events: "serve chat-1-0")
     assert [item.name for item in tiny.reconcile().delete] == ["chat-0"]
@@ -162,7 +168,7 @@ def test_a_surge_without_room_says_after_a_minute_which_edit_helps_and_that_edit
     tiny.settle()
     tiny.edit(image="better")
     tiny.reconcile()
-    tiny.advance(lambda events: "make chat-1")
+    tiny.advance(lambda events: "make chat-1-0")
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     since = "1970-01-12T13:46:40Z"
     tiny.pods["chat-1-0"]["status"]["conditions"] = [{**unscheduled, "lastTransitionTime": since}]
