@@ -1,0 +1,32 @@
+"""Every rank of a group is found by the address of its pod."""
+
+import pytest
+
+from octavo.worker.addresses import rank_address, rendezvous
+
+
+@pytest.mark.parametrize(
+    ("group", "first", "third"),
+    [
+        ("unix:/run/g", "unix:/run/g.0", "unix:/run/g.2"),
+        ("chat-0-1.chat-ranks:8501", "chat-0-1.chat-ranks:8601", "chat-0-1.chat-ranks:8603"),
+        ("[::1]:1", "[::1]:101", "[::1]:103"),
+    ],
+)
+def test_a_rank_listens_beside_its_pod(group: str, first: str, third: str) -> None:
+    assert (rank_address(group, 0), rank_address(group, 2)) == (first, third)
+
+
+def test_the_ranks_of_a_stage_meet_at_a_port_of_their_own() -> None:
+    assert rendezvous("host:8501", "i") == "tcp://host:8600"
+
+
+def test_each_life_meets_at_a_file_of_its_own() -> None:
+    assert rendezvous("unix:/run/g", "one") == "file:///run/g.one"
+    assert rendezvous("unix:/run/g", "two") != rendezvous("unix:/run/g", "one")
+
+
+def test_a_port_beyond_the_last_is_refused() -> None:
+    assert rank_address("h:65435", 0) == "h:65535"
+    with pytest.raises(ValueError, match="h:65436"):
+        rank_address("h:65436", 0)

@@ -1,0 +1,29 @@
+"""Where the ranks of a pod are reached, by the address of its `--group`. PURE.
+
+--group         rank i of the pod    rendezvous of a stage whose first pod it is
+unix:/path      unix:/path.i         a file: /path.INCARNATION
+host:port       host:port+100+i      host:port+99
+"""
+
+_RENDEZVOUS, _RANKS = 99, 100
+
+
+def rank_address(group: str, local_rank: int) -> str:
+    """Raises ValueError when there is no such port."""
+    if group.startswith("unix:"):
+        return f"{group}.{local_rank}"
+    return _beyond(group, _RANKS + local_rank)
+
+
+def rendezvous(group: str, incarnation: str) -> str:
+    """`file:/path` or `host:port`. Each life has a file of its own: what an earlier one wrote would mislead it."""
+    if group.startswith("unix:"):
+        return f"file:{group.removeprefix('unix:')}.{incarnation}"
+    return _beyond(group, _RENDEZVOUS)
+
+
+def _beyond(group: str, more: int) -> str:
+    host, _, port = group.rpartition(":")
+    if int(port) + more > 65535:
+        raise ValueError(f"{group}: its ranks listen {more} ports further, and ports end at 65535; give a lower one")
+    return f"{host}:{int(port) + more}"

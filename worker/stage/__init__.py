@@ -1,0 +1,1 @@
+"""The links between the stages of a pipeline, over gRPC."""

@@ -1,0 +1,137 @@
+"""The end of a link that listens: one stream in one life, from the rank before, its messages checked one by one.
+
+who comes --role, introduction--> admitted --messages--> ended, whatever the cause: the link is lost
+     \\--> refused: the link goes on waiting for the right one
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import NoReturn
+
+import grpc
+
+from octavo.proto.v1 import group_pb2
+from octavo.worker.addresses import rank_address
+from octavo.worker.collective import PeerLost
+from octavo.worker.config import Config
+from octavo.worker.place import Place
+from octavo.worker.stage import wire
+from octavo.worker.stage.passage import Passage
+from octavo.worker.stage.wire import Received
+from octavo.worker.tls import Roles, bind
+
+ADMITTED = ("admitted", "yes")  # initial metadata of the answer
+_OPTIONS = (
+    ("grpc.max_receive_message_length", wire.LARGEST),
+    ("grpc.so_reuseport", 0),  # a second rank on the same port is an error
+)
+_STREAMS = 8  # at a time: the one that counts, and some to be refused
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """What a peer said is not accepted; its stream ends with `code`."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Inlet:
+    """What comes goes into `passage`, which opens when the rank before was admitted.
+
+    late: streams and messages of other lives that were refused.
+    """
+
+    def __init__(
+        self, config: Config, place: Place, incarnation: str, passage: Passage[Received], lost: Callable[[str], None]
+    ) -> None:
+        """Listens from now on. lost: called when the stream that was admitted has ended. Raises ConfigError."""
+        self.late = 0
+        self._roles, self._uid, self._incarnation = Roles(config), config.service_uid, incarnation
+        self._speaker = (place.rank - place.layout.tensor) % place.layout.ranks
+        self._kind = "sampled" if place.first else "hidden"
+        self._passage, self._lost = passage, lost
+        self._admitting, self._taken = Lock(), False
+        self._step = -1
+        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "inlet"), options=_OPTIONS)
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._activations)
+        handlers = grpc.method_handlers_generic_handler(wire.SERVICE, {"Activations": handler})
+        self._server.add_generic_rpc_handlers((handlers,))
+        bind(self._server, "--group", rank_address(config.group, place.rank % place.layout.per_pod), config)
+        self._server.start()
+
+    def _activations(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        try:
+            self._admit(messages, context)
+        except Refused as refused:
+            _turn_away(context, refused)
+        why = "its stream has ended"
+        try:
+            context.send_initial_metadata((ADMITTED,))
+            self._passage.open()
+            for message in messages:
+                self._passage.put(self._received(message))
+        except Refused as refused:
+            why = str(refused)
+            _turn_away(context, refused)
+        except PeerLost as error:  # of the other link
+            why = str(error)
+        finally:
+            self._lost(f"rank {self._speaker}: {why}")
+        return b""  # an ActivationsEnd
+
+    def _admit(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> None:
+        if refusal := self._roles.refusal("worker", context):
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, refusal)
+        said, _ = self._decode(next(messages, b""))
+        if said.WhichOneof("kind") != "introduction":
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Activations is its introduction")
+        who = said.introduction
+        if (who.service_uid, who.rank) != (self._uid, self._speaker):
+            expected = f"rank {self._speaker} of service {self._uid!r}"
+            raise Refused(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"rank {who.rank} of service {who.service_uid!r} speaks where {expected} is expected",
+            )
+        with self._admitting:
+            if self._taken:
+                raise Refused(grpc.StatusCode.ALREADY_EXISTS, f"rank {who.rank} has come already; one stream is a life")
+            self._taken = True
+
+    def _received(self, message: bytes) -> Received:
+        activation, data = self._decode(message)
+        kind = activation.WhichOneof("kind")
+        if kind != self._kind:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} came where {self._kind} is expected")
+        if activation.step <= self._step:
+            raise Refused(
+                grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step} came after step {self._step}; they rise"
+            )
+        self._step = activation.step
+        try:
+            return wire.received(activation, data)
+        except ValueError as error:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step}: {error}") from error
+
+    def _decode(self, message: bytes) -> tuple[group_pb2.Activation, memoryview]:
+        try:
+            activation, data = wire.decode(message)
+        except ValueError as error:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        if activation.incarnation != self._incarnation:
+            self.late += 1
+            raise Refused(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this is incarnation {self._incarnation}, and the message is of {activation.incarnation!r}",
+            )
+        return activation, data
+
+
+def _turn_away(context: grpc.ServicerContext, refused: Refused) -> NoReturn:
+    logger.warning("a peer of this stage was refused: %s", refused)
+    context.abort(refused.code, str(refused))
+    raise refused  # abort does not return

@@ -1,0 +1,67 @@
+"""The links of one rank: a listener for the rank before, a stream to the next. See worker/links.py.
+
+    rank before --> inlet --received--> this rank's thread --sending--> outlet --> next rank
+
+When one is lost so are both: the life is over, and nobody may go on waiting for the other.
+"""
+
+import torch
+
+from octavo.worker.addresses import rank_address
+from octavo.worker.config import Config
+from octavo.worker.links import Sampled
+from octavo.worker.place import Place
+from octavo.worker.stage import wire
+from octavo.worker.stage.inlet import Inlet
+from octavo.worker.stage.outlet import Outlet
+from octavo.worker.stage.passage import Passage
+from octavo.worker.stage.wire import Hidden, Received
+
+_ROOM = 4  # messages at either end: more than a peer that keeps pace leaves waiting, and a bound to memory
+
+
+class GrpcLinks:
+    """Links of a group with several stages, for one life. Every call raises PeerLost when a link was lost."""
+
+    def __init__(self, config: Config, place: Place, incarnation: str) -> None:
+        """Listens and dials from now on, and does not wait. Raises ConfigError when it cannot listen."""
+        self._incarnation = incarnation
+        self._received: Passage[Received] = Passage(_ROOM)
+        self._sending: Passage[bytes] = Passage(_ROOM)
+        self._inlet = Inlet(config, place, incarnation, self._received, self._lost)
+        pod, local = divmod(place.next, place.layout.per_pod)
+        introduction = wire.encode_introduction(incarnation, config.service_uid, place.rank)
+        Outlet(rank_address(config.peers[pod], local), config, introduction, self._sending, self._lost)
+
+    @property
+    def late(self) -> int:
+        """Streams and messages of other lives that were refused."""
+        return self._inlet.late
+
+    def connect(self) -> None:
+        """Wait until both neighbours are linked, however long they take to load."""
+        self._received.opened()
+        self._sending.opened()
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        self._sending.put(wire.encode_hidden(self._incarnation, step, hidden))
+
+    def receive_hidden(self, step: int) -> torch.Tensor:
+        """Its memory is the caller's own."""
+        received = self._received.get()
+        assert isinstance(received, Hidden), "the first stage receives what was sampled"
+        if received.number != step:
+            raise ValueError(f"the stage before sent step {received.number} where step {step} is expected")
+        return received.tensor
+
+    def send_sampled(self, sampled: Sampled) -> None:
+        self._sending.put(wire.encode_sampled(self._incarnation, sampled))
+
+    def receive_sampled(self) -> Sampled:
+        received = self._received.get()
+        assert isinstance(received, Sampled), "only the first stage receives what was sampled"
+        return received
+
+    def _lost(self, why: str) -> None:
+        self._received.break_(why)
+        self._sending.break_(why)

@@ -1,0 +1,71 @@
+"""The end of a link that dials: until the next rank has admitted us once; its stream is not replaced after that.
+
+Steps may be lost with a stream, so a new one would go on with a hole.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+
+import grpc
+
+from octavo.worker.collective import PeerLost
+from octavo.worker.config import Config, is_unix
+from octavo.worker.stage import wire
+from octavo.worker.stage.inlet import ADMITTED
+from octavo.worker.stage.passage import Passage
+from octavo.worker.tls import REDIAL, client_credentials
+
+# No keepalive: a stopped peer is for its supervisor to find, which can say so.
+_OPTIONS = (("grpc.max_send_message_length", wire.LARGEST), *REDIAL)
+# Not there yet; or a rank of the life before, soon to be killed.
+_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+_AGAIN_S = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+class Outlet:
+    """What is in `passage` goes, in order, once the next rank has admitted us; it opens then."""
+
+    def __init__(
+        self, address: str, config: Config, introduction: bytes, passage: Passage[bytes], lost: Callable[[str], None]
+    ) -> None:
+        """lost: called when the stream has ended, or is refused for good."""
+        self._address, self._introduction = address, introduction
+        self._passage, self._lost = passage, lost
+        channel = _channel(address, config)
+        self._method: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(f"/{wire.SERVICE}/Activations")
+        Thread(target=self._run, daemon=True, name="outlet").start()
+
+    def _run(self) -> None:
+        while True:
+            admitted: Future[bool] = Future()
+            call = self._method.future(self._messages(admitted), wait_for_ready=True)
+            admitted.set_result(ADMITTED in (call.initial_metadata() or ()))  # waits for it, or for the end
+            if admitted.result():
+                self._passage.open()
+            call.exception()  # waits for the end
+            why = f"{self._address}: {call.code().name}: {call.details()}"
+            if admitted.result() or call.code() not in _AGAIN:
+                return self._lost(why)
+            logger.warning("the next stage does not take us yet: %s", why)
+            time.sleep(_AGAIN_S)
+
+    def _messages(self, admitted: "Future[bool]") -> Iterator[bytes]:
+        yield self._introduction
+        try:
+            while admitted.result():
+                yield self._passage.get()
+        except PeerLost:  # and the stream ends
+            return
+
+
+def _channel(address: str, config: Config) -> grpc.Channel:
+    if is_unix(address) or config.tls_dir is None:
+        return grpc.insecure_channel(address, options=_OPTIONS)
+    name = ("grpc.ssl_target_name_override", f"worker.{config.service_uid}.octavo")
+    return grpc.secure_channel(address, client_credentials(Path(config.tls_dir)), options=(*_OPTIONS, name))
