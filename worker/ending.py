@@ -14,15 +14,17 @@ from octavo.worker.watch import Verdict
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
 
 
-def lost_peer(ended: Ended) -> bool:
-    """A rank that went because another one had gone."""
-    return isinstance(ended, Exit) and ended.report is not None and ended.report.reason == PEER_LOST
+def second_hand(ended: Ended) -> bool:
+    """The exit of a rank because another one had gone, or of serve because of what a pod told it."""
+    if not isinstance(ended, Exit) or ended.report is None:
+        return False
+    return ended.name == "serve" or ended.report.reason == PEER_LOST
 
 
 def better(exits: Sequence[Exit], said: Ended) -> Ended:
-    """The exit that says most: the first that was neither our doing nor for a lost peer, else what the leader said."""
+    """The exit that says most: the first that was neither our doing nor second hand, else what the leader said."""
     own = [one for one in exits if not one.killed]
-    return next((one for one in own if not lost_peer(one)), said or next(iter(own), None))
+    return next((one for one in own if not second_hand(one)), said or next(iter(own), None))
 
 
 def named(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failure | None:

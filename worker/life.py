@@ -18,7 +18,7 @@ from octavo.worker.board import Board, Gauge
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Children, Exit
 from octavo.worker.config import Config
-from octavo.worker.ending import Ended, better, lost_peer, named
+from octavo.worker.ending import Ended, better, named, second_hand
 from octavo.worker.feed import Feed
 from octavo.worker.group import pod
 from octavo.worker.status import GroupState, failure
@@ -30,6 +30,7 @@ from octavo.worker.wiring import Wiring, create_shared
 _LOOK_S = 0.25
 _LEAVE_S = 2.0
 _LAST_WORD_S = 1.0  # how long the better of two causes may take to be heard
+_LOCAL_WORD_S = 0.2  # that of another rank of the same pod
 
 logger = logging.getLogger(__name__)
 
@@ -100,13 +101,13 @@ class Life:
     async def _end(
         self, exiting: asyncio.Task[Ended], watching: asyncio.Task[Ended], joining: asyncio.Task[Ended]
     ) -> Ended:
-        """What ended this life. A rank that only lost its peer waits a moment for who can say more."""
+        """What ended this life. Who only heard of a loss waits a moment for who can say more."""
         await asyncio.wait({exiting, watching, joining}, return_when=asyncio.FIRST_COMPLETED)
-        ended = next(task for task in (exiting, watching, joining) if task.done()).result()
+        ended = next(task for task in (joining, exiting, watching) if task.done()).result()
         if ended is None and self._config.leads:  # drained: let serve write its last bytes and leave by itself
             await asyncio.wait({exiting}, timeout=_LEAVE_S)
-        if lost_peer(ended):
-            await asyncio.wait({joining}, timeout=_LAST_WORD_S)
+        if second_hand(ended):
+            await asyncio.wait({joining}, timeout=_LAST_WORD_S if self._config.leads else _LOCAL_WORD_S)
             said = joining.result() if joining.done() else ended
             return better(self._children.exits, said)
         return ended

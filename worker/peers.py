@@ -1,20 +1,34 @@
 """How a rank reaches the others of its stage, and those before and after it."""
 
-from octavo.worker.collective import Alone, Collective
+from octavo.worker.addresses import rendezvous
+from octavo.worker.collective import ALONE, Collective
+from octavo.worker.config import is_unix
 from octavo.worker.links import Links
 from octavo.worker.place import Place
 from octavo.worker.wiring import Wiring
 
+HERE = "127.0.0.1"
+
 
 def collective_of(wiring: Wiring, place: Place) -> Collective:
-    """Waits until every rank of the stage is there."""
-    if place.layout.tensor == 1:
-        return Alone()
-    raise NotImplementedError
+    """Waits until every rank of the stage is there: their supervisors end a life that waits too long."""
+    layout, config = place.layout, wiring.config
+    if layout.tensor == 1:
+        return ALONE
+    from octavo.worker.gloo import Gloo
+
+    pods, own = layout.stage_pods(place.stage), config.peers[config.pod_index] if config.peers else config.group
+    meeting = rendezvous(config.peers[pods[0]] if len(pods) > 1 else wiring.local, wiring.incarnation)
+    host = HERE if len(pods) == 1 or is_unix(own) else own.rpartition(":")[0]
+    return Gloo(place.part, layout.tensor, meeting, wiring.incarnation, host)
 
 
 def links_of(wiring: Wiring, place: Place) -> Links | None:
-    """None in a group of one stage."""
+    """None in a group of one stage. Waits until both neighbours are there."""
     if place.layout.pipeline == 1:
         return None
-    raise NotImplementedError
+    from octavo.worker.stage.links import GrpcLinks
+
+    links = GrpcLinks(wiring.config, place, wiring.incarnation)
+    links.connect()
+    return links

@@ -38,6 +38,10 @@ class WorkerProcess:
         self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB", *flags]
         self.process: subprocess.Popen[bytes] | None = None
 
+    def add_flags(self, *flags: str) -> None:
+        """Before it starts."""
+        self._arguments += flags
+
     def start(self) -> "WorkerProcess":
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "octavo.worker.main", *self._arguments]
@@ -50,14 +54,22 @@ class WorkerProcess:
         return self.process.pid
 
     def children(self) -> dict[str, int]:
-        """Pids of serve, core and rank, as the process table has them."""
-        found = {}
+        """Pids of serve, core and a rank, as the process table has them."""
+        return dict(self._children())
+
+    def ranks(self) -> list[int]:
+        """Pids of all its ranks, in the order of their start."""
+        return sorted(pid for name, pid in self._children() if name == "rank")
+
+    def _children(self) -> Iterator[tuple[str, int]]:
         for pid in _children_of(self.pid):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:  # gone meanwhile
+                continue
             for part in command:
                 if part.startswith(b"octavo.worker."):
-                    found[part.decode().rpartition(".")[2]] = pid
-        return found
+                    yield part.decode().rpartition(".")[2], pid
 
     async def ready(self, timeout_s: float = START_S) -> None:
         """Until /readyz is 200."""

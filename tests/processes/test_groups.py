@@ -1,0 +1,170 @@
+"""A group of several pods gives the answers of one rank, and whatever part of it is lost, it serves again by itself."""
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.checkpoints import random_checkpoint, successor_checkpoint
+from support.group import GroupProcesses, group
+from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
+
+from octavo.proto.v1 import group_pb2
+
+pytestmark = pytest.mark.timeout(300)
+GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
+RECOVERY_S = 2 * 10.0
+NOTICE_S = 5.0  # a pod that says nothing, or a step that does not return
+STREAMS = 12
+PROMPTS = [list(range(3 + i, 40 + 3 * i)) for i in range(6)]
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "letters")
+
+
+async def _texts(worker: WorkerProcess) -> list[list[int]]:
+    async with client(worker) as router:
+        answers = [await router.submit(prompt, 24) for prompt in PROMPTS]
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 60)
+        return [answer.ids for answer in answers]
+
+
+async def test_every_shape_of_a_group_answers_as_one_rank_does(tmp_path: Path) -> None:
+    model = random_checkpoint(tmp_path / "random")
+    async with serving(model) as worker:
+        expected = await _texts(worker)
+    for tensor, pipeline, per_pod in ((1, 2, 1), (2, 1, 2), (2, 1, 1), (2, 2, 1)):
+        async with group(model, tensor, pipeline, per_pod) as one:
+            assert len(one.pods) == tensor * pipeline // per_pod
+            assert await _texts(one.leader) == expected, f"{tensor} x {pipeline}, {per_pod} a pod"
+
+
+async def _streams(router: RouterClient) -> list[Answer]:
+    answers = [await router.submit([ord("a") + n % 26], 1900) for n in range(STREAMS)]
+    await until(lambda: all(answer.ids for answer in answers), 30)
+    return answers
+
+
+def _right(number: int, ids: list[int]) -> bool:
+    """Whether `ids` begin the right answer to request `number`."""
+    return ids == [ord("a") + (number + 1 + n) % 26 for n in range(len(ids))]
+
+
+async def _serves_anew(one: GroupProcesses, before: str, timeout_s: float) -> None:
+    began = time.monotonic()
+    while (status := await one.leader.status()).phase != group_pb2.SERVING or status.incarnation == before:
+        assert time.monotonic() - began < timeout_s, one.text()
+        await asyncio.sleep(0.1)
+    await one.ready(RECOVERY_S)
+    async with client(one.leader) as router:
+        answer = await router.submit([ord("a")], 3)
+        await asyncio.wait_for(answer.done.wait(), 20)
+        assert _right(0, answer.ids)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture(params=[(1, 2), (2, 1)], ids=["pipeline", "tensor"])
+async def two_pods(request: pytest.FixtureRequest, letters: Path):
+    tensor, pipeline = request.param
+    async with group(letters, tensor, pipeline, per_pod=1) as one:
+        yield one
+
+
+async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_again(two_pods: GroupProcesses) -> None:
+    for victim in (0, 1):
+        before = await two_pods.leader.status()
+        ranks = two_pods.ranks()
+        async with client(two_pods.leader) as router:
+            answers = await _streams(router)
+            os.kill(two_pods.pods[victim].ranks()[0], signal.SIGKILL)
+            died = time.monotonic()
+            await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), GONE_S, two_pods.text)
+            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+            assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
+            assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
+        await _serves_anew(two_pods, before.incarnation, RECOVERY_S - (time.monotonic() - died))
+        failure = (await two_pods.leader.status()).last_failure
+        named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
+        assert named == (f"group-0-{victim}", victim, "RankExited", -signal.SIGKILL), two_pods.text()
+
+
+async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: GroupProcesses) -> None:
+    before = await two_pods.leader.status()
+    ranks = two_pods.ranks()
+    async with client(two_pods.leader) as router:
+        await _streams(router)
+        os.kill(two_pods.pods[1].ranks()[0], signal.SIGSTOP)
+        # Busy tests make predictions long; a hang is a step of more than ten times its own.
+        await until(lambda: not any(_lives(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
+    await _serves_anew(two_pods, before.incarnation, RECOVERY_S)
+    failure = (await two_pods.leader.status()).last_failure
+    assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
+
+
+async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(letters: Path) -> None:
+    async with group(letters, 1, 2) as one:
+        follower = one.pods[1]
+        for loss, reason in ((signal.SIGKILL, "SupervisorLost"), (signal.SIGSTOP, "SupervisorSilent")):
+            before, ranks = await one.leader.status(), one.leader.ranks()
+            follower.signal(loss)
+            noticed = NOTICE_S if loss is signal.SIGSTOP else 0.0
+            await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), noticed + GONE_S, one.text)
+            if loss is signal.SIGKILL:
+                follower.start()
+            else:
+                follower.signal(signal.SIGCONT)
+            await _serves_anew(one, before.incarnation, RECOVERY_S)
+            failure = (await one.leader.status()).last_failure
+            assert (failure.pod, failure.reason) == ("group-0-1", reason)
+
+
+async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(letters: Path) -> None:
+    async with group(letters, 1, 2) as one:
+        before, ranks = (await one.leader.status()).incarnation, one.pods[1].ranks()
+        one.leader.signal(signal.SIGKILL)
+        await until(lambda: not any(_lives(pid) for pid in ranks), GONE_S, one.text)
+        assert one.pods[1].get("health", "/readyz")[0] == 503
+        one.leader.start()
+        await _serves_anew(one, before, RECOVERY_S)
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(letters: Path, stopped: int) -> None:
+    async with group(letters, 1, 2) as one:
+        async with client(one.leader) as router:
+            answers = [await router.submit([ord("a") + n], 60) for n in range(STREAMS)]
+            await until(lambda: all(answer.ids for answer in answers), 30)
+            one.pods[stopped].signal(signal.SIGTERM)
+            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 60)
+            assert all(len(answer.ids) == 60 and _right(n, answer.ids) for n, answer in enumerate(answers)), one.text()
+        assert await one.pods[stopped].exit_code(20) == 0
+        await until(lambda: one.pods[1 - stopped].get("health", "/readyz")[0] == 503, 10)
+        one.pods[stopped].start()
+        await one.ready()
+        assert (await one.leader.status()).restarts == 0, "a drain is no failure"
+
+
+async def test_a_pod_with_another_model_is_refused_and_the_status_says_so(tmp_path: Path, letters: Path) -> None:
+    one = GroupProcesses(letters, 1, 2)
+    one.pods[1].add_flags("--model", str(random_checkpoint(tmp_path / "other")))
+    one.start()
+    try:
+        await until(lambda: one.leader.get("health", "/livez")[0] == 200, 30, one.text)
+        async with asyncio.timeout(60):
+            while (status := await one.leader.status()).last_failure.reason != "JoinRefused":
+                await asyncio.sleep(0.2)
+        assert status.last_failure.pod == "group-0-1"
+        assert "fingerprint" in status.last_failure.message
+    finally:
+        one.close()

@@ -1,0 +1,67 @@
+"""A group of several pods as real processes over Unix sockets: what `octavo run` and a cluster start."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from support.worker import START_S, WorkerProcess
+
+Reroute = Callable[[int, str], str]  # (pod, its group address) -> the address that the others dial
+
+
+class GroupProcesses:
+    """pods: by index; the first leads. Flags are those of `octavo worker`."""
+
+    def __init__(
+        self, model: str | Path, tensor: int, pipeline: int, per_pod: int | None = None, *flags: str,
+        reroute: Reroute | None = None,
+    ) -> None:  # fmt: skip
+        per_pod = per_pod or tensor
+        count = tensor * pipeline // per_pod
+        shape = ("--tensor", str(tensor), "--pipeline", str(pipeline), "--ranks-per-pod", str(per_pod))
+        self.pods = [
+            WorkerProcess(model, *shape, "--pod-index", str(pod), "--pod-name", f"group-0-{pod}", *flags)
+            for pod in range(count)
+        ]
+        addresses = [pod.addresses["group"] for pod in self.pods]
+        if reroute is not None:
+            addresses = [reroute(pod, address) for pod, address in enumerate(addresses)]
+        for pod in self.pods:
+            pod.add_flags("--peers", ",".join(addresses))
+
+    @property
+    def leader(self) -> WorkerProcess:
+        return self.pods[0]
+
+    def start(self) -> "GroupProcesses":
+        for pod in self.pods:
+            pod.start()
+        return self
+
+    async def ready(self, timeout_s: float = 2 * START_S) -> None:
+        await asyncio.gather(*(pod.ready(timeout_s) for pod in self.pods))
+
+    def ranks(self) -> list[int]:
+        """Pids of the ranks that live, in the order of their pods."""
+        return [pid for pod in self.pods for pid in pod.ranks()]
+
+    def text(self) -> str:
+        return "\n".join(pod.text() for pod in self.pods)
+
+    def close(self) -> None:
+        for pod in self.pods:
+            pod.close()
+
+
+@contextlib.asynccontextmanager
+async def group(
+    model: str | Path, tensor: int, pipeline: int, per_pod: int | None = None
+) -> AsyncIterator[GroupProcesses]:
+    """One that serves; gone afterwards."""
+    one = GroupProcesses(model, tensor, pipeline, per_pod).start()
+    try:
+        await one.ready()
+        yield one
+    finally:
+        one.close()
