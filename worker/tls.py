@@ -99,7 +99,7 @@ class Roles:
         if refusal := self.refusal(role, context):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
 
-    def refusal(self, role: str, context: "grpc.ServicerContext | grpc.aio.ServicerContext[Any, Any]") -> str | None:
+    def refusal(self, role: str, context: Any) -> str | None:  # Any: grpc's, or grpc.aio's
         """The text of that refusal; None when the peer may call."""
         if not self._secure or context.peer().startswith("unix:"):
             return None

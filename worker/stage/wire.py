@@ -3,7 +3,7 @@
     | Activation without data, by protobuf | padding | tag, length | data |
                                                                    ^ a multiple of 16 bytes: read in place
 
-Copying through protobuf costs half of the time that 4 MiB take on the way. Protobuf reads the whole as well.
+Copies through protobuf would be a third of the time that 4 MiB take on the way. It reads the whole message as well.
 """
 
 import math
