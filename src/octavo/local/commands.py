@@ -1,21 +1,22 @@
 """The command lines of a local service's processes: the operator's flags, with sockets in place of ports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.local.flags import Settings
-from octavo.operator.specs.arguments import engine_flags, flags, queue_flags
+from octavo.operator.specs.arguments import engine_flags, flags, group_flags, queue_flags
 
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Where one group listens."""
+    """Where one pod of a group listens; pod 0 is the one that routers and `octavo run` talk to."""
 
     folder: Path
-    index: int
+    group: int
+    pod: int = 0
 
     def _address(self, name: str) -> str:
-        return f"unix:{self.folder}/{self.index}-{name}.sock"
+        return f"unix:{self.folder}/{self.group}-{self.pod}-{name}.sock"
 
     @property
     def serve(self) -> str:
@@ -29,18 +30,33 @@ class Sockets:
         """One flag for each listener of a worker."""
         return [f"--{name}={self._address(name)}" for name in ("serve", "group", "status", "health", "metrics")]
 
+    def peer(self, pod: int) -> str:
+        """Where the ranks of a pod of the same group are found."""
+        return replace(self, pod=pod)._address("group")
+
 
 def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
-    """`octavo worker ...` of one group."""
+    """`octavo worker ...` of one pod."""
     spec = settings.service.spec
-    own = [
+    own: list[tuple[str, object]] = [
         ("--model", spec.model.uri),
         ("--device", settings.device),
-        ("--pod-name", f"group-{sockets.index}"),
+        ("--pod-name", pod_name(settings, sockets)),
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
         ("--log-level", settings.log_level),
     ]
-    return ["worker", *flags(own), *sockets.flags(), *engine_flags(spec)]
+    if spec.pods > 1:
+        own += [
+            ("--pod-index", sockets.pod),
+            ("--peers", ",".join(sockets.peer(pod) for pod in range(spec.pods))),
+        ]
+    return ["worker", *flags(own), *sockets.flags(), *group_flags(spec), *engine_flags(spec)]
+
+
+def pod_name(settings: Settings, sockets: Sockets) -> str:
+    """As the status names it."""
+    group = f"group-{sockets.group}"
+    return f"{group}-{sockets.pod}" if settings.service.spec.pods > 1 else group
 
 
 def router_argv(settings: Settings, port: int, groups: list[Sockets]) -> list[str]:

@@ -43,6 +43,9 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "dtype": ("model.dtype", str, "auto or float32; on GPUs also bfloat16, float16"),
     "context-length": ("model.contextLength", int, "longest prompt plus answer, in tokens (default: the model's)"),
     "replicas": ("replicas", int, "groups: copies of the model"),
+    "tensor": ("parallelism.tensor", int, "ranks that share each layer: processes with a slice of it each"),
+    "pipeline": ("parallelism.pipeline", int, "stages: runs of layers, each of them on tensor ranks"),
+    "per-pod": ("accelerator.perPod", int, "ranks of one pod, here a supervisor's (default: those of a stage)"),
     "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
     "max-requests": ("engine.maxRequests", int, "requests that run at once in a group"),
     "kv-cache-memory": ("engine.kvCacheMemory", str, "memory for the KV cache, e.g. 512Mi"),
@@ -70,7 +73,9 @@ def parse_args(argv: list[str]) -> Settings:
     try:
         service = parse(resource)
     except SpecError as error:
-        raise UsageError(str(error)) from error
+        given = [flag for flag, (path, _, _) in FIELDS.items() if args[flag] is not None and _within(path, error.field)]
+        named = f" ({', '.join(f'--{flag}' for flag in given)})" if given else ""
+        raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
     own = args["prompt"], args["drain_timeout"], args["log_level"]
@@ -110,6 +115,11 @@ def _parser() -> argparse.ArgumentParser:
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")
     fields.add_argument("--no-prefix-caching", action="store_true", help="[engine.prefixCaching: false]")
     return parser
+
+
+def _within(path: str, field: str) -> bool:
+    """The field of the spec is this one, or one of those that it holds."""
+    return f"spec.{path}.".startswith(f"{field}.")
 
 
 def _port(text: str) -> int:

@@ -9,11 +9,12 @@ import signal
 import socket
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from octavo.local import ask
 from octavo.local.children import Child
-from octavo.local.commands import Sockets, router_argv, worker_argv
+from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
 
@@ -25,7 +26,7 @@ class Service:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
-        self._groups = [Sockets(folder, index) for index in range(settings.service.spec.replicas)]
+        self._leaders = [Sockets(folder, group) for group in range(settings.service.spec.replicas)]
         self._port = settings.port or _free_port(settings.host)
         self._workers: list[Child] = []
         self._router: Child | None = None
@@ -54,15 +55,15 @@ class Service:
 
     async def _start(self) -> None:
         spec = self._settings.service.spec
-        for index, sockets in enumerate(self._groups):
-            child = Child(f"group {index}", worker_argv(self._settings, sockets), _report)
+        for sockets in (replace(leader, pod=pod) for leader in self._leaders for pod in range(spec.pods)):
+            child = Child(pod_name(self._settings, sockets), worker_argv(self._settings, sockets), _report)
             self._workers.append(child)
             await child.start()
-        self._router = Child("router", router_argv(self._settings, self._port, self._groups), _report)
+        self._router = Child("router", router_argv(self._settings, self._port, self._leaders), _report)
         await self._router.start()
         progress = Progress()
-        for index, sockets in enumerate(self._groups):
-            await progress.until_serving(sockets.status, f"group {index}")
+        for index, leader in enumerate(self._leaders):
+            await progress.until_serving(leader.status, f"group {index}")
         await self._until_ready()
         self._greet(spec.model.served_name)
         if self._settings.prompt is not None:
