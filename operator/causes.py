@@ -40,6 +40,8 @@ REPORTED = {
     "CoreStuck": _AGAIN,
     "RankStuck": _AGAIN,
     "LeaderLost": _AGAIN,
+    "PeerLost": _AGAIN,
+    "JoinRefused": "the pods of a group must be of one revision and see the same model",
     "SupervisorLost": _AGAIN,
     "SupervisorSilent": _AGAIN,
     "Unknown": _LOG,

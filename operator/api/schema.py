@@ -241,8 +241,9 @@ def _engine() -> Json:
                 4096,
             ),
             "kvCacheMemory": fields.amount(
-                "Memory of the KV cache, e.g. 512Mi: of the GPU, else of the container. Default: on GPUs what the "
-                "weights and a step leave of it, on CPUs a quarter of the container's memory limit."
+                "Memory of the KV cache of each rank, e.g. 512Mi: of its GPU, else of the container. Default: on GPUs "
+                "what the weights and a step leave of it, on CPUs a quarter of the container's memory limit, divided "
+                "by the ranks of a pod."
             ),
             "prefixCaching": fields.flag(
                 "Keep the KV of past prompts and reuse it for prompts that begin alike.", True

@@ -8,10 +8,11 @@ from octavo.kernels.cuda.library import MissingKernels
 from octavo.operator.causes import REPORTED
 from octavo.worker.config import ConfigError
 from octavo.worker.models import errors
+from octavo.worker.process import PEER_LOST
 
 WORKER = Path(__file__).parents[2] / "worker"
 CHILDREN = ("Serve", "Core", "Rank")
-PLACES = {"Fault": 0, "Verdict": 0, "ModelError": 0, "failure": 2, "Report": 0}  # where each call has its reason
+PLACES = {"Fault": 0, "Verdict": 0, "ModelError": 0, "failure": 2, "_failure": 1, "Report": 0}  # the reason
 
 
 def _said(tree: ast.AST) -> Iterator[str]:
@@ -40,5 +41,6 @@ def _texts(value: ast.expr) -> Iterator[str]:
 def test_the_operator_knows_every_reason_that_a_worker_gives() -> None:
     said = {text for path in WORKER.rglob("*.py") for text in _said(ast.parse(path.read_text()))}
     said |= {errors.NOT_FOUND, errors.INVALID, errors.UNREADABLE, ConfigError.reason, MissingKernels.reason}
+    said.add(PEER_LOST)
     said |= {f"{child}Failed" for child in CHILDREN}  # process.run names any other exception so
     assert said == set(REPORTED)
