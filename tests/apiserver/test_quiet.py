@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.bed import Bed, wait_until
-from support.operators import operator, service, settled, writes
+from support.operators import condition, operator, service, settled, writes
 
 IDLE_S = 120
 
@@ -33,6 +33,46 @@ def test_a_restarted_operator_writes_nothing_where_nothing_changed(bed: Bed, spa
         wait_until(lambda: another.leads, 10, "the second operator leads")
         time.sleep(5)
         assert writes(bed, space, offset) == []
+
+
+def test_a_group_of_six_pods_is_written_once(bed: Bed, space: str, tmp_path: Path) -> None:
+    spread = service(parallelism={"tensor": 3, "pipeline": 2}, accelerator={"perPod": 1}, replicas=2)
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(spread, namespace=space)
+        settled(bed, space, quiet_s=5)
+    made = [line.strip() for line in writes(bed, space) if "statefulsets" in line]
+    assert sorted(made) == ["patch statefulsets/chat-0", "patch statefulsets/chat-1"]
+    for index in (0, 1):
+        found = bed.get("statefulset", f"chat-{index}", space)
+        assert found is not None and found["spec"]["replicas"] == 6
+        template = found["spec"]["template"]
+        (terms,) = template["spec"]["affinity"]["podAffinity"].values()
+        labels = terms[0]["podAffinityTerm"]["labelSelector"]["matchLabels"]
+        assert labels["octavo.dev/group"] == template["metadata"]["labels"]["octavo.dev/group"] == str(index)
+
+
+def test_a_group_that_gives_back_its_nodes_is_written_once_for_each_way(bed: Bed, space: str, tmp_path: Path) -> None:
+    later = "2999-01-01T00:00:00Z"
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(service(parallelism={"pipeline": 2}), namespace=space)
+        settled(bed, space)
+        offset = bed.audit_log.stat().st_size
+        note = f'octavo.dev/retreat={{"attempts": 1, "until": "{later}"}}'
+        bed.kubectl("annotate", "statefulset/chat-0", note, "-n", space)
+        settled(bed, space, quiet_s=5)
+        away = bed.get("statefulset", "chat-0", space)
+        assert away is not None and away["spec"]["replicas"] == 0
+        assert later in condition(bed, space, "Degraded")["message"]
+        note = 'octavo.dev/retreat={"attempts": 1, "until": "2020-01-01T00:00:00Z"}'
+        bed.kubectl("annotate", "--overwrite", "statefulset/chat-0", note, "-n", space)
+        wait_until(lambda: _replicas(bed, space) == 2, 20, "the group is back")
+        settled(bed, space, quiet_s=5)
+        made = [line.strip() for line in writes(bed, space, offset) if "statefulsets" in line]
+        assert made == ["patch statefulsets/chat-0"] * 2
+
+
+def _replicas(bed: Bed, space: str) -> int:
+    return int((bed.get("statefulset", "chat-0", space) or {"spec": {"replicas": -1}})["spec"]["replicas"])
 
 
 def test_quantities_in_other_spellings_cause_no_write(bed: Bed, space: str, tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ CASES: dict[str, dict[str, Any]] = {
     "a number format that CPUs lack": {"model": {"uri": MODEL, "dtype": "bfloat16"}},
     "a GPU among the requests": {"resources": {"requests": {"nvidia.com/gpu": 1}}},
     "a GPU among the limits": {"resources": {"limits": {"memory": "1Gi", "nvidia.com/gpu": "2"}}, **GPU},
+    "a pod with ranks of two stages": {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 2}},
+    "a pod larger than a stage": {"accelerator": {"perPod": 2}},
+    "more ranks than a group can have": {"parallelism": {"tensor": 13, "pipeline": 5}},
+    "stages on GPUs": {"parallelism": {"pipeline": 2}, **GPU},
+    "ranks that share layers on GPUs": {"parallelism": {"tensor": 2}, **GPU},
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
@@ -59,6 +64,9 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.model.contextLength": {"model": {"uri": MODEL, "contextLength": 0}},
     "spec.model.servedName": {"model": {"uri": MODEL, "servedName": "two words"}},
     "spec.accelerator.resource": {"accelerator": {"resource": "abacus"}},
+    "spec.parallelism.tensor": {"parallelism": {"tensor": 0}},
+    "spec.parallelism.pipeline": {"parallelism": {"pipeline": 65}},
+    "spec.accelerator.perPod": {"accelerator": {"perPod": 0}},
     "spec.engine.maxBatchTokens": {"engine": {"maxBatchTokens": 0}},
     "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
     "spec.router.processes": {"router": {"processes": 0}},
@@ -72,6 +80,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
 GOOD: dict[str, dict[str, Any]] = {
     "a GPU": GPU,
     "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
+    "a stage in one pod": {"parallelism": {"tensor": 3}},
+    "a stage over three pods, twice": {"parallelism": {"tensor": 3, "pipeline": 2}, "accelerator": {"perPod": 1}},
+    "as many ranks as a group can have": {"parallelism": {"tensor": 64}, "accelerator": {"perPod": 64}},
+    "one rank on a GPU, in so many words": {
+        "parallelism": {"tensor": 1, "pipeline": 1},
+        "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1},
+    },
     "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},
     "a number format of GPUs": {"model": {"uri": MODEL, "dtype": "bfloat16"}, **GPU},
     "memory beside the GPU": {"resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}, **GPU},
@@ -109,10 +124,12 @@ def test_the_smallest_service_gets_its_defaults(bed: Bed, space: str) -> None:
     bed.apply(service(), namespace=space)
     found = bed.get("infsvc", "chat", space)
     assert found is not None
+    assert found["spec"]["parallelism"] == {"tensor": 1, "pipeline": 1}
     assert found["spec"]["replicas"] == 1 and found["spec"]["rollout"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
 def test_explain_reads_as_a_manual(bed: Bed) -> None:
     text = bed.kubectl("explain", "infsvc.spec", "--recursive=false")
     assert "no description" not in text.lower() and "replicas" in text
-    assert "<empty>" not in bed.kubectl("explain", "infsvc.spec.engine")
+    for part in ("engine", "parallelism", "accelerator"):
+        assert "<empty>" not in bed.kubectl("explain", f"infsvc.spec.{part}")
