@@ -27,7 +27,7 @@ class Answer:
 
 
 class LocalEngine:
-    """Keeps two steps under way, as the core does: a step is issued before the result of the one before it is here."""
+    """Keeps steps under way as the core does: one is issued before the results of those before it are here."""
 
     def __init__(
         self,
@@ -37,8 +37,10 @@ class LocalEngine:
         max_batch_tokens: int = 0,
         max_requests: int = 0,
         pace: Pace | None = None,
+        stages: int = 1,
     ) -> None:
-        """What is 0 is the runner's own. pace: the device's, which learns from the clock, unless given."""
+        """What is 0 is the runner's own. pace: the device's, which learns from the clock, unless given. stages: of its
+        pipeline."""
         self._runner = runner
         self._limits = Limits(
             blocks=blocks or runner.blocks,
@@ -46,7 +48,8 @@ class LocalEngine:
             max_batch_tokens=max_batch_tokens or runner.max_batch_tokens,
             max_requests=max_requests or runner.max_requests,
             context_length=runner.context_length,
-            depth=2,
+            depth=stages + 1,
+            stages=stages,
         )
         self._pace = pace or pace_of(runner.device, least=16)
         self.scheduler = Scheduler(self._limits, self._pace)

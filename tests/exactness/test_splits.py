@@ -1,0 +1,172 @@
+"""However a model is split over ranks, the text is that of one rank; and logits are those of transformers."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from support.checkpoints import random_checkpoint
+from support.engine import LocalEngine
+from support.logits import difference
+from support.oracle import Oracle
+from support.ranks import Ranks
+
+from octavo import bundled
+from octavo.worker.cpu.runner import Runner
+from octavo.worker.device import RunnerConfig
+from octavo.worker.request import Sampling
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+
+pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
+TOLERANCE = 1e-4
+TOKENS = 24
+VOCABULARY = 513  # 2 and 4 ranks pad it
+PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 16, 20, 33, 47, 90)]
+SPLITS = [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)]  # tensor, pipeline
+# How the engine is set up, by what happens then.
+WORK: dict[str, dict[str, int]] = {
+    "a batch": {},
+    "chunked prefill beside decoding": {"max_batch_tokens": 29},
+    "preemption": {"blocks": 13},
+}
+DRAWS = [
+    Sampling(temperature=0.9, seed=3),
+    Sampling(temperature=0.9, top_k=20, seed=4),
+    Sampling(temperature=1.3, top_p=0.8, seed=5),
+    Sampling(temperature=1.1, top_k=300, top_p=0.95, seed=6),
+    Sampling(),
+    Sampling(temperature=100.0, seed=7),
+]
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 24, "attention_bias": True}
+MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 21}
+
+
+def settings(folder: Path, **more: Any) -> RunnerConfig:
+    return RunnerConfig(folder, max_requests=8, kv_cache_bytes=16 << 20, **more)
+
+
+def texts(runner: Runner | Ranks, sampling: list[Sampling], **setup: int) -> list[list[int]]:
+    stages = runner.stages if isinstance(runner, Ranks) else 1
+    engine = LocalEngine(runner, stages=stages, **setup)
+    answers = [answer.ids for answer in engine.generate(PROMPTS, TOKENS, sampling)]
+    assert (engine.scheduler.load().preemptions > 0) == ("blocks" in setup)
+    return answers
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = {"vocab_size": VOCABULARY, "tie_word_embeddings": request.param}
+    return random_checkpoint(tmp_path_factory.mktemp("model"), seed=5, shards=2, config=config)
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> dict[str, list[list[int]]]:
+    """What one rank answers."""
+    runner = Runner(settings(folder))
+    return {"greedy": texts(runner, [Sampling()] * len(PROMPTS)), "drawn": texts(runner, DRAWS)}
+
+
+@pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor {split[0]} pipeline {split[1]}")
+def ranks(request: pytest.FixtureRequest, folder: Path) -> Iterator[Ranks]:
+    group = Ranks(settings(folder), *request.param)
+    yield group
+    group.close()
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_greedy_text_is_that_of_one_rank(ranks: Ranks, whole: dict[str, list[list[int]]], work: str) -> None:
+    assert texts(ranks, [Sampling()] * len(PROMPTS), **WORK[work]) == whole["greedy"]
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_drawn_text_is_that_of_one_rank(ranks: Ranks, whole: dict[str, list[list[int]]], work: str) -> None:
+    assert texts(ranks, DRAWS, **WORK[work]) == whole["drawn"]
+
+
+def test_ids_that_pad_the_vocabulary_have_no_probability(ranks: Ranks, folder: Path) -> None:
+    """So that what is left has all of it, and no draw finds them, however hot."""
+    logits = ranks.logits(one_row(PROMPTS[-1]))
+    chances = logits.double().log_softmax(-1)
+    assert logits.shape == (1, VOCABULARY) and float(chances.exp().sum()) == pytest.approx(1, abs=1e-12)
+    hot = [Sampling(temperature=100.0, seed=seed) for seed in range(len(PROMPTS))]
+    answers = [token for ids in texts(ranks, hot) for token in ids]
+    assert max(answers) < VOCABULARY and len(set(answers)) > len(answers) / 2
+
+
+def one_row(ids: list[int]) -> Step:
+    blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
+    return Step(1, Forward((Admit(0, tuple(ids), Sampling(), 0),), (blocks,), (0,), (0,), (len(ids),)), Sample())
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2), (2, 2)])
+def test_processes_that_sum_by_gloo_give_the_text_of_one_rank(
+    folder: Path, whole: dict[str, list[list[int]]], tmp_path: Path, tensor: int, pipeline: int
+) -> None:
+    group = Ranks(settings(folder), tensor, pipeline, tmp_path)
+    try:
+        assert texts(group, [Sampling()] * len(PROMPTS)) == whole["greedy"]
+        assert texts(group, DRAWS) == whole["drawn"]
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "tensor", "pipeline"),
+    [(QWEN3, 4, 2), (QWEN3, 2, 1), (MISTRAL, 2, 2), (MISTRAL, 1, 3)],
+    ids=["qwen 3, 4x2", "qwen 3, 2x1", "mistral, 2x2", "mistral, 1x3"],
+)
+def test_logits_of_other_families_are_those_of_transformers(
+    tmp_path: Path, config: dict[str, Any], tensor: int, pipeline: int
+) -> None:
+    folder = random_checkpoint(tmp_path, seed=3, config=config)
+    group = Ranks(settings(folder), tensor, pipeline)
+    assert difference(group, Oracle(folder), PROMPTS[-1], 40) < TOLERANCE
+    group.close()
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(3, 1), (1, 2)])
+def test_logits_of_smollm2_are_those_of_transformers(tensor: int, pipeline: int) -> None:
+    folder = bundled.ensure("smollm2-135m-instruct")
+    group = Ranks(settings(folder, context_length=512), tensor, pipeline)
+    assert difference(group, Oracle(folder), list(range(1000, 1060)), 40) < TOLERANCE
+    group.close()
+
+
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2), (2, 2)])
+def test_a_row_that_fails_leaves_nothing_in_blocks_that_a_step_zeroes(
+    tmp_path: Path, tensor: int, pipeline: int
+) -> None:
+    folder = spoilt(random_checkpoint(tmp_path, seed=5), "model.embed_tokens.weight", row=300)
+    group = Ranks(settings(folder, dtype="bfloat16"), tensor, pipeline)  # whose kernels mask what others do not read
+    expected = in_two_chunks(group, number=1)
+    bad = replace(one_row([*PROMPTS[4], *[300] * 17]), number=3, sample=Sample((0,), (0,)))
+    assert group.issue(bad).result().failed == (0,)
+    assert torch.equal(in_two_chunks(group, number=4, zeroed=tuple(range(8))), expected)
+    group.close()
+
+
+def in_two_chunks(group: Ranks, number: int, zeroed: tuple[int, ...] = ()) -> torch.Tensor:
+    """The logits at the end of a prompt whose last block is not full."""
+    whole = one_row(PROMPTS[3])
+    group.logits(replace(whole, number=number, forward=replace(whole.forward, counts=(20,), zeroed=zeroed)))
+    rest = Forward(slots=(0,), starts=(20,), counts=(len(PROMPTS[3]) - 20,))
+    return group.logits(Step(number + 1, rest, Sample()))
+
+
+def test_what_one_rank_sees_is_not_finite_fails_the_row(tmp_path: Path) -> None:
+    folder = spoilt(random_checkpoint(tmp_path, seed=5), "lm_head.weight", row=400)
+    group = Ranks(settings(folder), 4, 1)
+    step = replace(one_row(PROMPTS[2]), sample=Sample((0,), (0,)))
+    assert group.issue(step).result().failed == (0,)
+    group.close()
+
+
+def spoilt(folder: Path, name: str, row: int) -> Path:
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights[name][row] = float("nan")
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder

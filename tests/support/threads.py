@@ -1,0 +1,55 @@
+"""Ranks of one stage as threads of the test, and what they do together."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from octavo.worker.collective import Collective, PeerLost
+
+Result = TypeVar("Result")
+
+
+class Together:
+    """Where the threads of a stage meet."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size)
+        self.given: list[torch.Tensor] = [torch.empty(0)] * size
+
+
+class ThreadCollective:
+    def __init__(self, together: Together, rank: int) -> None:
+        self.rank, self.size = rank, len(together.given)
+        self._together = together
+
+    def sum_(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.is_contiguous()
+        return x.copy_(self.gather(x).sum(dim=0))
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            self._together.given[self.rank] = x
+            self._together.barrier.wait()
+            gathered = torch.stack(self._together.given)
+            self._together.barrier.wait()
+        except threading.BrokenBarrierError:
+            raise PeerLost("a thread of this stage is gone") from None
+        return gathered
+
+
+def on_each(size: int, work: Callable[[Collective], Result]) -> Sequence[Result]:
+    """What `work` gives on each of `size` ranks."""
+    together = Together(size)
+
+    def run(rank: int) -> Result:
+        try:
+            return work(ThreadCollective(together, rank))
+        except BaseException:
+            together.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))

@@ -1,0 +1,108 @@
+"""Sampled ids reach the first stage's token pool before they are read, no sooner, and never over another request's."""
+
+import pytest
+import torch
+
+from octavo.worker.cpu.sampled import SampledIds
+from octavo.worker.links import Sampled
+from octavo.worker.request import Sampling
+from octavo.worker.step import Admit, Forward, Sample, Step
+
+
+class Arriving:
+    """Links that only bring sampled ids; asking for more than were sent is an error."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sampled] = []
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def receive_hidden(self, step: int) -> torch.Tensor:
+        raise NotImplementedError
+
+    def send_sampled(self, sampled: Sampled) -> None:
+        self.sent.append(sampled)
+
+    def receive_sampled(self) -> Sampled:
+        return self.sent.pop(0)
+
+
+@pytest.fixture
+def links() -> Arriving:
+    return Arriving()
+
+
+@pytest.fixture
+def pool() -> torch.Tensor:
+    return torch.zeros((4, 32), dtype=torch.int64)
+
+
+@pytest.fixture
+def ids(links: Arriving, pool: torch.Tensor) -> SampledIds:
+    return SampledIds(links, pool)
+
+
+def decode(number: int, *slots: int, start: int = 9) -> Step:
+    rows = tuple(range(len(slots)))
+    forward = Forward(slots=slots, starts=(start,) * len(slots), counts=(1,) * len(slots))
+    return Step(number, forward, Sample(rows, (0,) * len(slots)))
+
+
+def admit(slot: int) -> Forward:
+    return Forward(admits=(Admit(slot, (5, 6), Sampling(), 0),))
+
+
+def test_a_step_takes_in_what_its_rows_read(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+    ids.expect(decode(1, 0, 2))
+    links.send_sampled(Sampled(1, (70, 72)))
+    ids.settle(decode(2, 2, start=10).forward)
+    assert pool[0, 10] == 70 and pool[2, 10] == 72
+
+
+def test_a_step_of_other_slots_waits_for_nothing(ids: SampledIds, links: Arriving) -> None:
+    ids.expect(decode(1, 0))
+    ids.settle(decode(2, 1).forward)
+    ids.settle(Forward())
+
+
+def test_no_more_is_waited_for_than_a_step_reads(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+    """Of two micro-batches under way, the second may still be on its way."""
+    ids.expect(decode(1, 0))
+    ids.expect(decode(2, 1))
+    links.send_sampled(Sampled(1, (70,)))
+    ids.settle(decode(3, 0, start=10).forward)
+    assert pool[0, 10] == 70 and links.sent == []
+
+
+def test_what_lies_before_is_taken_in_too(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+    ids.expect(decode(1, 0))
+    ids.expect(decode(2, 1))
+    links.sent += [Sampled(1, (70,)), Sampled(2, (71,))]
+    ids.settle(decode(3, 1, start=10).forward)
+    assert pool[0, 10] == 70 and pool[1, 10] == 71
+
+
+def test_late_ids_are_not_written_over_the_next_request_of_a_slot(
+    ids: SampledIds, links: Arriving, pool: torch.Tensor
+) -> None:
+    """The request ended by a result that reached the leader before its ids came here."""
+    ids.expect(decode(1, 0, start=0))
+    links.send_sampled(Sampled(1, (70,)))
+    ids.settle(admit(0))
+    pool[0, :2] = torch.tensor((5, 6))
+    ids.settle(decode(3, 0, start=2).forward)
+    assert pool[0, :2].tolist() == [5, 6] and links.sent == []
+
+
+def test_a_step_that_samples_nothing_brings_nothing(ids: SampledIds) -> None:
+    ids.expect(Step(1, Forward(slots=(0,), starts=(0,), counts=(8,)), Sample()))
+    ids.settle(decode(2, 0).forward)
+
+
+@pytest.mark.parametrize("wrong", [Sampled(2, (70,)), Sampled(1, (70, 71))])
+def test_ids_of_another_step_are_refused(ids: SampledIds, links: Arriving, wrong: Sampled) -> None:
+    ids.expect(decode(1, 0))
+    links.send_sampled(wrong)
+    with pytest.raises(ValueError, match="of step 1"):
+        ids.settle(decode(2, 0).forward)
