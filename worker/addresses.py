@@ -16,10 +16,10 @@ def rank_address(group: str, local_rank: int) -> str:
 
 
 def rendezvous(group: str, incarnation: str) -> str:
-    """`file:/path` or `host:port`. Each life has a file of its own: what an earlier one wrote would mislead it."""
+    """A file:// or tcp:// URL. Each life has a file of its own: what an earlier one wrote would mislead it."""
     if group.startswith("unix:"):
-        return f"file:{group.removeprefix('unix:')}.{incarnation}"
-    return _beyond(group, _RENDEZVOUS)
+        return f"file://{group.removeprefix('unix:')}.{incarnation}"
+    return f"tcp://{_beyond(group, _RENDEZVOUS)}"
 
 
 def _beyond(group: str, more: int) -> str:

@@ -18,11 +18,11 @@ def test_a_rank_listens_beside_its_pod(group: str, first: str, third: str) -> No
 
 
 def test_the_ranks_of_a_stage_meet_at_a_port_of_their_own() -> None:
-    assert rendezvous("host:8501", "i") == "host:8600"
+    assert rendezvous("host:8501", "i") == "tcp://host:8600"
 
 
 def test_each_life_meets_at_a_file_of_its_own() -> None:
-    assert rendezvous("unix:/run/g", "one") == "file:/run/g.one"
+    assert rendezvous("unix:/run/g", "one") == "file:///run/g.one"
     assert rendezvous("unix:/run/g", "two") != rendezvous("unix:/run/g", "one")
 
 
