@@ -9,13 +9,15 @@ from octavo.worker.config import Config, ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes
 from octavo.worker.models.checkpoint import Checkpoint
+from octavo.worker.models.shard import Shard
 
 _SINGLE, _HALF = 4, 2  # bytes a number
 
 
 def check_fit(config: Config, checkpoint: Checkpoint) -> None:
     """Raises ConfigError naming the field, and what to give instead."""
-    model = checkpoint.config
+    model, layout = checkpoint.config, config.layout
+    Shard(size=layout.tensor, stages=layout.pipeline).check(model)
     context = config.context_length or checkpoint.context_length
     if context > checkpoint.context_length:
         raise ConfigError(
@@ -25,5 +27,5 @@ def check_fit(config: Config, checkpoint: Checkpoint) -> None:
     on_cpu = config.device == "cpu" or (config.device == "auto" and not gpu.likely())
     if on_cpu or config.kv_cache_bytes is not None:  # what a GPU has left is not known here
         single = on_cpu or config.dtype == "float32"
-        shape = KvShape(model.layers, model.kv_heads, model.head_dim, BLOCK_SIZE, _SINGLE if single else _HALF)
-        plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes), context, max_requests=1)
+        shape = KvShape.of(model, layout, BLOCK_SIZE, _SINGLE if single else _HALF)
+        plan_kv(shape, kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod), context, max_requests=1)

@@ -26,7 +26,10 @@ class Links(Protocol):
         """hidden: [tokens, hidden size], contiguous. It is read before the call returns."""
 
     def receive_hidden(self, step: int) -> torch.Tensor:
-        """What the stage before sent for this step; waits for it. Raises ValueError when another step's comes."""
+        """What the stage before sent for this step, the receiver's to write on; waits for it.
+
+        Raises ValueError when another step's comes.
+        """
 
     def send_sampled(self, sampled: Sampled) -> None:
         """From the last stage to the first; for every step that samples."""

@@ -41,13 +41,13 @@ class QueueLinks:
 
     def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
         assert hidden.is_contiguous()
-        self._hidden[self._place.next].put((step, hidden.numpy().copy()))
+        self._hidden[self._place.next].put((step, hidden.dtype, hidden.view(torch.uint8).numpy().copy()))
 
     def receive_hidden(self, step: int) -> torch.Tensor:
-        number, hidden = self._hidden[self._place.rank].get()
+        number, dtype, hidden = self._hidden[self._place.rank].get()
         if number != step:
             raise ValueError(f"hidden states of step {number}, awaited are those of {step}")
-        return torch.from_numpy(hidden)
+        return torch.from_numpy(hidden).view(dtype)
 
     def send_sampled(self, sampled: Sampled) -> None:
         self._sampled[self._place.next].put((sampled.number, sampled.ids))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.checkpoints import random_checkpoint
@@ -46,6 +47,30 @@ def test_memory_for_not_even_one_block_is_refused(
     large = replace(model, config=replace(model.config, layers=4 * 64))
     with pytest.raises(ConfigError, match=rf"kvCacheMemory .*give at least {64 * needed}$"):
         check_fit(config, large)
+
+
+def test_a_split_that_works_fits(model: Checkpoint) -> None:
+    for tensor, pipeline in ((1, 1), (2, 1), (4, 4), (1, 3)):
+        check_fit(replace(CONFIG, device="cpu", tensor=tensor, pipeline=pipeline, **pods(pipeline)), model)
+
+
+def test_a_split_that_cannot_work_is_refused_with_what_would(model: Checkpoint) -> None:
+    with pytest.raises(ConfigError, match=r"parallelism.tensor \(--tensor\): 3 ranks .* 4 heads.*; give 1, 2 or 4$"):
+        check_fit(replace(CONFIG, device="cpu", tensor=3), model)
+    with pytest.raises(ConfigError, match=r"parallelism.pipeline \(--pipeline\): 5 stages .*; give at most 4$"):
+        check_fit(replace(CONFIG, device="cpu", pipeline=5, **pods(5)), model)
+
+
+def pods(count: int) -> dict[str, Any]:
+    return {"peers": tuple(f"unix:/{pod}" for pod in range(count))}
+
+
+def test_memory_is_that_of_a_stage(model: Checkpoint) -> None:
+    half = replace(CONFIG, device="cpu", pipeline=2, kv_cache_bytes=2**16, **pods(2))
+    large = replace(model, config=replace(model.config, layers=16, windows=(0,) * 16))
+    check_fit(half, large)
+    with pytest.raises(ConfigError, match="kvCacheMemory"):
+        check_fit(replace(half, pipeline=1, peers=()), large)
 
 
 def test_what_a_gpu_has_left_is_for_its_rank_to_say(model: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

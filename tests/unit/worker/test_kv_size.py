@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+from support.checkpoints import random_checkpoint
 
 from octavo.worker.config import ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
+from octavo.worker.models.checkpoint import inspect
+from octavo.worker.place import Layout
 
 GIB = 1 << 30
 SHAPE = KvShape(layers=2, kv_heads=1, head_dim=8, block_size=16, item_bytes=4)  # 2 KiB a block
@@ -38,6 +41,22 @@ def test_without_a_limit_the_default_is_one_gib(tmp_path: Path, name: str, conte
 def test_threads_follow_the_cpu_quota(tmp_path: Path) -> None:
     assert threads(None, write(tmp_path, "cpu.max", "50000 100000")) == 1
     assert threads(7, tmp_path) == 7
+
+
+def test_the_ranks_of_a_pod_share_its_memory_and_its_cpus(tmp_path: Path) -> None:
+    limited = write(tmp_path, "memory.max", str(12 * GIB))
+    assert [kv_cache_bytes(None, limited, ranks) for ranks in (1, 3)] == [3 * GIB, GIB]
+    assert kv_cache_bytes(5, limited, ranks=3) == 5, "what was asked for is of one rank"
+    cpus = threads(None, tmp_path)
+    assert [threads(None, tmp_path, ranks) for ranks in (1, cpus, 10 * cpus)] == [cpus, 1, 1]
+    assert threads(7, tmp_path, ranks=3) == 7
+
+
+def test_blocks_are_those_of_the_stage_with_the_most_layers(tmp_path: Path) -> None:
+    model = inspect(random_checkpoint(tmp_path)).config  # 4 layers, 2 KV heads of 16
+    shapes = {(1, 1): (4, 2), (2, 1): (4, 1), (4, 1): (4, 1), (1, 3): (2, 2), (2, 4): (1, 1)}
+    for (tensor, pipeline), (layers, heads) in shapes.items():
+        assert KvShape.of(model, Layout(tensor, pipeline, tensor), 16, 4) == KvShape(layers, heads, 16, 16, 4)
 
 
 def test_a_context_that_fits_is_kept_and_memory_not_wasted() -> None:
