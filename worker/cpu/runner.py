@@ -129,9 +129,9 @@ class Runner:
 
     def _apply(self, forward: Forward) -> None:
         if forward.zeroed:
-            blocks = torch.tensor(forward.zeroed)
+            zeroed = torch.tensor(forward.zeroed)
             for pool in self._pools:
-                pool[:, :, blocks] = 0
+                pool[:, :, zeroed] = 0
         for admit in forward.admits:
             self._admit(admit)
         for blocks in forward.blocks:
