@@ -15,7 +15,6 @@ from octavo.proto.v1 import group_pb2
 
 pytestmark = pytest.mark.timeout(300)
 GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
-RECOVERY_S = 2 * 10.0
 NOTICE_S = 5.0  # a pod that says nothing, or a step that does not return
 STREAMS = 12
 PROMPTS = [list(range(3 + i, 40 + 3 * i)) for i in range(6)]
@@ -54,12 +53,13 @@ def _right(number: int, ids: list[int]) -> bool:
     return ids == [ord("a") + (number + 1 + n) % 26 for n in range(len(ids))]
 
 
-async def _serves_anew(one: GroupProcesses, before: str, timeout_s: float) -> None:
-    began = time.monotonic()
+async def _serves_anew(one: GroupProcesses, before: str, began: float | None = None) -> None:
+    """Within the bound from `began`, else from now."""
+    began, timeout_s = began or time.monotonic(), one.recovery_s
     while (status := await one.leader.status()).phase != group_pb2.SERVING or status.incarnation == before:
         assert time.monotonic() - began < timeout_s, one.text()
         await asyncio.sleep(0.1)
-    await one.ready(RECOVERY_S)
+    await one.ready()
     async with client(one.leader) as router:
         answer = await router.submit([ord("a")], 3)
         await asyncio.wait_for(answer.done.wait(), 20)
@@ -93,7 +93,7 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
-        await _serves_anew(two_pods, before.incarnation, RECOVERY_S - (time.monotonic() - died))
+        await _serves_anew(two_pods, before.incarnation, died)
         failure = (await two_pods.leader.status()).last_failure
         named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
         assert named == (f"group-0-{victim}", victim, "RankExited", -signal.SIGKILL), two_pods.text()
@@ -107,7 +107,7 @@ async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: Group
         os.kill(two_pods.pods[1].ranks()[0], signal.SIGSTOP)
         # Busy tests make predictions long; a hang is a step of more than ten times its own.
         await until(lambda: not any(_lives(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
-    await _serves_anew(two_pods, before.incarnation, RECOVERY_S)
+    await _serves_anew(two_pods, before.incarnation)
     failure = (await two_pods.leader.status()).last_failure
     assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
 
@@ -124,7 +124,7 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(let
                 follower.start()
             else:
                 follower.signal(signal.SIGCONT)
-            await _serves_anew(one, before.incarnation, RECOVERY_S)
+            await _serves_anew(one, before.incarnation)
             failure = (await one.leader.status()).last_failure
             assert (failure.pod, failure.reason) == ("group-0-1", reason)
 
@@ -136,7 +136,7 @@ async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(letters: Pat
         await until(lambda: not any(_lives(pid) for pid in ranks), GONE_S, one.text)
         assert one.pods[1].get("health", "/readyz")[0] == 503
         one.leader.start()
-        await _serves_anew(one, before, RECOVERY_S)
+        await _serves_anew(one, before)
 
 
 @pytest.mark.parametrize("stopped", [0, 1])

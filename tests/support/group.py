@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class GroupProcesses:
             addresses = [reroute(pod, address) for pod, address in enumerate(addresses)]
         for pod in self.pods:
             pod.add_flags("--peers", ",".join(addresses))
+        self.slowest_start_s = 0.0
 
     @property
     def leader(self) -> WorkerProcess:
@@ -40,7 +42,14 @@ class GroupProcesses:
         return self
 
     async def ready(self, timeout_s: float = 2 * START_S) -> None:
+        began = time.monotonic()
         await asyncio.gather(*(pod.ready(timeout_s) for pod in self.pods))
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
+
+    @property
+    def recovery_s(self) -> float:
+        """Twice the aim of 10 s; where tests share a busy machine, twice what a start has taken there."""
+        return 2 * max(10.0, self.slowest_start_s)
 
     def ranks(self) -> list[int]:
         """Pids of the ranks that live, in the order of their pods."""
