@@ -1,0 +1,161 @@
+"""What a remote pod costs the leader: `python benchmarks/group.py [--steps N] [--out FILE]`.
+
+The leader's gRPC process, between a core that gives it steps of 256 requests (three under way, a step every 5 ms) and
+1, 2 or 4 pods on loopback that do no work: each takes every step, one of them answers. CPU-microseconds of that process
+per pod and step: the step out, and the pod's heartbeats and the result in.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import select
+import socket
+import time
+from pathlib import Path
+
+import grpc.aio
+import record
+
+from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.worker import ring
+from octavo.worker.board import Board
+from octavo.worker.channel import OPTIONS
+from octavo.worker.codec import decode, encode
+from octavo.worker.config import Config
+from octavo.worker.group.incarnation import Identity, Incarnation
+from octavo.worker.group.leader import GroupServicer
+from octavo.worker.group.pod import Membership
+from octavo.worker.outlet import Outlet
+from octavo.worker.place import Layout
+from octavo.worker.relay import Relay
+from octavo.worker.ring import Reader
+from octavo.worker.step import Forward, Sample, Step, StepResult
+from octavo.worker.tls import Roles
+from octavo.worker.wiring import Shared, create_shared
+
+REQUESTS, UNDER_WAY, INTERVAL_S = 256, 3, 0.005
+LIMIT_US = 150
+PODS = (1, 2, 4)
+IDENTITY = Identity("", "", "", (1, 1, 1))
+
+
+def step(number: int) -> Step:
+    """256 rows that decode, one of them with a new block."""
+    rows = tuple(range(REQUESTS))
+    starts = tuple(1000 + number + row for row in rows)
+    return Step(number, Forward(slots=rows, starts=starts, counts=(1,) * REQUESTS), Sample(rows, starts))
+
+
+async def lead(shared: Shared, address: str, pods: int) -> None:
+    """The leader's process: what worker/serve.py does for other pods."""
+    relay = Relay(shared, Board(shared.board), Layout(1, pods + 1, 1), asyncio.Event())
+    incarnation = Incarnation("i", IDENTITY, pods + 1)
+    config = Config("m", "m", *["unix:/unused"] * 5)
+    group = GroupServicer(incarnation, Roles(config), relay)
+    server = grpc.aio.server(options=OPTIONS)
+    group_pb2_grpc.add_GroupServicer_to_server(group, server)
+    server.add_insecure_port(address)
+    await server.start()
+    relay.start(group)
+    await group.watch()
+
+
+class Pod:
+    """Takes steps; the last pod answers them."""
+
+    def __init__(self, index: int, answers: bool) -> None:
+        shake = group_pb2.JoinHandshake(pod=index, tensor=1, pipeline=1, ranks=1, name=f"pod-{index}")
+        self.membership = Membership(shake, self)
+        self._answers = answers
+        self._ids = tuple(random.choices(range(49152), k=REQUESTS))
+
+    def joined(self, incarnation: str) -> None:
+        self.membership.record(b"here")
+
+    def step(self, record: bytes) -> None:
+        if self._answers:
+            taken = decode(record)
+            assert isinstance(taken, Step)
+            self.membership.record(encode(StepResult(taken.number, self._ids)))
+
+    def group_is(self, phase: "group_pb2.Phase.ValueType") -> None:
+        pass
+
+    def heartbeat(self) -> group_pb2.Heartbeat:
+        return group_pb2.Heartbeat(ranks=[group_pb2.RankBeat(phase=group_pb2.SERVING, progress_percent=100)])
+
+
+async def follow(address: str, pods: int) -> None:
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        members = [Pod(index, index == pods) for index in range(1, pods + 1)]
+        await asyncio.gather(*(one.membership.join(channel) for one in members))
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(pods: int, steps: int) -> dict[str, float]:
+    """The core's part is played here."""
+    shared = create_shared(1)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    fork = multiprocessing.get_context("fork")
+    leader = fork.Process(target=lambda: asyncio.run(lead(shared, address, pods)))
+    others = fork.Process(target=lambda: asyncio.run(follow(address, pods)))
+    steps_out, results = Outlet(shared.relay), Reader(shared.returned)
+    poll = select.poll()
+    poll.register(results.fds.data, select.POLLIN)
+
+    def take(wanted: int) -> None:
+        """Until so many records have come back."""
+        while wanted > 0:
+            poll.poll()
+            ring.clear(results.fds.data)
+            while results.pop() is not None:
+                wanted -= 1
+
+    leader.start()
+    others.start()
+    try:
+        take(pods)
+        assert leader.pid is not None
+        before, began = cpu_s(leader.pid), time.monotonic()
+        for number in range(1, steps + 1):
+            time.sleep(max(0.0, began + number * INTERVAL_S - time.monotonic()))
+            steps_out.send(encode(step(number)))
+            steps_out.flush()
+            if number >= UNDER_WAY:
+                take(1)
+        spent = cpu_s(leader.pid) - before
+    finally:
+        for process in (leader, others):
+            process.kill()
+            process.join()
+        shared.close()
+    return {"pods": pods, "us_per_pod_and_step": spent / steps / pods * 1e6, "us_per_step": spent / steps * 1e6}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--out", type=Path, default=record.RESULTS / "group-cpu.json")
+    arguments = parser.parse_args()
+    made_on, results = record.machine(("grpcio", "protobuf")), []
+    for pods in PODS:
+        results.append(measure(pods, arguments.steps))
+        row = results[-1]
+        verdict = "met" if row["us_per_pod_and_step"] <= LIMIT_US else "MISSED"
+        print(
+            f"{pods} pods: {row['us_per_pod_and_step']:5.0f} us of the leader per pod and step"
+            f" (at most {LIMIT_US}: {verdict})"
+        )
+    record.write(arguments.out, made_on, results)
+
+
+if __name__ == "__main__":
+    main()
