@@ -1,6 +1,6 @@
 """Prefill in a step, and the step put together from its decoding rows and its chunks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.worker.lane import Members
@@ -22,26 +22,34 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What a step changes on the device before its pass, as in Forward."""
+
+    admitted: Sequence[Request]
+    blocks: Sequence[Blocks]
+    zeroed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Decoding:
-    """The lane's part of a step. starts, counters: one entry a member."""
+    """A lane's part of a step. starts, counters: one entry a member."""
 
     members: Members
     starts: tuple[int, ...]
     counters: tuple[int, ...]
 
 
-def assemble(
-    number: int, admitted: Iterable[Request], appends: Sequence[Blocks], decoding: Decoding, chunks: Sequence[Chunk]
-) -> Step:
+def assemble(number: int, changes: Changes, decoding: Decoding, chunks: Sequence[Chunk]) -> Step:
     """Rows: the decoding ones, then the chunks in their order. Call it while the requests still hold their slots."""
     members = decoding.members
     first = len(members.rows)
     forward = Forward(
-        tuple(map(_admit, admitted)),
-        tuple(appends),
+        tuple(map(_admit, changes.admitted)),
+        tuple(changes.blocks),
         members.slots + tuple(chunk.request.slot for chunk in chunks),
         decoding.starts + tuple(chunk.start for chunk in chunks),
         members.counts + tuple(chunk.count for chunk in chunks),
+        changes.zeroed,
     )
     sample = Sample(
         members.rows + tuple(row for row, chunk in enumerate(chunks, first) if chunk.samples),

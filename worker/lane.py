@@ -1,9 +1,13 @@
-"""The requests that decode: every step computes exactly one position of each, so nothing is done per request and step.
+"""The requests of one micro-batch that decode: each step of it computes exactly one position of each, so nothing is
+done per request and step.
 
     position of a request in the next step = base + tick        tick: steps that the lane has taken
 
-What a request will need is known when it joins, as a tick: `needs` (its next block) and `ends` (the one after its last
-position). Membership changes rarely, so what depends on it alone is kept as tuples until it does.
+What a request will need is known when it gets its row, as a tick: `needs` (its next block) and `ends` (the one after
+its last position). Membership changes rarely, so what depends on it alone is kept as tuples until it does.
+
+A step that reads a token sampled by one of the stages-1 steps before it waits for them. The lanes take turns, so that
+rows need not wait; one that joins gets its row when its newest token is old enough.
 """
 
 from collections.abc import Callable
@@ -25,12 +29,14 @@ class Members:
 
 
 class Lane:
-    def __init__(self, block_size: int) -> None:
-        self.requests: list[Request] = []
+    def __init__(self, block_size: int, stages: int = 1) -> None:
+        self.requests: list[Request] = []  # with a row in its next step
+        self.joining: list[Request] = []  # without one yet
         self.context = 0  # sum of the positions of the next step
+        self.number = 0  # newest step that the lane took part in
         self._block_size = block_size
+        self._stages = stages
         self._tick = 0
-        self._number = 0  # newest step that the lane took part in
         self._keys: list[int] = []
         self._slots: list[int] = []
         self._appends: list[Callable[[int], None]] = []
@@ -41,24 +47,33 @@ class Lane:
         self._members: Members | None = None
 
     def __len__(self) -> int:
-        return len(self.requests)
+        return len(self.requests) + len(self.joining)
+
+    def ready(self) -> int:
+        """The first step in which its rows wait for no step before; 0 when it has none."""
+        if self.requests:
+            return self.number + self._stages
+        return min((self._ready(request) for request in self.joining), default=0)
 
     def join(self, request: Request) -> None:
         request.phase = Phase.DECODING
-        base = request.issued - self._tick
-        self.requests.append(request)
-        self._keys.append(request.new.key)
-        self._slots.append(request.slot)
-        self._appends.append(request.tokens.append)
-        self._bases.append(base)
-        self._counters.append(base + 1 - len(request.new.prompt))
-        self._needs.setdefault(self._need(request, base), []).append(request)
-        self._ends.setdefault(request.total - 1 - base, []).append(request)
-        self.context += request.issued
-        self._members = None
+        self.joining.append(request)
+
+    def take_in(self, number: int) -> None:
+        """Rows for those who join and need wait for nothing in step `number`."""
+        if self.joining:
+            joining, self.joining = self.joining, []
+            for request in joining:
+                if self._ready(request) <= number:
+                    self._add(request)
+                else:
+                    self.joining.append(request)
 
     def leave(self, request: Request) -> None:
         """Settles `issued` and `last_step`. The caller decides what the request does next."""
+        if request in self.joining:
+            self.joining.remove(request)
+            return
         index = self.requests.index(request)
         base = self._bases[index]
         for column in (self.requests, self._keys, self._slots, self._appends, self._bases, self._counters):
@@ -66,7 +81,7 @@ class Lane:
         _drop(self._needs, self._need(request, base), request)
         _drop(self._ends, request.total - 1 - base, request)
         request.issued = base + self._tick
-        request.last_step = max(request.last_step, self._number)
+        request.last_step = max(request.last_step, self.number)
         self.context -= request.issued
         self._members = None
 
@@ -100,9 +115,25 @@ class Lane:
         """Take part in step `number`: the positions computed, and the random counters of their samples."""
         tick = self._tick
         self._tick += 1
-        self._number = number
+        self.number = number
         self.context += len(self.requests)
         return tuple([base + tick for base in self._bases]), tuple([base + tick for base in self._counters])
+
+    def _add(self, request: Request) -> None:
+        base = request.issued - self._tick
+        self.requests.append(request)
+        self._keys.append(request.new.key)
+        self._slots.append(request.slot)
+        self._appends.append(request.tokens.append)
+        self._bases.append(base)
+        self._counters.append(base + 1 - len(request.new.prompt))
+        self._needs.setdefault(self._need(request, base), []).append(request)
+        self._ends.setdefault(request.total - 1 - base, []).append(request)
+        self.context += request.issued
+        self._members = None
+
+    def _ready(self, request: Request) -> int:
+        return request.last_step + self._stages
 
     def _need(self, request: Request, base: int) -> int:
         return len(request.blocks) * self._block_size - base

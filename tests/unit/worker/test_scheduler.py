@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from support.paged_device import CURSED, PagedDevice, right_answer
+from support.paged_device import CURSED, is_finite, right_answer
+from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.codec import encode
 from octavo.worker.output import Output
@@ -27,7 +28,7 @@ class Engine:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
         self.scheduler = Scheduler(limits)
-        self.device = PagedDevice(limits.block_size)
+        self.device = SpoiltDevice(limits.block_size)
         self.under_way: deque[tuple[Step, StepResult]] = deque()
         self.steps: list[Step] = []
         self.outputs: dict[int, list[Output]] = {}
@@ -240,6 +241,66 @@ def test_blocks_of_a_failed_request_are_not_found_again() -> None:
         engine.run()
     assert engine.outputs[1][-1].finish is Finish.FAILED
     assert engine.outputs[2][0].cached == 0
+
+
+def doomed(key: int, length: int, max_tokens: int = 1) -> NewRequest:
+    """A request whose first sample is not finite."""
+    prompt = next(prompt for last in range(1000) if not is_finite(prompt := [CURSED, *range(length - 2), last]))
+    return request(key, prompt, max_tokens)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 20])
+def test_blocks_of_a_failed_request_are_zeroed_by_the_next_step(max_tokens: int) -> None:
+    engine = Engine()
+    engine.scheduler.submit(doomed(1, 10, max_tokens))
+    step = engine.issue()
+    assert step is not None
+    engine.finish()
+    beat = engine.scheduler.heartbeat()
+    assert beat is not None and beat.forward.zeroed == tuple(sorted(step.forward.blocks[0].blocks))
+    again = engine.issue()
+    assert again is not None and again.forward.zeroed == tuple(sorted(again.forward.blocks[0].blocks))
+
+
+def test_blocks_that_others_found_in_the_cache_are_zeroed_once_those_have_left() -> None:
+    scheduler = Scheduler(replace(LIMITS, depth=3))
+    scheduler.submit(request(1, range(16), 20))
+    first = scheduler.schedule()
+    scheduler.submit(request(2, range(14), 2))
+    second = scheduler.schedule()
+    assert first is not None and second is not None
+    shared = first.forward.blocks[0].blocks[:3]
+    assert second.forward.blocks[-1].blocks[:3] == shared
+    scheduler.update(StepResult(1, (5,), failed=(0,)))
+    scheduler.cancel(1)
+    third = scheduler.schedule()
+    own = {*first.forward.blocks[0].blocks[3:], *second.forward.blocks[0].blocks}
+    assert third is not None and set(third.forward.zeroed) == own
+    scheduler.update(StepResult(2, (5, 5)))
+    scheduler.update(StepResult(3, (5,)))
+    beat = scheduler.heartbeat()
+    assert beat is not None and set(shared) <= set(beat.forward.zeroed)
+    assert (load := scheduler.load()).free_blocks == LIMITS.blocks and not load.cached_blocks
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+def test_who_gets_the_blocks_of_a_failed_request_does_not_fail(depth: int) -> None:
+    engine = Engine(replace(LIMITS, blocks=12, depth=depth))
+    news = [new for key in range(1, 9) for new in (request(10 * key, [key, 1, 2], 12), doomed(key, 12))]
+    for new in news:
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in news:
+        engine.check(new)
+
+
+def test_a_failure_is_believed_the_second_time_and_nothing_is_shown_before() -> None:
+    engine = Engine()
+    new = doomed(1, 10, 20)
+    engine.scheduler.submit(new)
+    engine.run()
+    assert engine.outputs[1] == [Output(1, (), Finish.FAILED)]
+    assert [len(step.forward.admits) for step in engine.steps].count(1) == 2
 
 
 def test_the_last_admitted_of_the_lowest_priority_is_preempted_and_comes_back() -> None:

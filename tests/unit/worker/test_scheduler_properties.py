@@ -1,5 +1,5 @@
-"""Whatever arrives, stops, is cancelled or preempted: every request gets exactly its own right tokens, and every block
-and slot comes back."""
+"""Whatever arrives, stops, fails, is cancelled or preempted, with any number of stages: every request gets exactly its
+own right tokens, and every block and slot comes back."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.paged_device import CURSED, VOCABULARY, PagedDevice, right_answer
+from support.paged_device import CURSED, VOCABULARY, right_answer
+from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.output import Output
 from octavo.worker.request import Finish, NewRequest, Sampling
@@ -30,17 +31,19 @@ class Traffic(RuleBasedStateMachine):
     """Arrivals, cancels, steps and results in any order."""
 
     @initialize(
-        depth=st.integers(1, 3),
+        stages=st.integers(1, 4),
+        depth=st.sampled_from((None, 1, 2, 3)),
         blocks=st.one_of(st.integers(5, 9), st.integers(6, 24)),
         budget=st.integers(2, 24),
         slots=st.integers(1, 6),
         caching=st.booleans(),
         watermark=st.sampled_from((0.0, 0.1, 0.4)),
     )
-    def start(self, depth: int, blocks: int, budget: int, slots: int, caching: bool, watermark: float) -> None:
-        self.limits = Limits(blocks, 4, budget, slots, CONTEXT, depth, caching, watermark)
+    def start(self, stages, depth, blocks, budget, slots, caching, watermark) -> None:  # type: ignore[no-untyped-def]
+        depth = depth or stages + 1
+        self.limits = Limits(blocks, 4, budget, slots, CONTEXT, depth, caching, watermark, stages)
         self.scheduler = Scheduler(self.limits)
-        self.device = PagedDevice(4)
+        self.device = SpoiltDevice(4)
         self.under_way: deque[tuple[Step, StepResult]] = deque()
         self.clients: dict[int, Client] = {}
 
@@ -104,7 +107,7 @@ class Traffic(RuleBasedStateMachine):
     @rule(rounds=st.integers(1, 20))
     def go_on(self, rounds: int) -> None:
         for _ in range(rounds):
-            self.issue(3)
+            self.issue(self.limits.depth)
             if self.under_way:
                 self.finish_step(0.01)
 
@@ -136,8 +139,8 @@ class Traffic(RuleBasedStateMachine):
     def blocks_are_conserved(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        blocks, total = self.scheduler._cache.blocks, self.limits.blocks
-        holders = [*self.scheduler._lane.requests, *self.scheduler._prefilling]
+        requests, total = self.scheduler._requests, self.limits.blocks
+        blocks, holders = requests.cache.blocks, [*requests.lanes.requests, *requests.prefill.running]
         assert sum(blocks.uses(block) > 0 for block in range(total)) + blocks.free == total
         assert sum(map(blocks.uses, range(total))) == sum(len(request.blocks) for request in holders)
         assert self.limits.prefix_caching or not blocks.cached
@@ -156,7 +159,7 @@ class Traffic(RuleBasedStateMachine):
             assert client.cancelled or client.finish, "a request was never finished"
         load = self.scheduler.load()
         assert (load.free_blocks, load.running, load.waiting, load.prompt_tokens) == (self.limits.blocks, 0, 0, 0)
-        assert sorted(self.scheduler._slots) == list(range(min(self.limits.max_requests, self.limits.max_batch_tokens)))
+        assert sorted(self.scheduler._requests.slots.free) == list(range(self.limits.slots))
 
 
 TestTraffic = Traffic.TestCase

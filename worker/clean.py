@@ -1,0 +1,97 @@
+"""The KV cache, cleaned of what failed requests computed: which blocks every rank zeroes, and when.
+
+    request fails --> its blocks --nobody uses them--> due: zeroed by the next step, which may hand them out again
+                           |                            ^
+                           +--in use--> suspect --freed-+
+
+Who gets a block masks what it has not written, and a masked NaN is NaN. In use is a block that others found in the
+prefix cache, or one that was given back while results were to come (all positions issued, preempted, cancelled) and
+taken by another before the failure was known. Hence who fails may have read what another left. A failure counts of
+one that shares no block and has each zeroed by the step that gets it: at its first one a request is computed anew so.
+"""
+
+from collections.abc import Iterable
+
+from octavo.worker.cache.cache import Cache
+from octavo.worker.limits import Limits
+from octavo.worker.request import Request
+
+
+class CleanCache(Cache):
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self._shared: dict[Request, int] = {}  # leading blocks of those who hold some that others wrote
+        self._given: dict[Request, list[int]] = {}  # written and given back by those with results to come
+        self._suspect: set[int] = set()
+        self._due: set[int] = set()
+        self._isolated: set[Request] = set()
+
+    def isolate(self, request: Request) -> None:
+        """Once it is admitted again nothing that others computed can reach it."""
+        self._isolated.add(request)
+
+    def isolated(self, request: Request) -> bool:
+        return request in self._isolated
+
+    def due(self) -> tuple[int, ...]:
+        """Blocks that the step which is issued now must zero."""
+        due, self._due = self._due, set()
+        return tuple(sorted(due))
+
+    def hits(self, request: Request) -> list[int]:
+        return [] if request in self._isolated else super().hits(request)
+
+    def admit(self, request: Request, hits: list[int]) -> None:
+        super().admit(request, hits)
+        self._shared[request] = len(hits)
+        if request in self._isolated:
+            self._due.update(request.blocks)
+
+    def grow(self, request: Request) -> int:
+        block = super().grow(request)
+        if request in self._isolated:
+            self._due.add(block)
+        return block
+
+    def index(self, request: Request) -> None:
+        if not self._suspect or self._suspect.isdisjoint(request.blocks):
+            super().index(request)
+
+    def leave(self, request: Request, failed: bool = False) -> None:
+        """Give back its blocks, the full ones into the prefix cache unless it failed."""
+        if failed:
+            self.spoil(request)
+        else:
+            self.index(request)
+        blocks = request.blocks
+        self.give_back(request)
+        self._given[request] = blocks[self._shared.pop(request) :]
+        if self._suspect:
+            self._sort(self._suspect.intersection(blocks))
+
+    def settled(self, request: Request) -> None:
+        """All results of a request that left are here."""
+        self._given.pop(request, None)
+
+    def ended(self, request: Request) -> None:
+        """It will not be admitted again."""
+        self._isolated.discard(request)
+
+    def failed(self, request: Request, live: Iterable[Request]) -> None:
+        """The logits of a request that left were not finite: nobody shall find or inherit what it computed."""
+        if request not in self._given:  # known already
+            return
+        self.spoil(request)
+        blocks = self._given.pop(request)
+        for other in {*live, *self._given}:
+            if not {*other.blocks, *self._given.get(other, ())}.isdisjoint(blocks):
+                self.spoil(other)
+        self._sort(blocks)
+
+    def _sort(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if self.blocks.uses(block):
+                self._suspect.add(block)
+            else:
+                self._suspect.discard(block)
+                self._due.add(block)

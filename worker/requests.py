@@ -1,0 +1,123 @@
+"""All requests of a scheduler, the resources that they hold, and their ways from phase to phase (request.py)."""
+
+from octavo.worker.chunk import Chunk
+from octavo.worker.clean import CleanCache
+from octavo.worker.lane import Lane
+from octavo.worker.lanes import Lanes
+from octavo.worker.limits import Limits
+from octavo.worker.pace import Pace
+from octavo.worker.prefill import Prefill
+from octavo.worker.request import Invalid, NewRequest, Phase, Request
+from octavo.worker.slots import Slots
+from octavo.worker.step import Blocks
+from octavo.worker.stops import Stops
+
+
+class Requests:
+    def __init__(self, limits: Limits, pace: Pace) -> None:
+        self._limits = limits
+        self.live: dict[int, Request] = {}  # by key
+        self.cache = CleanCache(limits)
+        self.slots = Slots(limits.slots)
+        self.lanes = Lanes(limits)
+        self.prefill = Prefill(limits, pace, self.cache, self.slots, self.lanes)
+        self.stops = Stops()
+        self.received = 0
+        self.preemptions = 0
+
+    def submit(self, new: NewRequest) -> None:
+        """Queue a request. Raises Invalid when it can never run; max_tokens beyond the context is cut to it."""
+        self.received += 1
+        if new.key in self.live:
+            raise Invalid("key", f"{new.key} is in use; keys are never used twice")
+        self._limits.check(new)
+        request = Request(new, self.received, self._limits.total(new), [*new.prompt, *new.generated])
+        if self._limits.prefix_caching:
+            request.hashes = list(new.hashes[: request.known // self._limits.block_size])
+            request.expected_hits = len(self.cache.hits(request)) * self._limits.block_size
+        self.live[new.key] = request
+        self.stops.add(new.stop_ids)
+        self.prefill.wait(request)
+
+    def grow(self, lane: Lane) -> list[Blocks]:
+        """A block for each request of the lane that needs one, if need be taken from the least deserving of all."""
+        grown: dict[Request, Blocks] = {}
+        for request in lane.short():
+            while not self.cache.blocks.free and request.phase is Phase.DECODING:
+                victim = self._victim()
+                grown.pop(victim, None)
+                self._preempt(victim)
+            if request.phase is Phase.DECODING:
+                grown[request] = Blocks(request.slot, len(request.blocks), (self.cache.grow(request),))
+                lane.grown(request)
+        return list(grown.values())
+
+    def _victim(self) -> Request:
+        """The last admitted of the lowest priority."""
+        running = [*self.lanes.requests, *self.prefill.running]
+        return min(running, key=lambda request: (request.new.priority, -request.admitted))
+
+    def _preempt(self, request: Request) -> None:
+        self.preemptions += 1
+        self._leave(request, Phase.PREEMPTED)
+        _begin_again(request)
+
+    def computed(self, chunk: Chunk, number: int) -> None:
+        """The chunk was issued in step `number`."""
+        request, samples = chunk.request, chunk.samples
+        request.issued += chunk.count
+        request.last_step = number
+        self.cache.index(request)
+        if samples and request.known == request.total - 1:
+            self.all_issued(request)
+        elif samples:
+            self.prefill.running.remove(request)
+            self.lanes.join(request)
+
+    def all_issued(self, request: Request) -> None:
+        """Its last position was issued: what it needs no more, others may have."""
+        self._leave(request, Phase.ISSUED)
+
+    def end(self, request: Request, failed: bool = False) -> None:
+        """Nothing more of it will be shown."""
+        if request.phase is Phase.WAITING:
+            self.prefill.waiting.remove(request)
+        self._leave(request, Phase.OVER, failed)
+        self.cache.ended(request)
+        del self.live[request.new.key]
+        self.stops.drop(request.new.stop_ids)
+
+    def compute_anew(self, request: Request) -> None:
+        """From its known tokens, all of which are right, and untouched by what others may have spoilt."""
+        self.cache.isolate(request)
+        self._leave(request, Phase.PREEMPTED, failed=True)
+        _begin_again(request)
+
+    def settle(self) -> None:
+        """Go on with those for whom no result is to come any more."""
+        for request in self.slots.left():
+            self._slot_left(request)
+
+    def _leave(self, request: Request, phase: Phase, failed: bool = False) -> None:
+        """Run no more, if it does: blocks go at once, the slot once no step under way names it."""
+        before, request.phase = request.phase, phase
+        runs = before in (Phase.PREFILLING, Phase.DECODING)
+        if before is Phase.DECODING:
+            self.lanes.leave(request)
+        elif before is Phase.PREFILLING:
+            self.prefill.running.remove(request)
+        if runs:
+            self.cache.leave(request, failed)
+        if failed:
+            self.cache.failed(request, self.live.values())
+        if runs and self.slots.leave(request):
+            self._slot_left(request)
+
+    def _slot_left(self, request: Request) -> None:
+        self.cache.settled(request)
+        if request.phase is Phase.PREEMPTED:
+            self.prefill.wait(request)
+
+
+def _begin_again(request: Request) -> None:
+    request.issued = request.indexed = request.expected_hits = 0
