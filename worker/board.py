@@ -31,10 +31,11 @@ class Slot(enum.IntEnum):
     ISSUED = 3  # core: last step issued; ranks: last step begun
     FINISHED = 4  # last step finished
     DEADLINE = 5  # core: when the oldest step outstanding is overdue; 0: none outstanding
+    LATE = 6  # messages of an earlier life that were refused: serve's of pods, a rank's of other ranks
 
 
 class Gauge(enum.IntEnum):
-    """What the core counts; LATE_TOTAL: serve. Those named *_TOTAL only grow in one life."""
+    """What the core counts; LATE_TOTAL: the sum of the slots' LATE. Those named *_TOTAL only grow in one life."""
 
     RUNNING = 0
     WAITING = 1
@@ -87,7 +88,8 @@ class Board:
         self._words[_GAUGES + gauge] += value
 
     def gauges(self) -> dict[Gauge, int]:
-        return {gauge: self._words[_GAUGES + gauge] for gauge in Gauge}
+        late = sum(self.read(slot, Slot.LATE) for slot in range(RANK + MAX_RANKS))
+        return {gauge: self._words[_GAUGES + gauge] for gauge in Gauge} | {Gauge.LATE_TOTAL: late}
 
     def close(self) -> None:
         self._words.release()

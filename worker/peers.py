@@ -1,11 +1,15 @@
 """How a rank reaches the others of its stage, and those before and after it."""
 
+from typing import TYPE_CHECKING
+
 from octavo.worker.addresses import rendezvous
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import is_unix
-from octavo.worker.links import Links
 from octavo.worker.place import Place
 from octavo.worker.wiring import Wiring
+
+if TYPE_CHECKING:
+    from octavo.worker.stage.links import GrpcLinks
 
 HERE = "127.0.0.1"
 
@@ -23,7 +27,7 @@ def collective_of(wiring: Wiring, place: Place) -> Collective:
     return Gloo(place.part, layout.tensor, meeting, wiring.incarnation, host)
 
 
-def links_of(wiring: Wiring, place: Place) -> Links | None:
+def links_of(wiring: Wiring, place: Place) -> "GrpcLinks | None":
     """None in a group of one stage. Waits until both neighbours are there."""
     if place.layout.pipeline == 1:
         return None

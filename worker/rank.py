@@ -8,6 +8,7 @@ import logging
 import os
 import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -59,6 +60,7 @@ class Panel:
     def __init__(self, wiring: Wiring) -> None:
         self._board = Board(wiring.shared.board)
         self._slot = RANK + wiring.rank
+        self.late: Callable[[], int] = lambda: 0  # how many messages of an earlier life were refused
 
     def write(self, word: Slot, value: int) -> None:
         self._board.write(self._slot, word, value)
@@ -67,6 +69,7 @@ class Panel:
         """Show for ever that this process is not stopped, whatever its main thread waits for."""
         while True:
             self._board.beat(self._slot)
+            self.write(Slot.LATE, self.late())
             time.sleep(_BEAT_S)
 
 
@@ -80,6 +83,9 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
         panel.write(Slot.PROGRESS, percent)
 
     config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
+    collective, links = collective_of(wiring, place), links_of(wiring, place)
+    if links is not None:
+        panel.late = lambda: links.late
     return open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
@@ -88,8 +94,8 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
             place=place,
         ),
         progress,
-        collective_of(wiring, place),
-        links_of(wiring, place),
+        collective,
+        links,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import grpc.aio
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker import board as boards
 from octavo.worker import process
-from octavo.worker.board import SERVE, Board, Gauge, Slot
+from octavo.worker.board import SERVE, Board, Slot
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import ConfigError
 from octavo.worker.engine import Engine
@@ -88,7 +88,7 @@ class Serve:
     async def _beat(self) -> None:
         while True:
             self._board.beat(SERVE)
-            self._board.set(Gauge.LATE_TOTAL, self._incarnation.late)
+            self._board.write(SERVE, Slot.LATE, self._incarnation.late)
             if self._engine.ready.is_set():
                 self._board.write(SERVE, Slot.PHASE, group_pb2.SERVING)
                 self._engine.tell_credit_when_due()

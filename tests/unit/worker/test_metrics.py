@@ -1,9 +1,11 @@
 """A life's counters are those of the group: what an earlier life counted stays."""
 
+from collections.abc import Callable
+
 import pytest
 
 from octavo.worker import board
-from octavo.worker.board import Board, Gauge
+from octavo.worker.board import Board, Gauge, Slot
 from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.status import GroupState
 
@@ -13,20 +15,21 @@ def value(page: bytes, name: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("gauge", "name"),
+    ("count", "name"),
     [
-        (Gauge.LATE_TOTAL, "octavo_worker_late_messages_total"),
-        (Gauge.GENERATED_TOKENS_TOTAL, "octavo_worker_generated_tokens_total"),
+        (lambda page, n: page.write(board.RANK + 2, Slot.LATE, n), "octavo_worker_late_messages_total"),
+        (lambda page, n: page.set(Gauge.GENERATED_TOKENS_TOTAL, n), "octavo_worker_generated_tokens_total"),
     ],
+    ids=["late", "generated"],
 )
-def test_a_counter_is_shown_and_does_not_fall_with_a_life(gauge: Gauge, name: str) -> None:
+def test_a_counter_is_shown_and_does_not_fall_with_a_life(count: Callable[[Board, int], None], name: str) -> None:
     totals, page = Totals(), Board(board.create())
     show = metrics_page(totals, GroupState())
     totals.current = page.gauges
-    page.set(gauge, 3)
+    count(page, 3)
     assert value(show().body, name) == 3
     totals.end_life()
     assert value(show().body, name) == 3
     totals.current = page.gauges
-    page.set(gauge, 1)
+    count(page, 1)
     assert value(show().body, name) == 4
