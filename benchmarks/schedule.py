@@ -1,11 +1,12 @@
 """What a step costs the scheduler: `python benchmarks/schedule.py [--steps N] [--out FILE]`.
 
-256 requests decode with two steps under way, on no device at all: results are drawn at random.
+256 requests decode with stages + 1 steps under way, on no device at all: results are drawn at random.
 
     steady   the same 256 requests all along: schedule + update; beside it what carries the step to the rank and the
              outputs back, and the fit of the step-time model
     churn    prompts of 100..1024 and outputs of 100..1024 tokens, and a new request for each that ends: prefill,
              prefix hashing and block release included; steps with 240 rows or more
+    steady2, churn2   the same for a pipeline of two stages, whose steps carry half of the requests each
 """
 
 import argparse
@@ -13,6 +14,8 @@ import random
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import record
@@ -25,15 +28,16 @@ from octavo.worker.step import Step, StepResult
 RUNNING = 256
 LIMIT_US = 300  # schedule + update, median
 VOCABULARY = 49152
-LIMITS = Limits(blocks=40_000, block_size=16, max_batch_tokens=8192, max_requests=RUNNING, context_length=8192, depth=2)
+LIMITS = Limits(blocks=40_000, block_size=16, max_batch_tokens=8192, max_requests=RUNNING, context_length=8192)
 
 
 class Run:
     """Drives one scheduler and keeps the seconds of each part of each step."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, stages: int) -> None:
         self.random = random.Random(seed)
-        self.scheduler = Scheduler(LIMITS)
+        self.limits = replace(LIMITS, stages=stages, depth=stages + 1)
+        self.scheduler = Scheduler(self.limits)
         self.under_way: deque[tuple[Step, float]] = deque()
         self.keys = 0
         self.rows: list[int] = []
@@ -47,7 +51,7 @@ class Run:
     def step(self) -> int:
         """One step out and one result in, as in the engine's loop; returns how many requests ended."""
         clock = time.perf_counter
-        while len(self.under_way) < LIMITS.depth:
+        while len(self.under_way) < self.limits.depth:
             before = clock()
             step = self.scheduler.schedule()
             assert step is not None, "256 requests always have work"
@@ -83,8 +87,8 @@ class Run:
         }
 
 
-def steady(steps: int) -> dict[str, float]:
-    run = Run(seed=1)
+def steady(steps: int, stages: int) -> dict[str, float]:
+    run = Run(1, stages)
     for _ in range(RUNNING):
         run.submit(run.random.randint(100, 1024), max_tokens=7000)
     while run.scheduler.load().prompt_tokens:
@@ -93,17 +97,25 @@ def steady(steps: int) -> dict[str, float]:
         part.clear()
     for _ in range(steps):
         run.step()
-    return run.figures(least_rows=RUNNING)
+    return run.figures(least_rows=RUNNING // stages)
 
 
-def churn(steps: int) -> dict[str, float]:
-    run = Run(seed=2)
+def churn(steps: int, stages: int) -> dict[str, float]:
+    run = Run(2, stages)
     for _ in range(RUNNING):
         run.submit(run.random.randint(100, 1024), run.random.randint(100, 1024))
     for _ in range(steps):
         for _ in range(run.step()):
             run.submit(run.random.randint(100, 1024), run.random.randint(100, 1024))
-    return run.figures(least_rows=240)
+    return run.figures(least_rows=240 // stages)
+
+
+SCENARIOS: dict[str, tuple[Callable[[int, int], dict[str, float]], int]] = {
+    "steady": (steady, 1),
+    "churn": (churn, 1),
+    "steady2": (steady, 2),
+    "churn2": (churn, 2),
+}
 
 
 def main() -> int:
@@ -114,8 +126,8 @@ def main() -> int:
     if arguments.steps < 100:
         parser.error("--steps: must be at least 100")
     made_on, results = record.machine(), dict[str, dict[str, float]]()
-    for name, scenario in (("steady", steady), ("churn", churn)):
-        figures = {key: round(value, 1) for key, value in scenario(arguments.steps).items()}
+    for name, (scenario, stages) in SCENARIOS.items():
+        figures = {key: round(value, 1) for key, value in scenario(arguments.steps, stages).items()}
         results[name] = figures
         print(
             f"{name:7} schedule + update {figures['schedule_plus_update_us']:6.0f} us a step"
