@@ -10,6 +10,7 @@ Json = dict[str, Any]  # Any: Kubernetes JSON
 
 USER = 10001  # the user of all our images
 GRACE_S = 120  # what a pod is given to finish its requests
+NODE_LOST_S = 10  # how long a pod stays on a node that does not answer; Kubernetes' default is 300
 TLS_DIR = "/etc/octavo/tls"
 
 
@@ -41,6 +42,19 @@ def pod_security() -> Json:
 def container_security() -> Json:
     """Container security of the level `restricted`, with a read-only root."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+
+
+def lost_node() -> list[Json]:
+    """Tolerations: a pod on a node that does not answer is soon made anew elsewhere."""
+    return [
+        {
+            "key": f"node.kubernetes.io/{taint}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": NODE_LOST_S,
+        }
+        for taint in ("not-ready", "unreachable")
+    ]
 
 
 def probe(path: str, port: str, period_s: int, failures: int) -> Json:

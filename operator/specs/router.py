@@ -43,10 +43,18 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": common.GRACE_S,
             "securityContext": common.pod_security(),
+            "tolerations": common.lost_node(),
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart(service)]}},
             "containers": [_container(service, options)],
             "volumes": [common.scratch("tmp", "256Mi"), common.secret("tls", router_tls)],
         },
     }
+
+
+def _apart(service: InferenceService) -> Json:
+    """Best on different nodes, so that a lost one does not take all routers with it."""
+    selector = {"matchLabels": names.component(service.name, "router")}
+    return {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}}
 
 
 def _container(service: InferenceService, options: Options) -> Json:

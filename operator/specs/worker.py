@@ -15,7 +15,6 @@ from octavo.operator.specs.common import Json
 
 MODELS = "/models"
 STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs end by the supervisor's own clock
-NODE_LOST_S = 10  # how long a pod stays on a node that does not answer
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -71,7 +70,7 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": common.GRACE_S,
         "securityContext": common.pod_security(),
-        "tolerations": [*_lost_node(), *(dict(item) for item in service.spec.accelerator.tolerations)],
+        "tolerations": [*common.lost_node(), *(dict(item) for item in service.spec.accelerator.tolerations)],
         "containers": [_container(service, revision, options)],
         "volumes": [common.scratch("tmp", "2Gi"), common.secret("tls", worker_tls), *_model_volume(service)],
     }
@@ -89,18 +88,6 @@ def _near(service: InferenceService) -> list[Json]:
     return [
         {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}
         for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
-    ]
-
-
-def _lost_node() -> list[Json]:
-    return [
-        {
-            "key": f"node.kubernetes.io/{taint}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": NODE_LOST_S,
-        }
-        for taint in ("not-ready", "unreachable")
     ]
 
 

@@ -334,6 +334,22 @@ def test_a_statefulset_made_by_an_older_release_keeps_its_fixed_fields() -> None
     assert made["StatefulSet", "chat-0"]["spec"]["podManagementPolicy"] == "OrderedReady"
 
 
+def test_pods_leave_a_lost_node_within_seconds_and_routers_stand_apart() -> None:
+    made = objects(fresh(router={"replicas": 2}))
+    router, worker = (
+        made[kind]["spec"]["template"]["spec"] for kind in (("Deployment", "chat-router"), ("StatefulSet", "chat-0"))
+    )
+    for pod in (router, worker):
+        stays = {entry["key"]: entry["tolerationSeconds"] for entry in pod["tolerations"]}
+        assert stays == {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 10}
+    (apart,) = router["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    labels = made["Deployment", "chat-router"]["spec"]["selector"]["matchLabels"]
+    assert apart["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": labels},
+    }
+
+
 def test_a_new_restart_at_changes_the_pods_of_workers_and_of_routers() -> None:
     def template(kind: str, name: str, **spec: Any) -> Any:
         return objects(fresh(**spec))[(kind, name)]["spec"]["template"]
