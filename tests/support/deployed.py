@@ -107,13 +107,20 @@ class Service:
         self.wait("Ready", "True", "Serving", timeout_s)
         self.wait("Progressing", "False", "Complete", timeout_s)
         assert self.object()["status"]["readyReplicas"] == groups
-        pods = wait_until(lambda: self._only_ready(groups), timeout_s, f"{groups} worker pods, all ready")
-        assert len(pods) == groups
+        count = groups * self.pods_of_a_group
+        wait_until(lambda: self._only_ready(count), timeout_s, f"{count} worker pods, all ready")
 
     def _only_ready(self, count: int) -> list[str]:
         pods = self.release.bed.objects("pods", self.release.namespace, self.selector("worker"))
         ready = [pod["metadata"]["uid"] for pod in pods if is_ready(pod)]
         return ready if len(pods) == len(ready) == count else []
+
+    @property
+    def pods_of_a_group(self) -> int:
+        spec = self.object()["spec"]
+        shape = spec.get("parallelism", {})
+        tensor = shape.get("tensor", 1)
+        return tensor * shape.get("pipeline", 1) // spec.get("accelerator", {}).get("perPod", tensor)
 
     def selector(self, component: str) -> str:
         return f"octavo.dev/service={self.name},octavo.dev/component={component}"

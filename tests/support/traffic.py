@@ -19,10 +19,10 @@ ANSWER = 6  # tokens
 class Traffic:
     """Clients that send short requests one after the other. On exit they stop; `check` fails on any that was lost."""
 
-    def __init__(self, client: openai.OpenAI, clients: int = 3, pause_s: float = 0.05) -> None:
+    def __init__(self, client: openai.OpenAI, clients: int = 3, pause_s: float = 0.05, model: str = "letters") -> None:
         self.answered: list[float] = []  # monotonic seconds at which each answer came
         self.lost: list[str] = []
-        self._client, self._pause_s = client, pause_s
+        self._client, self._pause_s, self._model = client, pause_s, model
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(index,), daemon=True) for index in range(clients)]
 
@@ -57,7 +57,7 @@ class Traffic:
             expected = (ALPHABET * 2)[begin + 1 : begin + 1 + ANSWER]
             try:
                 answer = self._client.completions.create(
-                    model="letters", prompt=ALPHABET[begin], max_tokens=ANSWER, temperature=0
+                    model=self._model, prompt=ALPHABET[begin], max_tokens=ANSWER, temperature=0
                 )
             except openai.OpenAIError as error:
                 cause = f" caused by {error.__cause__!r}" if error.__cause__ else ""

@@ -1,0 +1,285 @@
+"""Groups of several ranks and pods answer as one rank does, and come back whole from the loss of any part."""
+
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from support.bed import Cluster, wait_until
+from support.deployed import ROOT, Release, Service
+from support.traffic import Stream, Traffic
+
+BUNDLED = "bundled://smollm2-135m-instruct"
+SHAPES: dict[str, dict[str, Any]] = {
+    "pipeline": {"parallelism": {"pipeline": 2}},
+    "tensor": {"parallelism": {"tensor": 3}},
+    "grid": {"parallelism": {"pipeline": 2, "tensor": 3}},
+    "spread": {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 1}},
+}
+PROMPTS = ("The capital of France is", "Water boils at", "def add(a, b):\n", "Once upon a time, there was a king who")
+TOKENS = 24
+START_S = 120.0  # six processes with PyTorch on two cores
+JOIN, STATUS, LINK = 8501, 8502, 8601
+LINE: dict[str, Any] = {
+    "replicas": 1,
+    "engine": {"kvCacheMemory": "128Mi"},
+    "parallelism": {"pipeline": 2},
+    "resources": {"requests": {"cpu": "50m"}, "limits": {"memory": "1Gi"}},
+}
+LONG, ENDLESS = 3_000, 60_000  # tokens
+RANK_S, POD_S, NODE_S = 20.0, 60.0, 180.0  # twice what a recovery may take
+NAMED_S = 60.0
+
+
+def texts(service: Service) -> list[str]:
+    """Greedy answers, asked for at once."""
+    client = service.client()
+
+    def ask(prompt: str) -> str:
+        answer = client.completions.create(model=service.name, prompt=prompt, max_tokens=TOKENS, temperature=0)
+        return answer.choices[0].text
+
+    with ThreadPoolExecutor(len(PROMPTS)) as threads:
+        return list(threads.map(ask, PROMPTS))
+
+
+@pytest.fixture(scope="module")
+def expected(octavo: Release) -> list[str]:
+    """What one rank answers."""
+    octavo.kubectl("apply", "-f", str(ROOT / "examples" / "minimal.yaml"))
+    chat = Service(octavo, "chat")
+    chat.settled(timeout_s=START_S)
+    found = texts(chat)
+    chat.delete()
+    assert len(set(found)) == len(PROMPTS)
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_gives_the_tokens_of_one_rank(octavo: Release, expected: list[str], shape: str) -> None:
+    example = ROOT / "examples" / f"{shape}.yaml"
+    service = Service(octavo, shape)
+    if example.exists():
+        octavo.kubectl("apply", "-f", str(example))
+    else:
+        service.apply(BUNDLED, engine={"kvCacheMemory": "64Mi"}, **SHAPES[shape])
+    service.settled(timeout_s=START_S)
+    assert service.object()["spec"]["parallelism"] == {"pipeline": 1, "tensor": 1} | SHAPES[shape]["parallelism"]
+    assert texts(service) == expected
+    service.delete()
+
+
+@pytest.fixture
+def line(octavo: Release) -> Service:
+    """A service of one group of two stages, each in a pod, that serves; tests share it, and each finds it as new."""
+    service = octavo.service("line", **LINE)
+    service.settled()
+    return service
+
+
+def traffic(service: Service) -> Traffic:
+    return Traffic(service.client(), model=service.name)
+
+
+def begun(service: Service, tokens: int) -> Stream:
+    return Stream(service.address, tokens, model=service.name).wait_begun()
+
+
+def last_failure(service: Service, index: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = service.object()["status"]["groups"][index].get("lastFailure", {})
+    return found
+
+
+def pod_address(service: Service, pod: str) -> str:
+    found = service.release.bed.get("pod", pod, service.release.namespace)
+    assert found is not None
+    address: str = found["status"]["podIP"]
+    return address
+
+
+def test_no_port_of_a_group_talks_to_who_has_no_certificate_of_the_service(line: Service) -> None:
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+    stranger.set_alpn_protocols(["h2"])
+    for pod, port in (("line-0-0", JOIN), ("line-0-0", STATUS), ("line-0-0", LINK), ("line-0-1", LINK)):
+        plain = socket.create_connection((pod_address(line, pod), port), timeout=10)
+        with stranger.wrap_socket(plain) as connection:
+            try:
+                heard = connection.recv(1)
+            except ssl.SSLError as error:
+                assert error.reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+            else:
+                assert heard == b"", f"{pod}:{port} talks"
+
+
+def test_a_deleted_pod_that_does_not_lead_drains_its_group_which_comes_back(
+    line: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = line.pods()
+    with traffic(line) as clients:
+        stream = begun(line, LONG)
+        line.release.kubectl("delete", "pod", "line-0-1", "--wait=false")
+        stream.wait_end(100).assert_whole(LONG)
+        ended = time.monotonic()
+        wait_until(lambda: line.pods().get("line-0-1") not in (None, before["line-0-1"]), POD_S, "a new pod")
+        line.settled()
+        gap_s = clients.longest_gap_s(ended)
+    with capsys.disabled():
+        print(f"\npod deleted: {gap_s:.1f} s without an answer after its group's last stream")
+    assert gap_s <= POD_S
+    assert line.pods()["line-0-0"] == before["line-0-0"]
+
+
+def test_a_killed_rank_of_any_pod_is_named_and_its_group_serves_again(
+    line: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = line.pods()
+    for rank, pod in enumerate(("line-0-0", "line-0-1")):
+        with traffic(line) as clients:
+            cut = begun(line, ENDLESS)
+            killed = time.monotonic()
+            line.kill("rank", pod)
+            cut.wait_end(RANK_S).assert_cut_with_one_error()
+            wait_until(lambda since=killed + 1: any(at > since for at in clients.answered), RANK_S, "answers")
+            line.settled()
+            gap_s = clients.longest_gap_s(killed)
+        with capsys.disabled():
+            print(f"\nrank {rank} killed: {gap_s:.1f} s without an answer")
+        assert gap_s <= RANK_S
+        failure = last_failure(line)
+        assert (failure["pod"], failure["rank"], failure["reason"], failure["exitCode"]) == (
+            pod,
+            rank,
+            "RankExited",
+            -9,
+        )
+    assert line.pods() == before
+
+
+def test_a_rank_that_the_kernel_kills_for_memory_in_the_second_pod_is_named(line: Service) -> None:
+    # Of four processes too many the rank is the largest, and without it there is room for the others.
+    eat = "for _ in 1 2 3; do python -c 'import time; all = bytes([1]) * (230 << 20); time.sleep(2)' & done; wait"
+    before = line.pods()
+    with traffic(line):
+        line.release.kubectl("exec", "line-0-1", "--", "sh", "-c", eat)
+        failure = wait_until(
+            lambda: last_failure(line).get("reason") == "OOMKilled" and last_failure(line), NAMED_S, "OOM"
+        )
+        line.settled()
+    assert (failure["pod"], failure["rank"]) == ("line-0-1", 1)
+    assert "resources.limits.memory" in failure["message"]
+    assert line.pods() == before
+
+
+def test_without_the_operator_a_group_bears_a_killed_rank_and_a_lost_pod(line: Service) -> None:
+    here = line.release
+    here.operators(0)
+    try:
+        with traffic(line) as clients:
+            for loss, limit_s in (("rank", RANK_S), ("pod", POD_S)):
+                lost = time.monotonic()
+                if loss == "rank":
+                    line.kill("rank", "line-0-1")
+                else:
+                    here.kubectl("delete", "pod", "line-0-1", "--grace-period=0", "--force", "--wait=false")
+                wait_until(
+                    lambda since=lost + 3: any(at > since for at in clients.answered), limit_s, f"after the {loss}"
+                )
+    finally:
+        here.operators(2)
+    line.settled()
+
+
+def test_a_pod_that_is_gone_at_once_cuts_its_groups_streams_and_no_other_request(line: Service) -> None:
+    line.apply(**LINE | {"replicas": 2})
+    line.settled(2)
+    gone = line.pods()["line-0-1"]
+    with traffic(line) as clients:
+        streams = [begun(line, LONG) for _ in range(6)]
+        killed = time.monotonic()
+        line.release.kubectl("delete", "pod", "line-0-1", "--grace-period=0", "--force", "--wait=false")
+        answers = [stream.wait_end(100) for stream in streams]
+        cut = [answer for answer in answers if answer.errors or answer.broken]
+        for answer in answers:
+            if answer in cut:
+                answer.assert_cut_with_one_error()
+            else:
+                answer.assert_whole(LONG)
+        assert 0 < len(cut) < len(streams), f"{len(cut)} of {len(streams)} were of the lost group"
+        wait_until(lambda: line.pods().get("line-0-1") not in (None, gone), POD_S, "a new pod")
+        line.settled(2, POD_S)
+        assert clients.longest_gap_s(killed) < RANK_S, "the other group answers"
+    line.apply(**LINE)
+    line.settled()
+
+
+def test_a_wrong_image_leaves_the_old_pods_serving_and_a_right_change_replaces_them(line: Service) -> None:
+    before = line.pods()
+    with traffic(line):
+        line.apply(**LINE | {"image": "localhost/octavo-worker:missing"})
+        assert "line-1-" in line.wait("Degraded", "True", "ImagePullBackOff", NAMED_S)["message"]
+        assert line.condition("Ready")["status"] == "True"
+        line.apply(**LINE)
+        line.settled()
+        assert line.pods() == before
+        line.apply(**LINE | {"engine": {"kvCacheMemory": "128Mi", "maxRequests": 8}})
+        line.settled()
+    assert not set(before.values()) & set(line.pods().values())
+
+
+def test_a_group_of_which_one_pod_finds_no_node_says_which_and_why_and_can_be_mended(octavo: Release) -> None:
+    one_fits = {
+        "accelerator": {"nodeSelector": {"kubernetes.io/hostname": "node2"}},
+        "resources": {"requests": {"cpu": "1100m"}},
+    }
+    torn = octavo.service("torn", **LINE | one_fits)
+    message = torn.wait("Ready", "False", "Unschedulable", NAMED_S)["message"]
+    pods = octavo.bed.objects("pods", octavo.namespace, torn.selector("worker"))
+    lone = [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
+    assert len(pods) == 2
+    assert len(lone) == 1
+    assert lone[0] in message
+    assert "cpu" in message
+    torn.apply(**LINE)
+    torn.settled()
+    torn.delete()
+
+
+@pytest.fixture
+def split(line: Service, cluster: Cluster) -> Service:
+    """The line with its first pod on node1, and its second and its router on node2."""
+    moves = (("node2", ["line-0-0"]), ("node1", ["line-0-1", *line.pods("router")]))
+    for full, pods in moves:
+        before = set((line.pods() | line.pods("router")).values())
+        cluster.kubectl("cordon", full)
+        try:
+            line.release.kubectl("delete", "pod", *pods, "--timeout=60s", timeout=70)
+            line.settled()
+        finally:
+            cluster.kubectl("uncordon", full)
+        assert len(set((line.pods() | line.pods("router")).values()) - before) == len(pods)
+    return line
+
+
+def test_a_group_with_a_pod_on_a_lost_node_serves_again_elsewhere(
+    split: Service, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = split.pods()
+    began = time.monotonic()
+    cluster.net("node2", "down")
+    try:
+        wait_until(lambda: split.pods().get("line-0-1") != before["line-0-1"], NODE_S, "the pod is made anew")
+        split.settled(timeout_s=NODE_S)
+        with traffic(split) as clients:
+            wait_until(lambda: len(clients.answered) > 5, 60, "answers")
+        took_s = time.monotonic() - began
+    finally:
+        cluster.net("node2", "up")
+        cluster.ready("node2")
+    with capsys.disabled():
+        print(f"\nnode lost: serving again after {took_s:.1f} s")
+    assert took_s <= NODE_S
+    assert split.pods()["line-0-0"] == before["line-0-0"]
+    split.settled()
