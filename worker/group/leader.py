@@ -124,7 +124,8 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1
-            if awaited and not mine.complete:  # nothing can come of this life, and somebody must read why
+            # Nothing can come of a life that waits for this pod; the leader's own must be there to be told why.
+            if awaited and 0 in mine.names and not mine.complete:
                 self.end(_failure(shake.name, "JoinRefused", refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         return shake.pod
