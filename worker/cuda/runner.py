@@ -10,7 +10,6 @@ lie on the device, where the next one reads them.
 
 import logging
 import time
-from collections import deque
 from dataclasses import dataclass
 
 import torch
@@ -79,7 +78,6 @@ class CudaRunner:
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests)
-        self._failed: deque[int] = deque()  # slots whose KV must be zeroed before the next step
         torch.cuda.synchronize(self._device)
 
     def _plan(self, config: RunnerConfig, checkpoint: Checkpoint, context: int, shape: KvShape, heads: int) -> KvPlan:
@@ -106,7 +104,7 @@ class CudaRunner:
     def issue(self, step: Step) -> "Pending":
         """A step without rows captures the graph that it names, if any, and applies its changes."""
         turn = self._turns.take()
-        self._clean()
+        self._zero(step.forward.zeroed)
         self._change(step.forward)
         if step.forward.slots:
             self._run(step, turn)
@@ -160,17 +158,14 @@ class CudaRunner:
         turn.done.synchronize()
         count = len(step.sample.rows)
         ids, failures = turn.up.numpy()[:, :count]
-        failed = tuple(failures.nonzero()[0].tolist())
-        for entry in failed:
-            self._failed.append(step.forward.slots[step.sample.rows[entry]])
-        return StepResult(step.number, tuple(ids.tolist()), failed)
+        return StepResult(step.number, tuple(ids.tolist()), tuple(failures.nonzero()[0].tolist()))
 
-    def _clean(self) -> None:
-        """Zero a failed request's KV: who gets its blocks masks what it has not written, and a masked NaN is NaN."""
-        while self._failed:
-            blocks = self._state.tables[self._failed.popleft()].long()
+    def _zero(self, blocks: tuple[int, ...]) -> None:
+        """What failed requests wrote: who gets a block masks what it has not written, and a masked NaN is NaN."""
+        if blocks:
+            places = torch.tensor(blocks, device=self._device)
             for pool in self._pools:
-                pool[:, :, blocks] = 0
+                pool[:, :, places] = 0
 
 
 @dataclass(frozen=True, slots=True)
