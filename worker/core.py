@@ -58,7 +58,8 @@ class Core:
     def run(self) -> None:
         """Wait for the hello of every rank, then loop for ever."""
         said = hello.together(self._wait_for_ranks())
-        self._scheduler = Scheduler(hello.limits(said, self._config), pace_of(said.device, said.block_size))
+        pace = pace_of(said.device, said.block_size, self._layout.pipeline)
+        self._scheduler = Scheduler(hello.limits(said, self._config), pace)
         self._overdue = Overdue()
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)

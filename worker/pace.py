@@ -102,9 +102,11 @@ class Pace:
         return _size(work) > 2 * self._largest
 
 
-def pace_of(device: str, least: int) -> Pace:
-    """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply."""
-    return Pace(stretch=2.2, least=least, gentle_s=0.005) if device == "cuda" else Pace(least=least)
+def pace_of(device: str, least: int, stages: int = 1) -> Pace:
+    """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply. Of a pipeline
+    each step may take its share of the target: a request that decodes has a row in one of as many."""
+    target_s, gentle_s = 0.05 / stages, 0.005 / stages
+    return Pace(target_s, 2.2, least, gentle_s) if device == "cuda" else Pace(target_s, least=least)
 
 
 def _inputs(work: Work) -> tuple[float, float, float, float]:

@@ -75,7 +75,7 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request's state in the scheduler. Only scheduler.py and lane.py change it."""
+    """A request's state in the scheduler. Only the scheduler and its parts change it."""
 
     new: NewRequest
     arrival: int
@@ -92,7 +92,6 @@ class Request:
     expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
     cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once told
     long: bool = False  # its prefill takes many steps of those who decode beside it
-    preemptions: int = 0
 
     @property
     def known(self) -> int:
