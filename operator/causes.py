@@ -41,6 +41,7 @@ REPORTED = {
     "RankStuck": _AGAIN,
     "LeaderLost": _AGAIN,
     "PeerLost": _AGAIN,
+    "PodReplaced": _AGAIN,
     "JoinRefused": "the pods of a group must be of one revision and see the same model",
     "SupervisorLost": _AGAIN,
     "SupervisorSilent": _AGAIN,

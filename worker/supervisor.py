@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
 from octavo.worker.fit import check_fit
+from octavo.worker.group.incarnation import POD_REPLACED
 from octavo.worker.health import health_pages
 from octavo.worker.life import Birth, Life
 from octavo.worker.metrics import Totals, metrics_page
@@ -47,6 +49,7 @@ class Supervisor:
         self._totals = Totals()
         self._children = Children()
         self._stopping = asyncio.Event()
+        self._born_ms = time.time_ns() // 1_000_000
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
@@ -96,6 +99,9 @@ class Supervisor:
             )  # fmt: skip
             if draining:
                 return 1
+            if failed.reason == POD_REPLACED and failed.pod == self._config.pod_name:  # it must not come between them
+                logger.error("another pod has this one's name and place: it waits for its end")
+                await self._stopping.wait()
             await self._wait(asyncio.sleep(wait_s), None)
         logger.info("drained")
         return 0
@@ -109,7 +115,7 @@ class Supervisor:
         if checkpoint is None:
             return 0.0, None
         self._children = Children()
-        birth = Birth(self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid())
+        birth = Birth(self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._born_ms)
         life = Life(birth, self._state, self._children)
         self._totals.current = life.gauges
         try:

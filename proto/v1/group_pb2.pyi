@@ -110,6 +110,7 @@ class JoinHandshake(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    BORN_MS_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
     pod: _builtins.int
@@ -124,6 +125,8 @@ class JoinHandshake(_message.Message):
     """of this pod"""
     name: _builtins.str
     """of the pod, for people"""
+    born_ms: _builtins.int
+    """Unix time at which its supervisor began: of two with one index the later one belongs to the group"""
     def __init__(
         self,
         *,
@@ -135,10 +138,11 @@ class JoinHandshake(_message.Message):
         pipeline: _builtins.int = ...,
         ranks: _builtins.int = ...,
         name: _builtins.str = ...,
+        born_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["born_ms", b"born_ms", "fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

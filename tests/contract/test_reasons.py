@@ -7,6 +7,7 @@ from pathlib import Path
 from octavo.kernels.cuda.library import MissingKernels
 from octavo.operator.causes import REPORTED
 from octavo.worker.config import ConfigError
+from octavo.worker.group.incarnation import POD_REPLACED
 from octavo.worker.models import errors
 from octavo.worker.process import PEER_LOST
 
@@ -41,6 +42,6 @@ def _texts(value: ast.expr) -> Iterator[str]:
 def test_the_operator_knows_every_reason_that_a_worker_gives() -> None:
     said = {text for path in WORKER.rglob("*.py") for text in _said(ast.parse(path.read_text()))}
     said |= {errors.NOT_FOUND, errors.INVALID, errors.UNREADABLE, ConfigError.reason, MissingKernels.reason}
-    said.add(PEER_LOST)
+    said |= {PEER_LOST, POD_REPLACED}
     said |= {f"{child}Failed" for child in CHILDREN}  # process.run names any other exception so
     assert said == set(REPORTED)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,31 @@ def _lives(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.fixture(params=[(1, 2), (2, 1)], ids=["pipeline", "tensor"])
-async def two_pods(request: pytest.FixtureRequest, letters: Path):
-    tensor, pipeline = request.param
-    async with group(letters, tensor, pipeline, per_pod=1) as one:
+@pytest.fixture(scope="module")
+def pipeline(letters: Path) -> Iterator[GroupProcesses]:
+    """Two pods of a stage each, shared by tests that leave it serving."""
+    yield from _shared(letters, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def tensor(letters: Path) -> Iterator[GroupProcesses]:
+    """Two pods that share every layer."""
+    yield from _shared(letters, 2, 1)
+
+
+def _shared(model: Path, tensor: int, pipeline: int) -> Iterator[GroupProcesses]:
+    one = GroupProcesses(model, tensor, pipeline, 1).start()
+    try:
+        asyncio.run(one.ready())
         yield one
+    finally:
+        one.close()
+
+
+@pytest.fixture(params=["pipeline", "tensor"])
+def two_pods(request: pytest.FixtureRequest) -> GroupProcesses:
+    shared: GroupProcesses = request.getfixturevalue(request.param)
+    return shared
 
 
 async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_again(two_pods: GroupProcesses) -> None:
@@ -112,47 +133,47 @@ async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: Group
     assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
 
 
-async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(letters: Path) -> None:
-    async with group(letters, 1, 2) as one:
-        follower = one.pods[1]
-        for loss, reason in ((signal.SIGKILL, "SupervisorLost"), (signal.SIGSTOP, "SupervisorSilent")):
-            before, ranks = await one.leader.status(), one.leader.ranks()
-            follower.signal(loss)
-            noticed = NOTICE_S if loss is signal.SIGSTOP else 0.0
-            await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), noticed + GONE_S, one.text)
-            if loss is signal.SIGKILL:
-                follower.start()
-            else:
-                follower.signal(signal.SIGCONT)
-            await _serves_anew(one, before.incarnation)
-            failure = (await one.leader.status()).last_failure
-            assert (failure.pod, failure.reason) == ("group-0-1", reason)
+async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pipeline: GroupProcesses) -> None:
+    follower = pipeline.pods[1]
+    for loss, reason in ((signal.SIGKILL, "SupervisorLost"), (signal.SIGSTOP, "SupervisorSilent")):
+        before, ranks = await pipeline.leader.status(), pipeline.leader.ranks()
+        follower.signal(loss)
+        noticed = NOTICE_S if loss is signal.SIGSTOP else 0.0
+        await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), noticed + GONE_S, pipeline.text)
+        if loss is signal.SIGKILL:
+            follower.start()
+        else:
+            follower.signal(signal.SIGCONT)
+        await _serves_anew(pipeline, before.incarnation)
+        failure = (await pipeline.leader.status()).last_failure
+        assert (failure.pod, failure.reason) == ("group-0-1", reason), pipeline.text()
 
 
-async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(letters: Path) -> None:
-    async with group(letters, 1, 2) as one:
-        before, ranks = (await one.leader.status()).incarnation, one.pods[1].ranks()
-        one.leader.signal(signal.SIGKILL)
-        await until(lambda: not any(_lives(pid) for pid in ranks), GONE_S, one.text)
-        assert one.pods[1].get("health", "/readyz")[0] == 503
-        one.leader.start()
-        await _serves_anew(one, before)
+async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(pipeline: GroupProcesses) -> None:
+    before, ranks = (await pipeline.leader.status()).incarnation, pipeline.pods[1].ranks()
+    pipeline.leader.signal(signal.SIGKILL)
+    await until(lambda: not any(_lives(pid) for pid in ranks), GONE_S, pipeline.text)
+    assert pipeline.pods[1].get("health", "/readyz")[0] == 503
+    pipeline.leader.start()
+    await _serves_anew(pipeline, before)
 
 
-@pytest.mark.parametrize("stopped", [0, 1])
-async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(letters: Path, stopped: int) -> None:
-    async with group(letters, 1, 2) as one:
-        async with client(one.leader) as router:
+async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(pipeline: GroupProcesses) -> None:
+    for stopped in (1, 0):
+        restarts = (await pipeline.leader.status()).restarts
+        async with client(pipeline.leader) as router:
             answers = [await router.submit([ord("a") + n], 60) for n in range(STREAMS)]
-            await until(lambda: all(answer.ids for answer in answers), 30)
-            one.pods[stopped].signal(signal.SIGTERM)
+            await until(lambda answers=answers: all(answer.ids for answer in answers), 30)
+            pipeline.pods[stopped].signal(signal.SIGTERM)
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 60)
-            assert all(len(answer.ids) == 60 and _right(n, answer.ids) for n, answer in enumerate(answers)), one.text()
-        assert await one.pods[stopped].exit_code(20) == 0
-        await until(lambda: one.pods[1 - stopped].get("health", "/readyz")[0] == 503, 10)
-        one.pods[stopped].start()
-        await one.ready()
-        assert (await one.leader.status()).restarts == 0, "a drain is no failure"
+            whole = [len(answer.ids) == 60 and _right(n, answer.ids) for n, answer in enumerate(answers)]
+            assert all(whole), pipeline.text()
+        assert await pipeline.pods[stopped].exit_code(20) == 0
+        await until(lambda pod=1 - stopped: pipeline.pods[pod].get("health", "/readyz")[0] == 503, 10)
+        pipeline.pods[stopped].start()
+        await pipeline.ready()
+        drained = 0 if stopped == 0 else restarts  # a leader that was started anew counts anew
+        assert (await pipeline.leader.status()).restarts == drained, "a drain is no failure"
 
 
 async def test_a_pod_with_another_model_is_refused_and_the_status_says_so(tmp_path: Path, letters: Path) -> None:

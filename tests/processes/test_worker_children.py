@@ -37,7 +37,7 @@ async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_l
 
     monkeypatch.setattr("subprocess.Popen", no_more_processes)
     config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
-    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid()), GroupState(), Children())
+    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children())
     try:
         failed = await asyncio.wait_for(life.run(), 10)
     finally:

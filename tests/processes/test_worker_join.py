@@ -31,9 +31,9 @@ class Group:
         self._address = address
         self._tasks: list[Ending] = []
 
-    def join(self, pod: int, fingerprint: str = "f") -> tuple[Membership, PodEar, Ending]:
+    def join(self, pod: int, fingerprint: str = "f", born_ms: int = 0) -> tuple[Membership, PodEar, Ending]:
         shake = group_pb2.JoinHandshake(
-            pod=pod, fingerprint=fingerprint, tensor=1, pipeline=2, ranks=1, name=f"chat-0-{pod}"
+            pod=pod, fingerprint=fingerprint, tensor=1, pipeline=2, ranks=1, name=f"chat-0-{pod}", born_ms=born_ms
         )
         ear = PodEar()
         membership = Membership(shake, ear)
@@ -135,3 +135,19 @@ async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> No
         await asyncio.wait_for(refused, 10)
     assert group.leader.incarnation.late == 1
     assert not told.done() and not group.leader.ended.is_set()
+
+
+async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_one_does(group: Group) -> None:
+    _, ear, told = group.join(1, born_ms=2)
+    await asyncio.wait_for(ear.entered.wait(), 10)
+    for born_ms in (1, 2):
+        with pytest.raises(LeaderLost, match="already"):
+            await asyncio.wait_for(group.join(1, born_ms=born_ms)[2], 10)
+    with pytest.raises(LeaderLost, match="already"):
+        await asyncio.wait_for(group.join(1, fingerprint="old", born_ms=3)[2], 10)
+    assert not told.done() and not group.leader.ended.is_set()
+    with pytest.raises(LeaderLost, match="already"):
+        await asyncio.wait_for(group.join(1, born_ms=3)[2], 10)
+    failure = await asyncio.wait_for(told, 10)
+    assert failure is not None
+    assert (failure.reason, failure.pod) == ("PodReplaced", "chat-0-1")

@@ -35,16 +35,17 @@ class WorkerProcess:
         self.addresses = {name: f"unix:{self.folder}/{name}" for name in names} | (addresses or {})
         self.log = self.folder / "log"
         places = [part for name, address in self.addresses.items() for part in (f"--{name}", address)]
-        self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB", *flags]
+        self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB"]
+        self.flags = list(flags)
         self.process: subprocess.Popen[bytes] | None = None
 
     def add_flags(self, *flags: str) -> None:
         """Before it starts."""
-        self._arguments += flags
+        self.flags += flags
 
     def start(self) -> "WorkerProcess":
         with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "octavo.worker.main", *self._arguments]
+            command = [sys.executable, "-m", "octavo.worker.main", *self._arguments, *self.flags]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         return self
 

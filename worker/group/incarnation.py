@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 SILENCE_S = 5.0
 LATE_LOOK_S = 2.0
+POD_REPLACED = "PodReplaced"  # the reason of a life that goes on with another pod of the same name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,18 @@ class Incarnation:
         self.names: dict[int, str] = {}
         self.late = 0  # messages of other lives that were refused
         self._heard_s: dict[int, float] = {}
+        self._born_ms: dict[int, int] = {}
         self._looked_s: float | None = None
 
     @property
     def complete(self) -> bool:
         return len(self.names) == self.pods
 
-    def join(self, pod: int, name: str, identity: Identity, now_s: float) -> str | None:
+    def replaces(self, pod: int, identity: Identity, born_ms: int) -> bool:
+        """Whether this pod was made in the place of one that has joined, and lives on where nobody can end it."""
+        return identity == self.identity and born_ms > self._born_ms.get(pod, born_ms)
+
+    def join(self, pod: int, name: str, identity: Identity, now_s: float, born_ms: int = 0) -> str | None:
         """Take the pod in; a text when it may not join."""
         if pod not in range(self.pods):
             return f"pod {pod} is not one of the group's {self.pods}"
@@ -49,6 +55,7 @@ class Incarnation:
                 return f"{field} of pod {pod} is {theirs!r}, and the leader's is {ours!r}"
         self.names[pod] = name
         self._heard_s[pod] = now_s
+        self._born_ms[pod] = born_ms
         return None
 
     def hear(self, pod: int, incarnation: str, now_s: float) -> bool:
@@ -62,6 +69,7 @@ class Incarnation:
     def leave(self, pod: int) -> None:
         self.names.pop(pod, None)
         self._heard_s.pop(pod, None)
+        self._born_ms.pop(pod, None)
 
     def silent(self, now_s: float) -> list[int]:
         """Pods that said nothing for too long. A leader that was itself held up gives everybody a new start."""

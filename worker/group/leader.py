@@ -11,7 +11,7 @@ import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
-from octavo.worker.group.incarnation import Identity, Incarnation
+from octavo.worker.group.incarnation import POD_REPLACED, Identity, Incarnation
 from octavo.worker.process import PEER_LOST
 from octavo.worker.tls import Roles
 
@@ -120,7 +120,10 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         shape = (shake.tensor, shake.pipeline, shake.ranks)
         identity = Identity(shake.service_uid, shake.revision, shake.fingerprint, shape)
         awaited = shake.pod not in mine.names
-        refusal = mine.join(shake.pod, shake.name, identity, time.monotonic())
+        if mine.replaces(shake.pod, identity, shake.born_ms):  # it joins the next life, without its forerunner
+            text = f"{shake.name} was made anew while the one before it goes on where Kubernetes does not reach it"
+            self.end(_failure(mine.names[shake.pod], POD_REPLACED, text))
+        refusal = mine.join(shake.pod, shake.name, identity, time.monotonic(), shake.born_ms)
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1
