@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from octavo.operator import names
 from octavo.operator.actions import Delete
-from octavo.operator.groups import Group, deleting, owned_by, ready, unix
+from octavo.operator.groups import Group, condition, deleting, owned_by, ready, unix
 from octavo.operator.snapshot import Object
 
 LOST_S = 20.0  # a pod that is overdue by this much is on a node that does not answer
@@ -25,6 +25,8 @@ def _judge(group: Group, pod: Object, lost_nodes: frozenset[str], now: float) ->
     lost_at = _lost_at(pod, lost_nodes)
     if lost_at is not None:
         return _delete(pod, "its node does not answer, and it should be gone", 0) if now >= lost_at else None
+    if _left_behind(group, pod, now):
+        return _delete(pod, "it serves with a leader that is gone, and the new leader waits for it")
     if not pod["metadata"].get("ownerReferences"):
         return _delete(pod, "its StatefulSet was deleted without it")
     if group.live is None or not owned_by(pod, group.live) or ready(pod):
@@ -44,6 +46,16 @@ def _lost_at(pod: Object, lost_nodes: frozenset[str]) -> float | None:
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
     began = ends - grace
     return (began if pod["spec"].get("nodeName") in lost_nodes else ends) + LOST_S
+
+
+def _left_behind(group: Group, pod: Object, now: float) -> bool:
+    """Ready since before its leader was made: the former one goes on, on a node whose kubelet is gone."""
+    leader = next((one for one in group.pods if names.label(one, names.POD_INDEX) == "0"), None)
+    if leader is None or deleting(leader) or ready(leader) or not ready(pod):
+        return False
+    made = unix(leader["metadata"].get("creationTimestamp")) or now
+    since = unix(condition(pod, "Ready").get("lastTransitionTime")) or now
+    return since < made <= now - LOST_S
 
 
 def _outdated(pod: Object, live: Object) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 from support.services import condition, pod
 
-from octavo.operator.groups import Group
+from octavo.operator.groups import Group, timestamp
 from octavo.operator.pods import next_check, pods_to_delete
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -80,6 +80,23 @@ def test_every_pod_of_a_group_that_is_on_a_lost_node_goes_and_the_others_stay() 
     group = Group(0, STS, (pod("chat-0-0"), here, there, other), None)
     gone = pods_to_delete([group], frozenset({"node-1"}), ENDS - 100)
     assert [(item.name, item.grace_s) for item in gone] == [("chat-0-1", 0), ("chat-0-2", 0)]
+
+
+def test_a_pod_that_serves_with_a_leader_that_is_gone_is_drained() -> None:
+    at = [timestamp(ENDS + second) for second in (0, 10, 11)]
+
+    def gone(*, leader_ready: bool = False, since: str = at[0], now: float = ENDS + 30) -> list[tuple[str, int | None]]:
+        leader = pod("chat-0-0", conditions=[condition("Ready", str(leader_ready))])
+        leader["metadata"]["creationTimestamp"] = at[1]
+        leader["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "0"
+        other = pod("chat-0-1", conditions=[condition("Ready", "True", lastTransitionTime=since)])
+        group = Group(0, STS, (leader, other), None)
+        return [(item.name, item.grace_s) for item in pods_to_delete([group], frozenset(), now)]
+
+    assert gone() == [("chat-0-1", None)]
+    assert gone(now=ENDS + 29) == []
+    assert gone(since=at[2]) == []
+    assert gone(leader_ready=True) == []
 
 
 def test_a_template_that_the_controller_has_not_seen_judges_nobody() -> None:
