@@ -99,6 +99,8 @@ class Serve:
         """Of the group, for its other pods."""
         if self._draining.is_set():
             return group_pb2.DRAINING
+        if not self._incarnation.complete:
+            return group_pb2.STARTING
         loaded = all(self._board.read(slot, Slot.PHASE) == group_pb2.SERVING for slot in self._ranks)
         return group_pb2.SERVING if loaded and self._engine.ready.is_set() else group_pb2.WARMING
 

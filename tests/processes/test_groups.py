@@ -7,12 +7,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from support.checkpoints import random_checkpoint, successor_checkpoint
 from support.group import GroupProcesses, group
+from support.joins import PodEar
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
+from octavo.worker.group.pod import Membership
 
 pytestmark = pytest.mark.timeout(300)
 GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
@@ -174,6 +177,44 @@ async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(pipeline: 
         await pipeline.ready()
         drained = 0 if stopped == 0 else restarts  # a leader that was started anew counts anew
         assert (await pipeline.leader.status()).restarts == drained, "a drain is no failure"
+
+
+async def test_a_pod_that_goes_on_after_it_was_made_anew_elsewhere_stands_back(letters: Path) -> None:
+    async with group(letters, 1, 2) as one:
+        before, old = (await one.leader.status()).incarnation, one.pods[1]
+        anew = WorkerProcess(letters, *old.flags, addresses={"group": old.addresses["group"]}).start()
+        try:
+            await until(lambda: not old.ranks(), 30, one.text)
+            one.pods[1] = anew
+            await _serves_anew(one, before)
+            failure = (await one.leader.status()).last_failure
+            assert (failure.pod, failure.reason) == ("group-0-1", "PodReplaced")
+            assert (old.ranks(), old.get("health", "/readyz")[0]) == ([], 503)
+            old.signal(signal.SIGTERM)
+            assert await old.exit_code(20) == 0
+        finally:
+            old.close()
+            anew.close()
+
+
+async def test_a_group_that_waits_for_a_pod_is_not_said_to_load(tmp_path: Path) -> None:
+    one = GroupProcesses(random_checkpoint(tmp_path / "random"), 1, 3)
+    one.leader.start()
+    try:
+        await until(lambda: one.leader.get("health", "/livez")[0] == 200, 30, one.text)
+        async with asyncio.timeout(30):
+            while not (status := await one.leader.status()).model.fingerprint:
+                await asyncio.sleep(0.1)
+        ear, fingerprint = PodEar(), status.model.fingerprint
+        shake = group_pb2.JoinHandshake(pod=1, fingerprint=fingerprint, tensor=1, pipeline=3, ranks=1, name="group-0-1")
+        async with grpc.aio.insecure_channel(one.leader.addresses["group"]) as channel:
+            joining = asyncio.create_task(Membership(shake, ear).join(channel))
+            await asyncio.wait_for(ear.entered.wait(), 30)
+            await asyncio.sleep(2.0)
+            joining.cancel()
+        assert set(ear.phases) == {group_pb2.STARTING}, "else the leader takes the wait for a load that is stuck"
+    finally:
+        one.close()
 
 
 async def test_a_pod_with_another_model_is_refused_and_the_status_says_so(tmp_path: Path, letters: Path) -> None:
