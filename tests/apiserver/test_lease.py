@@ -34,7 +34,7 @@ def test_a_crash_hands_over_within_the_life_of_the_lease(bed: Bed, space: str, t
         with operator(bed.kubeconfig, tmp_path, space) as two:
             one.kill()
             bed.apply(service(), namespace=space)
-            wait_until(lambda: two.leads, 30, "the second leads")
+            wait_until(lambda: two.leads, 60, "the second leads")  # it may have to start yet
             wait_until(lambda: bed.get("statefulset", "chat-0", space), 20, "what changed meanwhile is acted on")
 
 
@@ -43,7 +43,7 @@ def test_a_frozen_leader_does_not_write_when_it_wakes(bed: Bed, space: str, tmp_
         wait_until(lambda: one.leads, 10, "the first leads")
         with operator(bed.kubeconfig, tmp_path, space) as two:
             one.process.send_signal(signal.SIGSTOP)
-            wait_until(lambda: two.leads, 30, "the second leads")
+            wait_until(lambda: two.leads, 60, "the second leads")  # it may have to start yet
             bed.apply(service(), namespace=space)
             one.process.send_signal(signal.SIGCONT)
             wait_until(lambda: bed.get("statefulset", "chat-0", space), 20, "the group")
