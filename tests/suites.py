@@ -1,7 +1,8 @@
-"""Every test, in four runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test, in three runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests of the cluster, of the API server and of processes mostly wait, so that the others compute meanwhile. Each line
-of output names its run; at the end stand the closing lines of all, and their sum. Exits as the worst of them.
+Tests of the cluster and of the API server mostly wait, so that the others compute meanwhile; those of processes mind
+company, and have it only of those. Each line of output names its run; at the end stand the closing lines of all, and
+their sum. Exits as the worst of them.
 """
 
 import re
@@ -16,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = {
     "cluster": ("cluster",),
     "apiserver": ("apiserver",),
-    "processes": ("processes",),
-    "others": ("unit", "kernels", "contract", "gpu", "exactness"),
+    "others": ("unit", "kernels", "contract", "gpu", "exactness", "processes"),
 }
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
