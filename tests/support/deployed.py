@@ -106,7 +106,8 @@ class Service:
         """Until that many groups of the present spec serve and nothing else is left of the service's workers."""
         self.wait("Ready", "True", "Serving", timeout_s)
         self.wait("Progressing", "False", "Complete", timeout_s)
-        assert self.object()["status"]["readyReplicas"] == groups
+        # Ready may be that of a moment ago: what was lost just now is not in the status yet.
+        wait_until(lambda: self.object()["status"]["readyReplicas"] == groups, timeout_s, f"{groups} groups that serve")
         count = groups * self.pods_of_a_group
         wait_until(lambda: self._only_ready(count), timeout_s, f"{count} worker pods, all ready")
 
