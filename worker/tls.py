@@ -13,7 +13,6 @@ import grpc.aio
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config, ConfigError, is_unix
 
-Options = tuple[tuple[str, int], ...]
 _FILES = ("tls.key", "tls.crt", "ca.crt")
 # A peer that starts with us is looked for again soon, also by name: its pod may get its address later.
 REDIAL = (
@@ -69,19 +68,23 @@ def bind(server: grpc.Server | grpc.aio.Server, flag: str, address: str, config:
         raise ConfigError(f"{flag}: cannot listen on {address}: {error}") from error
 
 
-def dial(address: str, config: Config, options: Options = OPTIONS) -> grpc.aio.Channel:
+def dial(address: str, config: Config) -> grpc.aio.Channel:
     """A channel to another worker of this service; it resolves the name anew when it connects again."""
-    options = (*options, *REDIAL)
-    if is_unix(address) or config.tls_dir is None:
+    credentials, named = towards(address, config)
+    options = (*OPTIONS, *REDIAL, *named)
+    if credentials is None:
         return grpc.aio.insecure_channel(address, options=options)
-    name = ("grpc.ssl_target_name_override", f"worker.{config.service_uid}.octavo")
-    return grpc.aio.secure_channel(address, client_credentials(Path(config.tls_dir)), options=(*options, name))
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
-def client_credentials(tls_dir: Path) -> grpc.ChannelCredentials:
-    """What a worker shows to another one, and whom it believes."""
-    key, certificate, authority = _read(tls_dir)
-    return grpc.ssl_channel_credentials(authority, key, certificate)
+def towards(address: str, config: Config) -> tuple[grpc.ChannelCredentials | None, tuple[tuple[str, str], ...]]:
+    """What a channel to another worker needs: what this one shows and believes, and the name that it expects. None is
+    plaintext, on this machine."""
+    if is_unix(address) or config.tls_dir is None:
+        return None, ()
+    key, certificate, authority = _read(Path(config.tls_dir))
+    name = f"worker.{config.service_uid}.octavo"
+    return grpc.ssl_channel_credentials(authority, key, certificate), (("grpc.ssl_target_name_override", name),)
 
 
 class Roles:

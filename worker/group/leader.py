@@ -34,13 +34,6 @@ class Listener(Protocol):
         """A pod is told to stop."""
 
 
-class _Member:
-    """A pod's stream, from the leader's side."""
-
-    def __init__(self) -> None:
-        self.outgoing: asyncio.Queue[group_pb2.FromLeader | None] = asyncio.Queue()
-
-
 class GroupServicer(group_pb2_grpc.GroupServicer):
     """One life: `ended` is set with a failure, or without one when the group has drained."""
 
@@ -50,7 +43,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         self.ended = asyncio.Event()
         self._roles = roles
         self._listener = listener
-        self._members: dict[int, _Member] = {}
+        self._outgoing: dict[int, asyncio.Queue[group_pb2.FromLeader | None]] = {}  # by pod; None: the end
         self._phase = group_pb2.STARTING
         self._suspected: asyncio.Task[None] | None = None
 
@@ -59,21 +52,21 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         if not self.ended.is_set():
             self.failure = failure
             self.ended.set()
-            for member in self._members.values():
-                member.outgoing.put_nowait(None)
+            for outgoing in self._outgoing.values():
+                outgoing.put_nowait(None)
 
     def step(self, record: bytes) -> None:
         """To the ranks of every other pod; the core gives it to those of this one."""
-        for pod, member in self._members.items():
+        for pod, outgoing in self._outgoing.items():
             if pod:
-                member.outgoing.put_nowait(group_pb2.FromLeader(incarnation=self.incarnation.id, step=record))
+                outgoing.put_nowait(group_pb2.FromLeader(incarnation=self.incarnation.id, step=record))
 
     def show(self, phase: "group_pb2.Phase.ValueType") -> None:
         """Tell the pods how the group is, if that is new."""
         if phase != self._phase:
             self._phase = phase
-            for member in self._members.values():
-                member.outgoing.put_nowait(self._shown())
+            for outgoing in self._outgoing.values():
+                outgoing.put_nowait(self._shown())
 
     def _shown(self) -> group_pb2.FromLeader:
         return group_pb2.FromLeader(incarnation=self.incarnation.id, phase=self._phase)
@@ -93,19 +86,19 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         await self._roles.require("worker", context)
         pod = await self._admit(await first(request_iterator), context)
         mine, name = self.incarnation, self.incarnation.names[pod]
-        member = self._members[pod] = _Member()
+        outgoing = self._outgoing[pod] = asyncio.Queue()
         reading = asyncio.create_task(self._listen(pod, request_iterator))
         reading.add_done_callback(lambda _: self._lost(name))
         try:
             yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined())
             yield self._shown()
-            while not self.ended.is_set() and (message := await member.outgoing.get()) is not None:
+            while not self.ended.is_set() and (message := await outgoing.get()) is not None:
                 yield message
             yield group_pb2.FromLeader(incarnation=mine.id, end=group_pb2.EndIncarnation(failure=self.failure))
         finally:  # a pod that is gone at once cancels this call
             self._lost(name)
             mine.leave(pod)
-            del self._members[pod]
+            del self._outgoing[pod]
             reading.cancel()
 
     def _lost(self, name: str) -> None:

@@ -7,17 +7,16 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from threading import Thread
 
 import grpc
 
 from octavo.worker.collective import PeerLost
-from octavo.worker.config import Config, is_unix
+from octavo.worker.config import Config
 from octavo.worker.stage import wire
 from octavo.worker.stage.inlet import ADMITTED
 from octavo.worker.stage.passage import Passage
-from octavo.worker.tls import REDIAL, client_credentials
+from octavo.worker.tls import REDIAL, towards
 
 # No keepalive: a stopped peer is for its supervisor to find, which can say so.
 _OPTIONS = (("grpc.max_send_message_length", wire.LARGEST), *REDIAL)
@@ -65,7 +64,7 @@ class Outlet:
 
 
 def _channel(address: str, config: Config) -> grpc.Channel:
-    if is_unix(address) or config.tls_dir is None:
+    credentials, named = towards(address, config)
+    if credentials is None:
         return grpc.insecure_channel(address, options=_OPTIONS)
-    name = ("grpc.ssl_target_name_override", f"worker.{config.service_uid}.octavo")
-    return grpc.secure_channel(address, client_credentials(Path(config.tls_dir)), options=(*_OPTIONS, name))
+    return grpc.secure_channel(address, credentials, options=(*_OPTIONS, *named))
