@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from octavo.worker.addresses import rank_address
 from octavo.worker.place import Layout
 
 MAX_RANKS = 64  # of a group: the board has so many slots
@@ -124,6 +125,10 @@ def _check_shape(config: Config) -> None:
         raise ConfigError(f"--peers: {len(config.peers)} addresses for the group's {pods} pods")
     for address in config.peers:
         check_address("--peers", address)
+        try:
+            rank_address(address, config.layout.per_pod - 1)
+        except ValueError as error:
+            raise ConfigError(f"--peers: {error}") from error
 
 
 def check_address(flag: str, address: str) -> None:

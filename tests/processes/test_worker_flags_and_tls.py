@@ -20,6 +20,7 @@ from octavo.worker.channel import OPTIONS
     [
         (["--tensor", "3", "--ranks-per-pod", "2"], "--ranks-per-pod"),
         (["--pipeline", "2"], "--peers"),
+        (["--pipeline", "2", "--peers", "unix:/a,127.0.0.1:65500"], "--peers: 127.0.0.1:65500"),
         (["--tensor", "2", "--pod-index", "1"], "--pod-index"),
         (["--max-requests", "0"], "--max-requests"),
         (["--context-length", "-5"], "--context-length"),
