@@ -3,6 +3,10 @@
 #   make test    set up, run every test that this machine can run
 # VENV is the environment that they make and use.
 
+# Every process that the targets start reads modules that are compiled already, whatever the environment wishes: PyTorch
+# takes four seconds to compile.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin

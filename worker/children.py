@@ -9,17 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from octavo.worker import wiring
+from octavo.worker.cradle import Cradle
 from octavo.worker.process import Report, read_report
 from octavo.worker.wiring import Wiring
-
-# A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
-# it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
-_RANK_ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
-_WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,6 @@ class Exit:
 class _Child:
     name: str
     rank: int
-    process: subprocess.Popen[bytes]
     report: int
     killed: bool = False
 
@@ -49,7 +43,8 @@ class Children:
     never be seen here. An uncollected pid is nobody else's, so signals go to pids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cradle: Cradle) -> None:
+        self._cradle = cradle
         self._alive: dict[int, _Child] = {}
         self.exits: list[Exit] = []
         self.changed = asyncio.Event()
@@ -61,23 +56,38 @@ class Children:
         return 0.0 if self._killing_since is None else time.monotonic() - self._killing_since
 
     def start(self, name: str, share: Wiring) -> int:
-        """Start `octavo.worker.NAME`; its pid."""
-        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        """Start `octavo.worker.NAME`; its pid. Raises OSError."""
+        reading, writing = _report()
         argument = wiring.dump(replace(share, report=writing))
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"octavo.worker.{name}", argument],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*share.shared.all(), writing],
-                env=environment(name, os.environ),
             )
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(writing)
-        self._alive[process.pid] = _Child(name, share.rank, process, reading)
+        process.returncode = 0  # of no use to us, and else it would look itself
+        self._alive[process.pid] = _Child(name, share.rank, reading)
         return process.pid
+
+    async def bear(self, share: Wiring) -> int:
+        """Start a rank; its pid. Raises OSError."""
+        reading, writing = _report()
+        try:
+            pid, go = await self._cradle.bear(replace(share, report=writing))
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self._alive[pid] = _Child("rank", share.rank, reading)
+        with os.fdopen(go, "wb") as begin:
+            begin.write(b"g")
+        return pid
 
     @property
     def pids(self) -> dict[str, int]:
@@ -93,14 +103,12 @@ class Children:
                 return
             if ended is None:
                 return
+            code = os.waitstatus_to_exitcode(os.waitpid(ended.si_pid, 0)[1])
             child = self._alive.pop(ended.si_pid, None)
-            if child is None:
-                os.waitpid(ended.si_pid, 0)
-            else:
-                self._collect(child)
+            if child is not None:
+                self._collect(child, code)
 
-    def _collect(self, child: _Child) -> None:
-        code = child.process.wait()
+    def _collect(self, child: _Child, code: int) -> None:
         self.exits.append(Exit(child.name, child.rank, code, read_report(child.report), child.killed))
         os.close(child.report)
         self.changed.set()
@@ -128,7 +136,5 @@ class Children:
         self._killing_since = None
 
 
-def environment(name: str, ours: Mapping[str, str]) -> dict[str, str]:
-    """What a child of this name gets: only a rank has threads that wait for each other."""
-    own = _RANK_ENVIRONMENT if name == "rank" and not _WISHES & ours.keys() else {}
-    return {**ours, **own}
+def _report() -> tuple[int, int]:
+    return os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

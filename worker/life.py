@@ -61,6 +61,7 @@ class Life:
         self._membership = pod.Membership(_handshake(birth), self)
         self._feed: Feed | None = None
         self._group = group_pb2.STARTING  # as the leader says
+        self._begun: asyncio.Future[Wiring] = asyncio.get_running_loop().create_future()
         self._served_since: float | None = None
         self._draining = False
 
@@ -80,11 +81,12 @@ class Life:
         """Until it ends: by a failure, or drained (None)."""
         ooms = oom_kills()
         tasks: list[asyncio.Task[Ended]] = []
+        bearing = asyncio.create_task(self._bear())
         try:
             if self._config.leads:
-                self._start(uuid.uuid4().hex, leader=True)
+                self._start(uuid.uuid4().hex)
             tasks = [asyncio.create_task(one) for one in (self._exit(), self._watch(), self._join())]
-            ended = await self._end(*tasks)
+            ended = await self._end(bearing, *tasks)
             cause = named(self._config, ended, oom_kills() > ooms)
             if cause is not None and isinstance(ended, Exit) and not self._config.leads:
                 await self._tell(cause, tasks[2])
@@ -93,17 +95,25 @@ class Life:
             text = f"the processes of this pod could not be started: {error}"
             return failure(self._config.pod_name, -1, "StartFailed", 0, text)
         finally:
-            for task in tasks:
+            for task in (*tasks, bearing):
                 task.cancel()
+            await asyncio.wait({bearing})  # so that no rank is begun that nobody knows
             if not self._draining:  # not ready from now on: what is killed may take a while to be gone
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
 
     async def _end(
-        self, exiting: asyncio.Task[Ended], watching: asyncio.Task[Ended], joining: asyncio.Task[Ended]
+        self,
+        bearing: asyncio.Task[None],
+        exiting: asyncio.Task[Ended],
+        watching: asyncio.Task[Ended],
+        joining: asyncio.Task[Ended],
     ) -> Ended:
         """What ended this life. Who only heard of a loss waits a moment for who can say more."""
-        await asyncio.wait({exiting, watching, joining}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({exiting, watching, joining, bearing}, return_when=asyncio.FIRST_COMPLETED)
+        if bearing.done():
+            bearing.result()  # raises what kept a rank from being started
+            await asyncio.wait({exiting, watching, joining}, return_when=asyncio.FIRST_COMPLETED)
         ended = next(task for task in (joining, exiting, watching) if task.done()).result()
         if ended is None and self._config.leads:  # drained: let serve write its last bytes and leave by itself
             await asyncio.wait({exiting}, timeout=_LEAVE_S)
@@ -132,16 +142,24 @@ class Life:
         self._board.close()
         self._shared.close()
 
-    def _start(self, incarnation: str, leader: bool = False) -> None:
+    def _start(self, incarnation: str) -> None:
+        """Start this pod's processes; its ranks as soon as the nursery has them."""
+        share = self._share(incarnation)
+        for name in ("serve", "core") if self._config.leads else ():
+            logger.info("started %s, pid %d", name, self._children.start(name, share))
+        self._begun.set_result(share)
+
+    def _share(self, incarnation: str) -> Wiring:
         birth = self._birth
-        share = Wiring(
+        return Wiring(
             config=birth.config, model_dir=birth.model_dir, fingerprint=birth.fingerprint, incarnation=incarnation,
             shared=self._shared, local=birth.local, report=-1, rank=-1, parent=birth.parent,
         )  # fmt: skip
-        for name in ("serve", "core") if leader else ():
-            logger.info("started %s, pid %d", name, self._children.start(name, share))
+
+    async def _bear(self) -> None:
+        share = await self._begun
         for rank in self._config.layout.ranks_of(self._config.pod_index):
-            logger.info("started rank %d, pid %d", rank, self._children.start("rank", replace(share, rank=rank)))
+            logger.info("started rank %d, pid %d", rank, await self._children.bear(replace(share, rank=rank)))
 
     async def _exit(self) -> Ended:
         while not self._children.exits:

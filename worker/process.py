@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from octavo.worker import wiring
 from octavo.worker.config import ConfigError
@@ -20,7 +21,7 @@ from octavo.worker.wiring import Wiring
 
 PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
 _WIDEST = 6  # bytes that a character may take: a control character as \u0000
 
@@ -43,9 +44,10 @@ class Report:
     message: str
 
 
-def run(name: str, main: Callable[[Wiring], None]) -> None:
-    """Be the child `name`; returns when `main` does, exits 1 with a report when it raises."""
-    mine = wiring.load(sys.argv[1])
+def run(name: str, main: Callable[[Wiring], None], mine: Wiring | None = None) -> None:
+    """Be the child `name` with the wiring of the command line; returns when `main` does, exits 1 with a report when it
+    raises."""
+    mine = mine or wiring.load(sys.argv[1])
     die_with(mine.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -72,11 +74,28 @@ def cause(name: str, error: Exception) -> Report:
 
 def die_with(parent: int) -> None:
     """Be killed when `parent` dies; at once when it is dead already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, as pid 1 of a container is anyway."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def rename(*words: str) -> None:
+    """What process lists show as this process's command line, as far as the old one was long."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, size = int(fields[45]), int(fields[46]) - int(fields[45])
+    text = b"\0".join(word.encode() for word in words)[: size - 1]
+    ctypes.memmove(start, text.ljust(size, b"\0"), size)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def write_report(fd: int, report: Report) -> None:

@@ -1,6 +1,6 @@
 """A rank: owns one device, loads the model, then runs the steps it is given, in order, and nothing else.
 
-Torch is imported here and below, so that the pod's other processes are up in the meantime.
+It is forked from the nursery, which has imported what is slow to import.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from octavo.hashing import BLOCK_SIZE
 from octavo.proto.v1 import group_pb2
-from octavo.worker import hello, process, ring
+from octavo.worker import hello, ring
 from octavo.worker.board import RANK, Board, Slot
 from octavo.worker.codec import decode, encode
 from octavo.worker.collective import PeerLost
@@ -175,7 +175,3 @@ def _offer_to_the_oom_killer() -> None:
         path.write_text(str(min(1000, int(path.read_text()) + 200)))
     except OSError as error:
         logger.info("oom_score_adj cannot be raised: %s", error)
-
-
-if __name__ == "__main__":
-    process.run("rank", main)

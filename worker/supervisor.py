@@ -24,6 +24,7 @@ from octavo.worker.backoff import FIRST_S, Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
+from octavo.worker.cradle import Cradle
 from octavo.worker.fit import check_fit
 from octavo.worker.group.incarnation import POD_REPLACED
 from octavo.worker.health import health_pages
@@ -32,6 +33,7 @@ from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.models.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
 from octavo.worker.pages import serve_pages
+from octavo.worker.process import adopt_orphans
 from octavo.worker.status import GroupState, StatusServicer, failure
 from octavo.worker.tls import Roles, bind
 
@@ -47,12 +49,14 @@ class Supervisor:
         self._config = config
         self._state = GroupState()
         self._totals = Totals()
-        self._children = Children()
+        self._cradle = Cradle()
+        self._children = Children(self._cradle)
         self._stopping = asyncio.Event()
         self._born_ms = time.time_ns() // 1_000_000
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
+        adopt_orphans()  # ranks are grandchildren whose parent ends
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -114,7 +118,7 @@ class Supervisor:
             return 0.0, failure(self._config.pod_name, -1, error.reason, 0, str(error))
         if checkpoint is None:
             return 0.0, None
-        self._children = Children()
+        self._children = Children(self._cradle)
         birth = Birth(self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._born_ms)
         life = Life(birth, self._state, self._children)
         self._totals.current = life.gauges

@@ -1,11 +1,13 @@
 """What a child of the supervisor inherits: the configuration of the pod, and the file descriptors of this life.
 
-It travels as one JSON argument; descriptors keep their numbers across the exec.
+It travels as JSON: to serve and core as an argument, and descriptors keep their numbers across the exec; to a rank by
+way of the nursery, where they get other numbers.
 """
 
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.worker import board, ring
@@ -54,6 +56,12 @@ class Wiring:
     rank: int
     parent: int
 
+    def own(self) -> "Wiring":
+        """Without the rings of the pod's other ranks."""
+        shared = self.shared
+        steps, results = (self.ring(shared.steps),), (self.ring(shared.results),)
+        return dataclasses.replace(self, shared=dataclasses.replace(shared, steps=steps, results=results))
+
     def ring(self, rings: tuple[RingFds, ...]) -> RingFds:
         """Of these, one for each rank of the pod, this rank's own."""
         return rings[self.rank % len(rings)]
@@ -84,3 +92,12 @@ def load(text: str) -> Wiring:
     shared = Shared(fds["board"], **one, **each)  # type: ignore[arg-type]  # by name, which mypy does not follow
     config = Config(**{**values["config"], "peers": tuple(values["config"]["peers"])})
     return Wiring(**{**values, "config": config, "shared": shared})
+
+
+def renumbered(wiring: Wiring, fds: Sequence[int], report: int) -> Wiring:
+    """The same with other descriptors: fds in the order of Shared.all()."""
+    board, *rest = fds
+    rings = iter([RingFds(*rest[at : at + 3]) for at in range(0, len(rest), 3)])
+    one = {name: next(rings) for name in ("inbox", "outbox", "relay", "returned")}
+    steps = tuple(next(rings) for _ in wiring.shared.steps)
+    return dataclasses.replace(wiring, report=report, shared=Shared(board, **one, steps=steps, results=tuple(rings)))

@@ -7,6 +7,7 @@ import pytest
 
 from octavo.worker.children import Children
 from octavo.worker.config import Config
+from octavo.worker.cradle import Cradle
 from octavo.worker.life import Birth, Life
 from octavo.worker.status import GroupState
 from octavo.worker.wiring import Wiring, create_shared
@@ -18,7 +19,7 @@ ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "un
 async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed():
     shared = create_shared(1)
     config = Config(model="/m", served_name="m", **ADDRESSES)
-    children = Children()
+    children = Children(Cradle())
     try:
         share = Wiring(config, "/m", "f", "i", shared, local="unix:/tmp/y", report=-1, rank=-1, parent=os.getpid())
         pid = children.start("no_such_process", share)
@@ -37,7 +38,7 @@ async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_l
 
     monkeypatch.setattr("subprocess.Popen", no_more_processes)
     config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
-    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children())
+    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
     try:
         failed = await asyncio.wait_for(life.run(), 10)
     finally:

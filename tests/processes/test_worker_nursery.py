@@ -1,0 +1,48 @@
+"""Ranks are forked from a process that has PyTorch: what becomes of both when one of them is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.checkpoints import successor_checkpoint
+from support.worker import client, serving, until
+
+pytestmark = pytest.mark.timeout(120)
+TESTS = Path(__file__).parents[1]
+
+
+def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_nursery_is_replaced():
+    environment = os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "support.births"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout.splitlines() == [
+        "parent is ours: True",
+        "threads of the nursery: 1",
+        "waits for its go: True",
+        "without it: 1",
+        "another nursery: True",
+        "lost nursery: the process that ranks are forked from has ended",
+    ], done.stderr
+
+
+async def test_a_lost_nursery_disturbs_nobody_and_the_next_life_has_another(tmp_path):
+    async with serving(successor_checkpoint(tmp_path / "letters")) as worker:
+        before = worker.children()
+        async with client(worker) as router:
+            answer = await router.submit([ord("a")], 500)
+            await until(lambda: bool(answer.ids), 10)
+            os.kill(before["nursery"], signal.SIGKILL)
+            await until(answer.done.is_set, 60)
+            assert len(answer.ids) == 500
+        os.kill(before["rank"], signal.SIGKILL)
+        await until(lambda: worker.children().get("rank", before["rank"]) != before["rank"], 30, worker.text)
+        await worker.ready()
+        after = worker.children()
+        assert after["nursery"] != before["nursery"]
+        os.kill(after["rank"], signal.SIGKILL)
+        await until(lambda: worker.children().get("rank", after["rank"]) != after["rank"], 30, worker.text)
+        await worker.ready()
+        assert worker.children()["nursery"] == after["nursery"]

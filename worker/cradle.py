@@ -1,0 +1,99 @@
+"""The supervisor's end of the nursery: it asks for ranks one by one, and has a nursery anew when that is gone."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from octavo.worker import nursery
+from octavo.worker.wiring import Wiring
+
+# A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
+# it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
+_OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+_WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
+
+
+class Cradle:
+    """Lives as long as the supervisor; lives come and go."""
+
+    def __init__(self) -> None:
+        self._end: socket.socket | None = None
+        self._turn = asyncio.Lock()
+        self._born: asyncio.Future[int] | None = None
+        self._unwanted = 0  # answers to come to questions that were taken back
+
+    async def bear(self, share: Wiring) -> tuple[int, int]:
+        """(pid, go) of a new rank, a child of this process. It begins when a byte is written to the descriptor `go`,
+        and vanishes when that is closed before. Raises OSError."""
+        async with self._turn:
+            reading, go = os.pipe2(os.O_CLOEXEC)
+            try:
+                self._ask(share.own(), reading)
+                born = self._born = asyncio.get_running_loop().create_future()
+                try:
+                    return await born, go
+                finally:
+                    self._unwanted += born.cancelled()
+            except BaseException:
+                os.close(go)
+                raise
+            finally:
+                self._born = None
+                os.close(reading)
+
+    def _ask(self, share: Wiring, go: int) -> None:
+        if self._end is not None:
+            with suppress(ConnectionError):  # it was lost while nobody asked
+                nursery.ask(self._end, share, go)
+                return
+            self._close()
+        nursery.ask(self._open(), share, go)
+
+    def _open(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "octavo.worker.nursery", str(theirs.fileno()), str(os.getpid())]
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment(os.environ)
+                )
+            except BaseException:
+                ours.close()
+                raise
+        process.returncode = 0  # Children.reap collects it
+        ours.setblocking(False)
+        asyncio.get_running_loop().add_reader(ours, self._hear)
+        self._end = ours
+        return ours
+
+    def _hear(self) -> None:
+        assert self._end is not None
+        data = b""
+        with suppress(ConnectionError):
+            data = self._end.recv(nursery.PID.size)
+        if not data:
+            self._close()
+            if self._born is not None and not self._born.done():
+                self._born.set_exception(OSError("the process that ranks are forked from has ended"))
+        elif self._unwanted:
+            self._unwanted -= 1
+        elif self._born is not None and not self._born.done():
+            self._born.set_result(nursery.PID.unpack(data)[0])
+
+    def _close(self) -> None:
+        """The nursery ends when it sees this."""
+        if self._end is not None:
+            asyncio.get_running_loop().remove_reader(self._end)
+            self._end.close()
+            self._end = None
+            self._unwanted = 0
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """What the nursery gets, and every rank: only they have threads that wait for each other."""
+    return {**_ONE_THREAD, **ours, **({} if _WISHES & ours.keys() else _OPENMP)}

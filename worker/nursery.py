@@ -1,0 +1,105 @@
+"""Where ranks are born: a process of the pod that has imported PyTorch once, and forks.
+
+To import PyTorch takes seconds of a CPU. A rank that is forked has it already, so a lost one is back sooner, and the
+ranks of a pod share that memory until they write to it.
+
+    supervisor --(wiring, descriptors)--> nursery --fork--> middle --fork--> rank
+               <--------- its pid -------                   exits, so that the rank is the supervisor's own child
+               ---------------------- "go" -------------------------------->
+
+Here is the process itself; cradle.py is the supervisor's end. It must have one thread and no GPU context when it forks.
+"""
+
+import array
+import gc
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+from octavo.worker import process, wiring
+from octavo.worker.wiring import Wiring
+
+PID = struct.Struct("<i")
+MESSAGE_BYTES = 1 << 17
+DESCRIPTORS = 64
+_ADOPTED_S = 10.0
+
+
+def ask(end: socket.socket, share: Wiring, go: int) -> None:
+    """Ask for a rank. Its descriptors travel beside the message, in a fixed order, `go` as the last."""
+    fds = array.array("i", [*share.shared.all(), share.report, go])
+    end.sendmsg([wiring.dump(share).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+
+
+def _receive(end: socket.socket) -> tuple[Wiring, int] | None:
+    """What is asked for, with the descriptors as they are numbered here; None when nobody asks any more."""
+    text, rights, *_ = end.recvmsg(MESSAGE_BYTES, socket.CMSG_LEN(DESCRIPTORS * array.array("i").itemsize))
+    if not text:
+        return None
+    fds = array.array("i")
+    for _, _, data in rights:
+        fds.frombytes(data)
+    *shared, report, go = fds
+    return wiring.renumbered(wiring.load(text.decode()), shared, report), go
+
+
+def _bear(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], None]) -> int:
+    """Fork a rank; its pid. In the rank this does not return."""
+    reading, writing = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        rank = os.fork()
+        if rank != 0:
+            os.write(writing, PID.pack(rank))
+            os._exit(0)
+        for fd in (reading, writing, end.fileno()):
+            os.close(fd)
+        _be_rank(share, go, main)
+    os.waitpid(middle, 0)
+    with os.fdopen(reading, "rb") as pipe:
+        os.close(writing)
+        return int(PID.unpack(pipe.read(PID.size))[0])
+
+
+def _be_rank(share: Wiring, go: int, main: Callable[[Wiring], None]) -> None:
+    """Be what `python -m octavo.worker.rank` would be, once the supervisor knows this pid. Never returns."""
+    try:
+        if os.read(go, 1):  # else the supervisor wants it no longer
+            os.close(go)
+            end = time.monotonic() + _ADOPTED_S
+            while os.getppid() != share.parent and time.monotonic() < end:
+                time.sleep(0.001)
+            process.rename("octavo.worker.rank", str(share.rank))
+            process.run("rank", main, share)
+    finally:
+        os._exit(1)
+
+
+def main(argv: list[str]) -> None:
+    """argv: the descriptor of the socket to the supervisor, its pid. Ends when that goes."""
+    end = socket.socket(fileno=int(argv[0]))
+    process.die_with(int(argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    import octavo.worker.cpu.runner
+    import octavo.worker.devices  # noqa: F401  # both for what they import
+    from octavo.worker import rank
+
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    gc.collect()
+    gc.freeze()  # a collection would write to every object, and each rank then have its own copy
+    while (asked := _receive(end)) is not None:
+        share, go = asked
+        pid = _bear(end, share, go, rank.main)
+        for fd in (*share.shared.all(), share.report, go):
+            os.close(fd)
+        end.send(PID.pack(pid))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
