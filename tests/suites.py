@@ -1,8 +1,8 @@
-"""Every test, in three runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test, in four runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests of the cluster and of the API server mostly wait, so that the others compute meanwhile; those of processes mind
-company, and have it only of those. Each line of output names its run; at the end stand the closing lines of all, and
-their sum. Exits as the worst of them.
+Tests of the cluster (services, and nodes that are lost) and of the API server mostly wait, so that the others compute
+meanwhile; those of processes mind company, and have it only of those. Each line of output names its run; at the end
+stand all failures, the closing lines, and their sum. Exits as the worst of them.
 """
 
 import re
@@ -11,11 +11,13 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = {
     "cluster": ("cluster",),
+    "nodes": ("nodes",),
     "apiserver": ("apiserver",),
     "others": ("unit", "kernels", "contract", "gpu", "exactness", "processes"),
 }
@@ -23,18 +25,29 @@ _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
 
 
-def run(name: str, options: list[str]) -> tuple[int, str]:
-    """Exit code and closing line of one run; its output is passed on line by line."""
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one run: exit code, closing line, and the lines that name failures."""
+
+    code: int
+    closing: str
+    failures: tuple[str, ...]
+
+
+def run(name: str, options: list[str]) -> Result:
+    """Passes its output on line by line."""
     paths = [f"tests/{folder}" for folder in RUNS[name]]
     command = [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options]
-    closing = "no closing line"
+    closing, failures = "no closing line", []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(f"{name:10}| {line}", end="", flush=True)
             if _CLOSING.match(line):
                 closing = line.strip("= \n")
-    return process.returncode, closing
+            elif line.startswith(("FAILED ", "ERROR ")):
+                failures.append(line.strip())
+    return Result(process.returncode, closing, tuple(failures))
 
 
 def total(closings: list[str]) -> str:
@@ -49,15 +62,19 @@ def total(closings: list[str]) -> str:
 def main() -> None:
     begin = time.monotonic()
     with ThreadPoolExecutor(len(RUNS)) as pool:
-        results = list(pool.map(lambda name: run(name, sys.argv[1:]), RUNS))
+        results = dict(zip(RUNS, pool.map(lambda name: run(name, sys.argv[1:]), RUNS), strict=True))
     print()
-    for name, (code, closing) in zip(RUNS, results, strict=True):
-        print(f"{name:10}| {closing}{f' (exit code {code})' if code else ''}")
+    for name, result in results.items():
+        for failure in result.failures:
+            print(f"{name:10}| {failure}")
+    for name, result in results.items():
+        print(f"{name:10}| {result.closing}{f' (exit code {result.code})' if result.code else ''}")
     seconds = time.monotonic() - begin
     print(
-        f"{total([closing for _, closing in results])} in {seconds:.2f}s ({int(seconds) // 60}:{int(seconds) % 60:02})"
+        f"{total([result.closing for result in results.values()])} in {seconds:.2f}s"
+        f" ({int(seconds) // 60}:{int(seconds) % 60:02})"
     )
-    sys.exit(max(code for code, _ in results))
+    sys.exit(max(result.code for result in results.values()))
 
 
 if __name__ == "__main__":

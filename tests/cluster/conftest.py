@@ -1,18 +1,15 @@
-"""Tests on a real cluster of two nodes that hold our images; see bed/README.md."""
+"""Services on a real cluster, on nodes that stay; see bed/README.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bed import Cluster, cluster_fixture  # noqa: F401
-from support.checkpoints import successor_checkpoint
-from support.deployed import Release, Service, forget, readable, release
+from support.bed import SERVICES, Cluster, cluster, require
+from support.deployed import Release, Service, installed
 
 HERE = Path(__file__).parent
 LIMIT_S = 300  # of a test; the fixtures, which may have to build the images, limit each of their commands
-LONG = {"num_key_value_heads": 1}  # 1 KiB of KV a token
-CONTEXT = 65_536
 LETTERS: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
 
 
@@ -24,14 +21,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
 
 
+@pytest.fixture(scope="session", name="cluster")
+def cluster_fixture() -> Iterator[Cluster]:
+    require("cluster")
+    with cluster(SERVICES) as bed:
+        yield bed
+
+
 @pytest.fixture(scope="session")
 def octavo(cluster: Cluster) -> Iterator[Release]:
-    """The chart, installed once. Its volume holds the model `letters`, which says the alphabet for ever."""
-    forget(cluster)
-    models = cluster.state / "models"
-    folder = successor_checkpoint(models / "letters", eos=None, context_length=CONTEXT, config=LONG)
-    readable(folder)
-    with release(cluster, "octavo", models) as here:
+    with installed(cluster) as here:
         yield here
 
 

@@ -1,8 +1,9 @@
-"""The test bed as seen from Python: a real kube-apiserver, or a real cluster of two nodes, on this machine.
+"""The test bed as seen from Python: a real kube-apiserver, or a real cluster of nodes, on this machine.
 
 `api_server()` runs etcd, kube-apiserver and kube-controller-manager; `cluster()` adds nodes that hold our images.
 Each is a context manager: it takes over a bed that is already running (and leaves it running), else starts one and
-stops it. One session uses a bed at a time. The scripts are in tests/cluster/bed.
+stops it. One session uses a bed at a time; a cluster has lanes, of which each has nodes of its own and one session. The
+scripts are in tests/cluster/bed.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import pytest
 import yaml
@@ -54,6 +55,11 @@ class Bed:
             "BED_MODE": self.mode,
         }
 
+    @property
+    def placement(self) -> dict[str, str]:
+        """Annotations of its namespaces: where their pods go."""
+        return {}
+
     def script(self, name: str, *args: str, timeout: float = 120) -> str:
         return _run([str(SCRIPTS / name), *args], env=self.environment, timeout=timeout)
 
@@ -83,7 +89,8 @@ class Bed:
     def namespace(self, name: str, **labels: str) -> Iterator[str]:
         """A new namespace under a name that no other test has; it is deleted afterwards, not waited for."""
         name = f"{name}-{time.time_ns() // 1_000_000 % 10**8:08d}"
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+        metadata = {"name": name, "labels": labels, "annotations": self.placement}
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         wait_until(lambda: self.get("serviceaccount", "default", name), 30, f"service account of namespace {name}")
         try:
             yield name
@@ -99,12 +106,37 @@ class Bed:
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """Tests that run beside those of other lanes on one cluster, with nodes of their own."""
+
+    name: str
+    nodes: tuple[str, str]
+
+
+NODES = Lane("nodes", ("node1", "node2"))  # these hold the cluster's DNS; the second is lost now and then
+SERVICES = Lane("services", ("node3", "node4"))
+_LANE = "octavo.dev/lane"
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster(Bed):
-    """A running cluster. Nodes are node1, node2; node N has the address 172.30.0.(10+N)."""
+    """A running cluster, as one lane has it. Node N has the address 172.30.0.(10+N)."""
+
+    lane: Lane
 
     @property
-    def nodes(self) -> list[str]:
-        return sorted(folder.name for folder in self.state.glob("node*") if folder.is_dir())
+    def placement(self) -> dict[str, str]:
+        """Of the lane's nodes, by the admission plugin PodNodeSelector."""
+        return {"scheduler.alpha.kubernetes.io/node-selector": f"{_LANE}={self.lane.name}"}
+
+    def claim_nodes(self) -> None:
+        """Gives the lane its nodes; those that are not there are made."""
+        for node in self.lane.nodes:
+            if not (self.state / node).is_dir():
+                self.script("node.sh", "add", node)
+            wait_until(lambda node=node: self.get("node", node), 60, node)  # type: ignore[misc]
+            self.kubectl("label", "node", node, f"{_LANE}={self.lane.name}", "--overwrite")
+            self.ready(node)
 
     def kubelet(self, node: str, action: str) -> None:
         """action: stop | start. Containers go on without it."""
@@ -148,15 +180,15 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
 @contextmanager
 def api_server() -> Iterator[Bed]:
     bed = Bed("api", *_places("api"))
-    with _session(bed):
+    with _session(bed, "api"):
         yield bed
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
+def cluster(lane: Lane) -> Iterator[Cluster]:
     """Our images are built from the tree as it is, and are on every node."""
-    bed = Cluster("cluster", *_places("cluster"))
-    with _session(bed, prepare=lambda: bed.script("images.sh", timeout=1500)):
+    bed = Cluster("cluster", *_places("cluster"), lane)
+    with _session(bed, f"lane-{lane.name}", prepare=lambda: bed.script("images.sh", timeout=1500)):
         yield bed
 
 
@@ -195,42 +227,49 @@ def api_server_fixture() -> Iterator[Bed]:
         yield bed
 
 
-@pytest.fixture(scope="session", name="cluster")
-def cluster_fixture() -> Iterator[Cluster]:
-    require("cluster")
-    with cluster() as bed:
-        yield bed
-
-
 @contextmanager
-def _session(bed: Bed, prepare: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Holds the bed's lock: a second session waits for the first one's end."""
-    bed.state.parent.mkdir(parents=True, exist_ok=True)
-    with open(bed.state.with_suffix(".lock"), "w") as lock:
-        _lock(lock.fileno(), bed.mode)
-        prepare()
-        mine = not _answers(bed)
-        if mine:
-            bed.script("down.sh")
-            bed.script("up.sh", timeout=300)
+def _session(bed: Bed, name: str, prepare: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """The bed, for one session of this name at a time: a second one waits. The first in starts it, the last out stops
+    it, unless it was there before."""
+    folder = bed.state.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    ours = bed.state / "started-by-tests"
+    with locked(folder / f"{name}.lock"), open(folder / f"{bed.mode}.users", "w") as users:
+        with locked(folder / f"{bed.mode}.lock"):
+            prepare()
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if not _answers(bed):
+                bed.script("down.sh")
+                bed.script("up.sh", timeout=300)
+                ours.touch()
+            if isinstance(bed, Cluster):
+                bed.claim_nodes()
         try:
             yield
         finally:
-            if mine:
-                bed.script("down.sh")
+            with locked(folder / f"{bed.mode}.lock"):
+                fcntl.flock(users, fcntl.LOCK_UN)
+                if ours.exists() and _try_lock(users):
+                    bed.script("down.sh")
 
 
-def _lock(fd: int, mode: str, timeout_s: float = 900) -> None:
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+@contextmanager
+def locked(path: Path, timeout_s: float = 1800) -> Iterator[None]:
+    with open(path, "w") as file:
+        end = time.monotonic() + timeout_s
+        while not _try_lock(file):
             if time.monotonic() > end:
-                raise BedError(
-                    f"another session has used the {mode} bed for {timeout_s} s: end it, then try again"
-                ) from None
+                raise BedError(f"another session has held {path} for {timeout_s} s: end it, then try again")
             time.sleep(0.5)
+        yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _answers(bed: Bed) -> bool:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from support.bed import BedError, Cluster, wait_until
+from support.bed import BedError, Cluster, locked, wait_until
+from support.checkpoints import successor_checkpoint
 
 ROOT = Path(__file__).parents[2]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
 SERVES_S = 80  # twice what a start may take
-MARK = {"octavo.dev/made-by": "tests"}
+LETTERS_CONTEXT = 65_536
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -172,9 +173,25 @@ def readable(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def forget(bed: Cluster) -> None:
+@contextmanager
+def installed(bed: Cluster) -> Iterator[Release]:
+    """The chart, installed once for a lane. Its volume holds the model `letters`, which says the alphabet for ever."""
+    _forget(bed)
+    models = bed.state / f"models-{bed.lane.name}"
+    small = {"num_key_value_heads": 1}  # 1 KiB of KV a token
+    readable(successor_checkpoint(models / "letters", eos=None, context_length=LETTERS_CONTEXT, config=small))
+    with release(bed, "octavo", models) as here:
+        yield here
+
+
+def _mark(bed: Cluster) -> dict[str, str]:
+    return {"octavo.dev/made-by-tests": bed.lane.name}
+
+
+def _forget(bed: Cluster) -> None:
     """Removes what an interrupted run has left in a cluster that goes on."""
-    mark = ",".join(f"{key}={value}" for key, value in MARK.items())
+    ((key, value),) = _mark(bed).items()
+    mark = f"{key}={value}"
     bed.kubectl("delete", "namespace", "-l", mark, "--ignore-not-found", "--timeout=150s", timeout=160)
     bed.kubectl("delete", "persistentvolume", "-l", mark, "--ignore-not-found", "--wait=false")
 
@@ -182,12 +199,13 @@ def forget(bed: Cluster) -> None:
 @contextmanager
 def release(bed: Cluster, name: str, models: Path) -> Iterator[Release]:
     """Installs the chart with its default values (but for the images) in a new namespace that enforces `restricted`."""
-    with bed.namespace(name, **RESTRICTED, **MARK) as namespace:
+    with bed.namespace(name, **RESTRICTED, **_mark(bed)) as namespace:
         here = Release(bed, namespace, models)
-        bed.apply(*_volume(namespace, models))
+        bed.apply(*_volume(namespace, models, _mark(bed)))
         try:
-            # The CRD stays when a release goes, and is then the next one's.
-            here.helm("install", "octavo", str(CHART), "--values", str(VALUES), "--take-ownership", "--wait")
+            # The CRD stays when a release goes, and is then the next one's; two lanes must not both make it.
+            with locked(bed.state / "helm.lock"):
+                here.helm("install", "octavo", str(CHART), "--values", str(VALUES), "--take-ownership", "--wait")
             yield here
         finally:
             _remove(here)
@@ -204,7 +222,7 @@ def _remove(here: Release) -> None:
     here.bed.kubectl("delete", "persistentvolume", here.namespace, "--ignore-not-found", "--wait=false")
 
 
-def _volume(namespace: str, folder: Path) -> tuple[dict[str, Any], ...]:
+def _volume(namespace: str, folder: Path, labels: dict[str, str]) -> tuple[dict[str, Any], ...]:
     """A folder of every node as the claim `models`."""
     access, amount = ["ReadOnlyMany"], "1Gi"
     spec: dict[str, Any] = {"storageClassName": "", "accessModes": access}
@@ -216,7 +234,7 @@ def _volume(namespace: str, folder: Path) -> tuple[dict[str, Any], ...]:
         "claimRef": {"namespace": namespace, "name": "models"},
     }
     claim = {**spec, "volumeName": namespace, "resources": {"requests": {"storage": amount}}}
-    marked = {"name": namespace, "labels": MARK}
+    marked = {"name": namespace, "labels": labels}
     named = {"name": "models", "namespace": namespace}
     return (
         {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": marked, "spec": volume},

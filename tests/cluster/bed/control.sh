@@ -43,7 +43,7 @@ start_etcd() {
 start_apiserver() {
   local here
   if [ "$MODE" = cluster ]; then
-    here="--bind-address=0.0.0.0 --advertise-address=$API_ADDRESS --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction"
+    here="--bind-address=0.0.0.0 --advertise-address=$API_ADDRESS --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,PodNodeSelector"
   else
     here="--bind-address=127.0.0.1 --advertise-address=127.0.0.1 --endpoint-reconciler-type=none --authorization-mode=RBAC"
   fi

@@ -50,4 +50,11 @@ if [ "$(cat "$BED/parts/source" 2>/dev/null)" != "$source" ]; then
   echo "$source" >"$BED/parts/source"
 fi
 mkdir -p "$BED/store/root"; touch "$BED/store/ids"
-[ -z "$(changed)" ] || store
+if [ -n "$(changed)" ]; then
+  store & # in the background, where set -e holds although its end is asked for
+  if ! wait $!; then
+    echo "the store of images is broken, as after a build that was killed: it is made anew" >&2
+    rm -rf "$BED/store"; mkdir -p "$BED/store/root"; touch "$BED/store/ids"
+    store
+  fi
+fi
