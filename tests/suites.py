@@ -1,8 +1,8 @@
-"""Every test, in four runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test, in five runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests of the cluster (services, and nodes that are lost) and of the API server mostly wait, so that the others compute
-meanwhile; those of processes mind company, and have it only of those. Each line of output names its run; at the end
-stand all failures, the closing lines, and their sum. Exits as the worst of them.
+Tests of the cluster (services, and nodes that are lost), of the API server and of processes mostly wait, so that the
+others compute meanwhile. Each line of output names its run; at the end stand all failures, the closing lines, and their
+sum. Exits as the worst of them.
 """
 
 import re
@@ -19,7 +19,8 @@ RUNS = {
     "cluster": ("cluster",),
     "nodes": ("nodes",),
     "apiserver": ("apiserver",),
-    "others": ("unit", "kernels", "contract", "gpu", "exactness", "processes"),
+    "processes": ("processes",),
+    "others": ("unit", "kernels", "contract", "gpu", "exactness"),
 }
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
