@@ -1,7 +1,7 @@
 """What Hugging Face transformers says about a model folder: logits, and whether a text is its greedy continuation.
 
-A continuation is greedy when each of its tokens is the likeliest one after all before it: one plain pass over prompt and
-answer shows that, so neither padding nor the KV cache of transformers has a say in it. Nothing is remembered between
+A continuation is greedy when each of its tokens is the likeliest one after all before it: one plain pass over both
+shows that, so neither padding nor the KV cache of transformers has a say in it. Nothing is remembered between
 runs: an answer is of the model, the versions and the code at hand.
 """
 
