@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.authority import Authority
 from support.checkpoints import successor_checkpoint
 from support.scripted_api import (
     CUT,
@@ -113,6 +114,23 @@ async def test_results_can_be_appended_to_one_file(tmp_path: Path) -> None:
             assert (await serve(api.url, *file)).code == 0
     lines = (tmp_path / "all.json").read_text().split("\n")
     assert [json.loads(line)["completed"] for line in lines] == [4, 4]
+
+
+async def test_a_model_may_have_another_name_in_requests_than_in_the_result(tmp_path: Path) -> None:
+    async with scripted_api() as api:
+        _, result = await detailed(api.url, tmp_path, "--model", "org/m", "--served-model-name", "served")
+    assert result["model_id"] == "org/m" and {request["model"] for request in api.requests} == {"served"}
+
+
+async def test_a_result_that_cannot_be_written_is_told_after_the_block(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    async with scripted_api() as api:
+        ended = await serve(api.url, "--save-result", "--result-dir", tmp_path, "--result-filename", "taken")
+    assert ended.code == 1 and ended.figure("Successful requests") == 4
+    assert "cannot write the result" in ended.err and "taken" in ended.err and "Traceback" not in ended.err
+    (tmp_path / "file").write_text("")
+    ended = await serve("http://127.0.0.1:1", "--save-result", "--result-dir", tmp_path / "file" / "x")
+    assert ended.code == 2 and "--result-dir" in ended.err
 
 
 async def test_what_is_asked_for_reaches_the_server() -> None:
@@ -217,6 +235,19 @@ async def test_a_server_that_is_not_there_ends_the_command_with_1(model: tuple[s
     assert ended.code == 1 and "Cannot connect" in ended.err and "Traceback" not in ended.err
 
 
+async def test_a_name_that_no_resolver_knows_ends_the_command_with_1() -> None:
+    for host in ("a..b", f"{'x' * 70}.invalid"):
+        ended = await serve(f"http://{host}:80", "--model", "m")
+        assert ended.code == 1 and "4 of 4 requests failed" in ended.err and "Traceback" not in ended.err
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_otherwise(tmp_path: Path) -> None:
+    async with scripted_api(tls=Authority(tmp_path).issue("server")) as api:
+        refused = await serve(api.url)
+        assert refused.code == 1 and "certificate" in refused.err and "Traceback" not in refused.err
+        assert (await serve(api.url, "--insecure")).code == 0
+
+
 async def test_a_server_that_dies_in_the_middle_leaves_a_report() -> None:
     ended = asyncio.get_running_loop().create_future()
     async with scripted_api(lambda number: PLAIN if number < 2 else Script([(60, b"")])) as api:
@@ -267,7 +298,7 @@ async def test_the_plot_is_a_picture_of_a_sane_size(tmp_path: Path, failing: boo
     script = BROKEN["refused"][0] if failing else PLAIN
     async with scripted_api(lambda number: script) as api:
         ended = await serve(api.url, "--plot", tmp_path / "out.png")
-    assert ended.code == int(failing), ended.err
+    assert ended.code == int(failing) and "Traceback" not in ended.err, ended.err
     picture = (tmp_path / "out.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n") and picture.endswith(b"IEND\xaeB`\x82")
     assert struct.unpack(">II", picture[16:24]) == (1400, 600) and 10_000 < len(picture) < 1_000_000

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -56,8 +58,10 @@ class ScriptedApi:
 
 
 @asynccontextmanager
-async def scripted_api(script: Callable[[int], Script] = lambda number: PLAIN) -> AsyncIterator[ScriptedApi]:
-    """script: of request number 0, 1, ..."""
+async def scripted_api(
+    script: Callable[[int], Script] = lambda number: PLAIN, tls: Path | None = None
+) -> AsyncIterator[ScriptedApi]:
+    """script: of request number 0, 1, ...; tls: folder with tls.crt and tls.key."""
     api = ScriptedApi()
 
     async def models(request: web.Request) -> web.Response:
@@ -81,9 +85,13 @@ async def scripted_api(script: Callable[[int], Script] = lambda number: PLAIN) -
     app.router.add_post("/v1/chat/completions", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    context = None
+    if tls is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(tls / "tls.crt", tls / "tls.key")
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
-    api.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    api.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield api
     finally:

@@ -1,6 +1,5 @@
 """One request to a server, and when each part of its answer came. Whatever goes wrong is an Answer with an error."""
 
-import asyncio
 import resource
 import ssl
 import time
@@ -15,6 +14,8 @@ from octavo.bench.metrics import Answer
 from octavo.bench.protocol import DONE, Api, BadEvent, Event, Events, Usage, event, first_model, message, whole
 
 TIMEOUT_S = 6 * 60 * 60.0
+# What a server or the way to it can do to a request; ValueError: a name that no resolver can be asked for.
+FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValueError, BadEvent)
 MANY = 1 << 20  # descriptors: where the system sets no bound
 
 
@@ -93,7 +94,7 @@ class Client:
                 if response.status != 200:
                     raise Unreachable(f"{url}: HTTP {response.status}: {message(data)}")
                 return first_model(data)
-        except (aiohttp.ClientError, OSError, TimeoutError, BadEvent) as error:
+        except FAULTS as error:
             raise Unreachable(f"{url}: {_reason(error)}") from error
 
     async def stream(self, api: Api, request: Request) -> Answer:
@@ -104,7 +105,7 @@ class Client:
             async with self._session.post(self._url, data=body) as response:
                 await _accepted(response)
                 error = await self._listen(response, heard, api.chat)
-        except (aiohttp.ClientError, OSError, TimeoutError, BadEvent) as problem:
+        except FAULTS as problem:
             error = _reason(problem)
         return heard.answer(request, self.begin, error)
 
@@ -129,7 +130,7 @@ class Client:
             async with self._session.post(self._url, data=body) as response:
                 await _accepted(response)
                 text, usage = whole(await response.read())
-        except (aiohttp.ClientError, OSError, TimeoutError, BadEvent) as problem:
+        except FAULTS as problem:
             return Answer(start_s=start, error=_reason(problem))
         return Answer(
             start_s=start,
@@ -151,7 +152,7 @@ def _reason(error: BaseException) -> str:
     """In one line, never empty: an error that the command prints."""
     if isinstance(error, BadEvent):
         return str(error)
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+    if isinstance(error, TimeoutError):
         return f"no answer in time ({type(error).__name__})"
     return f"{type(error).__name__}: {' '.join(str(error).split())}" if str(error) else type(error).__name__
 

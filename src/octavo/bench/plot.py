@@ -51,8 +51,9 @@ def draw(answers: Sequence[Answer], title: str, path: Path) -> None:
 
 def _over_time(axes: "Axes", complete: Sequence[Answer], failed_s: Sequence[float]) -> None:
     starts = [answer.start_s for answer in complete]
-    for name, values in (("ttft", [a.ttft_s for a in complete]), ("e2el", [a.latency_s for a in complete])):
-        axes.scatter(starts, [1e3 * value for value in values], s=8, color=COLOURS[name], label=name.upper())
+    for name, values in samples(complete).items():
+        if name in ("ttft", "e2el") and values:
+            axes.scatter(starts, [1e3 * value for value in values], s=8, color=COLOURS[name], label=name.upper())
     for at in failed_s:
         axes.axvline(at, color="grey", linewidth=0.5)
     _label(axes, "Latency over time (grey: failed requests)", "request sent at (s)")
@@ -60,7 +61,7 @@ def _over_time(axes: "Axes", complete: Sequence[Answer], failed_s: Sequence[floa
 
 def _by_share(axes: "Axes", complete: Sequence[Answer]) -> None:
     for name, values in samples(complete).items():
-        if values:
+        if any(values):
             figures = [1e3 * value for value in percentiles(values, SHARES)]
             axes.plot(SHARES, figures, color=COLOURS[name], label=name.upper())
     _label(axes, "Percentiles", "percentile")
@@ -70,8 +71,8 @@ def _label(axes: "Axes", title: str, horizontal: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(horizontal)
     axes.set_ylabel("ms")
-    axes.set_yscale("symlog", linthresh=1.0)  # a gap of 0 ms has its place too
-    axes.set_ylim(bottom=0)
     axes.grid(True, which="both", alpha=0.3)
-    if axes.get_legend_handles_labels()[0]:
+    if axes.get_legend_handles_labels()[0]:  # nothing was drawn where every request failed
+        axes.set_yscale("log", nonpositive="clip")  # gaps of 0 ms, of chunks that came in one read, lie below it
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.legend()

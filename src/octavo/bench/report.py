@@ -7,6 +7,7 @@ from typing import Any
 from octavo.bench.metrics import Answer, Metrics
 
 WIDTH = 50
+BUSY, BUSY_AFTER_S = 0.8, 1.0  # a core's share from which a client may be what limits; a shorter run says little
 TITLES = {
     "ttft": "Time to First Token",
     "tpot": "Time per Output Token (excl. 1st token)",
@@ -117,3 +118,11 @@ def failures(answers: Sequence[Answer]) -> str:
     """One line: how many failed and the first reason; "" when none did."""
     errors = [answer.error for answer in answers if answer.error]
     return f"{len(errors)} of {len(answers)} requests failed; the first: {errors[0]}" if errors else ""
+
+
+def busy(cpu_s: float, duration_s: float) -> str:
+    """One line where the client itself may have been too slow for the server; else ""."""
+    share = cpu_s / duration_s
+    if duration_s < BUSY_AFTER_S or share < BUSY:
+        return ""
+    return f"this client kept a core busy for {share:.0%} of the run: the server may be faster than is shown"

@@ -35,11 +35,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came back, in the order of sending. model: the name that was asked for."""
+    """What came back, in the order of sending. model: its name in the result. cpu_s: of this process."""
 
     model: str
     answers: list[Answer]
     duration_s: float
+    cpu_s: float
 
 
 def main(argv: list[str]) -> int:
@@ -48,7 +49,7 @@ def main(argv: list[str]) -> int:
         options = parse(argv, os.environ)
         tokens = None if options.tokenizer is None else Tokens(options.tokenizer)
         before = options.warmups + (options.ready_timeout_s > 0)
-        wanted = workload(options.dataset, tokens, before, options.chat)
+        wanted = workload(options.dataset, tokens, before, options.target.chat)
         results.prepare(options.saving)
     except TokenizerError as error:
         return _say(f"--tokenizer: {error}", 2)
@@ -71,17 +72,21 @@ def _say(text: str, code: int) -> int:
 async def _run(options: ServeOptions, wanted: Workload) -> Run:
     """Raises Unreachable."""
     deadline = time.monotonic() + options.ready_timeout_s
-    async with Client(options.base_url, options.endpoint, options.headers, verify=options.verify) as client:
-        model = await _until(deadline, client.first_model) if options.model is None else options.model
-        api = Api(options.chat, model, options.ignore_eos, options.extra)
+    target = options.target
+    async with Client(target.base_url, target.endpoint, target.headers, verify=target.verify) as client:
+        model = target.model or target.served_name
+        if model is None:
+            model = await _until(deadline, client.first_model)
+        api = Api(target.chat, target.served_name or model, options.ignore_eos, options.extra)
         warmups = wanted.warmups
         if options.ready_timeout_s > 0:
             await _until(deadline, lambda: _probe(client, api, warmups[-1]))
             warmups = warmups[:-1]
         if warmups:
             await _offer(client, api, warmups, replace(options.load, request_rate=float("inf")), options, "warm-up")
+        spent = time.process_time()
         answers, duration = await _offer(client, api, wanted.requests, options.load, options, TITLE)
-    return Run(model, answers, duration)
+        return Run(model, answers, duration, time.process_time() - spent)
 
 
 async def _until(deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -133,8 +138,9 @@ async def _offer(
 def _finish(options: ServeOptions, run: Run) -> int:
     metrics = measure(run.answers, run.duration_s, options.shares, options.objectives)
     print(report.block(metrics, options.load, options.shown), flush=True)
-    if failed := report.failures(run.answers):
-        _say(failed, 1)
+    for told in (report.failures(run.answers), report.busy(run.cpu_s, run.duration_s)):
+        if told:
+            _say(told, 1)
     try:
         _save(options, run, metrics)
         if options.plot is not None:
@@ -151,8 +157,8 @@ def _save(options: ServeOptions, run: Run, metrics: Metrics) -> None:
         return
     written: report.Json = {
         "date": f"{now:%Y%m%d-%H%M%S}",
-        "endpoint_type": options.backend,
-        "backend": options.backend,
+        "endpoint_type": options.target.backend,
+        "backend": options.target.backend,
         "label": saving.label,
         "model_id": run.model,
         "tokenizer_id": None if options.tokenizer is None else str(options.tokenizer),
@@ -162,6 +168,6 @@ def _save(options: ServeOptions, run: Run, metrics: Metrics) -> None:
     }
     if saving.detailed:
         written |= report.details(run.answers)
-    file = results.path(saving, saving.label or options.backend, options.load, run.model, now)
+    file = results.path(saving, saving.label or options.target.backend, options.load, run.model, now)
     results.write(file, written, append=saving.append)
     print(f"{TITLE}: wrote {file}", file=sys.stderr)

@@ -3,19 +3,17 @@
 import argparse
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from octavo.bench import options, plot
+from octavo.bench import options, plot, target
 from octavo.bench.metrics import GOODPUT_NAMES, NAMES
 from octavo.bench.options import DatasetOptions, UsageError, number, pair, whole
 from octavo.bench.report import Load
+from octavo.bench.target import Target
 
-ENDPOINTS = {"openai": "/v1/completions", "vllm": "/v1/completions", "openai-chat": "/v1/chat/completions"}
 # Fields of a request's body, as flags.
 SAMPLING: Mapping[str, Any] = {  # Any: argparse takes any parser of text
     "temperature": number(0),
@@ -26,7 +24,6 @@ SAMPLING: Mapping[str, Any] = {  # Any: argparse takes any parser of text
     "presence-penalty": number(-2, 2),
     "repetition-penalty": number(0, beyond=True),
 }
-HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +41,9 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """headers: with the API key. extra: fields of every request's body. objectives: name -> milliseconds."""
+    """extra: fields of every request's body. shown, shares: metrics and their percentiles. objectives: name -> ms."""
 
-    backend: str
-    base_url: str
-    endpoint: str
-    headers: Mapping[str, str]
-    verify: bool
-    model: str | None
+    target: Target
     tokenizer: Path | None
     dataset: DatasetOptions
     ignore_eos: bool
@@ -66,10 +58,6 @@ class ServeOptions:
     plot: Path | None
     quiet: bool
 
-    @property
-    def chat(self) -> bool:
-        return self.backend == "openai-chat"
-
 
 def parse(argv: list[str], environment: Mapping[str, str]) -> ServeOptions:
     """Raises UsageError; exits with 2 where one option alone is wrong."""
@@ -82,12 +70,7 @@ def parse(argv: list[str], environment: Mapping[str, str]) -> ServeOptions:
             raise UsageError(f"--plot: {error}") from error
     sampling = {name.replace("-", "_"): getattr(args, name.replace("-", "_")) for name in SAMPLING}
     return ServeOptions(
-        backend=args.backend,
-        base_url=_base_url(args),
-        endpoint=_endpoint(args),
-        headers=_headers(args, environment),
-        verify=not args.insecure,
-        model=args.model,
+        target=target.target(args, environment),
         tokenizer=args.tokenizer,
         dataset=dataset,
         ignore_eos=args.ignore_eos or dataset.name == "random",
@@ -110,7 +93,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Load an OpenAI-compatible server and print what its streams took, as vLLM's benchmark does.",
         allow_abbrev=False,
     )
-    _add_server(parser)
+    target.add_target(parser)
+    parser.add_argument("--tokenizer", type=Path, help="folder with a tokenizer.json (default: only the server counts)")
     options.add_dataset(parser)
     _add_traffic(parser)
     sampling = parser.add_argument_group("sampling (default: the server's)")
@@ -120,24 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     sampling.add_argument("--extra-body", type=_object, metavar="JSON", help="further fields of every request")
     _add_results(parser)
     return parser
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("server")
-    group.add_argument("--backend", choices=tuple(ENDPOINTS), default="openai", help="default: %(default)s")
-    group.add_argument("--base-url", help="such as http://host:8000, instead of --host and --port")
-    group.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
-    group.add_argument("--port", type=_port, default=8000, help="default: %(default)s")
-    group.add_argument("--endpoint", help="path (default: the backend's own, e.g. /v1/completions)")
-    group.add_argument("--model", help="name that the server knows (default: the first of /v1/models)")
-    group.add_argument("--tokenizer", type=Path, help="folder with a tokenizer.json (default: only the server counts)")
-    group.add_argument("--header", type=pair, nargs="+", action="extend", metavar="KEY=VALUE", help="of every request")
-    group.add_argument("--api-key", help="sent as a bearer token (default: the variable OPENAI_API_KEY)")
-    group.add_argument("--insecure", action="store_true", help="do not verify the server's certificate")
-    group.add_argument(
-        "--ready-check-timeout-sec", type=number(0), default=0.0, metavar="S",
-        help="send one request again and again, for so long, until it is answered (default: %(default)g, do not)",
-    )  # fmt: skip
 
 
 def _add_traffic(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +117,10 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
         help="shape of the gamma distribution of the pauses: 1, Poisson; less, burstier; more, evener",
     )  # fmt: skip
     group.add_argument("--max-concurrency", type=whole(1), help="requests under way at most")
+    group.add_argument(
+        "--ready-check-timeout-sec", type=number(0), default=0.0, metavar="S",
+        help="send one request again and again, for so long, until it is answered (default: %(default)g, do not)",
+    )  # fmt: skip
     group.add_argument("--num-warmups", type=whole(0), default=0, help="requests before those that are measured")
     group.add_argument("--disable-tqdm", action="store_true", help="show no progress")
 
@@ -178,44 +148,6 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--metadata", type=pair, nargs="+", action="extend", metavar="KEY=VALUE", help="added to the file"
     )
     group.add_argument("--plot", type=Path, help="draw latency over time and percentiles: out.png")
-
-
-def _base_url(args: argparse.Namespace) -> str:
-    if args.base_url is None:
-        host = f"[{args.host}]" if ":" in args.host else args.host
-        return f"http://{host}:{args.port}"
-    try:
-        parts = urlsplit(args.base_url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UsageError(f"--base-url: {args.base_url!r} is not such as http://host:8000")
-    return str(args.base_url).rstrip("/")
-
-
-def _endpoint(args: argparse.Namespace) -> str:
-    own = ENDPOINTS[args.backend]
-    if args.endpoint is None:
-        return own
-    path = str(args.endpoint)
-    alike = path.endswith("/chat/completions") == own.endswith("/chat/completions")
-    if not path.startswith("/") or not path.endswith("/completions") or not alike:
-        raise UsageError(f"--endpoint: {path!r} is not one of --backend {args.backend}, such as {own}")
-    return path
-
-
-def _headers(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of --header win."""
-    headers = {}
-    if key := args.api_key or environment.get("OPENAI_API_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    headers |= dict(args.header or [])
-    for name, value in headers.items():
-        if not HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
-            option = "--api-key" if name == "Authorization" and not args.header else "--header"
-            raise UsageError(f"{option}: {name!r} cannot be sent as an HTTP header")
-    return headers
 
 
 def _saving(args: argparse.Namespace) -> Saving:
@@ -252,10 +184,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object")
     return value
-
-
-def _port(text: str) -> int:
-    port = whole(1)(text)
-    if port > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port (1 to 65535)")
-    return port

@@ -119,12 +119,17 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
 
 def test_without_options_it_is_vllms_run() -> None:
     seen = parse()
-    assert (seen.base_url, seen.endpoint, seen.model) == ("http://127.0.0.1:8000", "/v1/completions", None)
+    target = seen.target
+    assert (target.base_url, target.endpoint, target.model) == (
+        "http://127.0.0.1:8000",
+        "/v1/completions",
+        None,
+    )
     assert (seen.dataset.num_prompts, seen.dataset.seed) == (1000, 0)
     assert seen.dataset.lengths == RandomLengths(1024, 128, 0.0, 0)
     assert (seen.load.request_rate, seen.load.burstiness, seen.load.max_concurrency) == (math.inf, 1.0, None)
     assert (seen.shown, seen.shares, seen.warmups) == (("ttft", "tpot", "itl"), (99.0,), 0)
-    assert seen.ignore_eos and seen.extra == {} and seen.headers == {}
+    assert seen.ignore_eos and seen.extra == {} and seen.target.headers == {}
 
 
 def test_every_option_arrives_where_it_is_used() -> None:
@@ -135,19 +140,22 @@ def test_every_option_arrives_where_it_is_used() -> None:
         *("--extra-body", '{"top_k": 7, "seed": 1}', "--max-concurrency", "9", "--ignore-eos"),
         *"--dataset-name prefix_repetition --prefix-repetition-prefix-len 9 --output-len 6".split(),
     )
-    assert (seen.base_url, seen.endpoint) == ("http://[::1]:81", "/v1/chat/completions") and seen.chat
-    assert seen.headers == {"Authorization": "Bearer k", "X-A": "1", "X-B": "2=3"}
+    assert (seen.target.base_url, seen.target.endpoint) == (
+        "http://[::1]:81",
+        "/v1/chat/completions",
+    ) and seen.target.chat
+    assert seen.target.headers == {"Authorization": "Bearer k", "X-A": "1", "X-B": "2=3"}
     assert seen.extra == {"temperature": 0.0, "top_p": 0.5, "top_k": 7, "seed": 1}
-    assert seen.objectives == {"ttft": 500.0, "tpot": 50.0} and not seen.verify
+    assert seen.objectives == {"ttft": 500.0, "tpot": 50.0} and not seen.target.verify
     assert (seen.shown, seen.shares) == (("e2el", "itl"), (50.0, 90.0, 99.0))
     assert seen.dataset.lengths == Repetition(9, 256, 10, 6)
     assert (seen.load.request_rate, seen.load.burstiness, seen.load.max_concurrency) == (3.0, 2.0, 9)
 
 
 def test_the_key_of_the_environment_is_used_unless_another_is_given() -> None:
-    assert parse(OPENAI_API_KEY="e").headers == {"Authorization": "Bearer e"}
-    assert parse("--api-key", "k", OPENAI_API_KEY="e").headers == {"Authorization": "Bearer k"}
-    assert parse("--header", "Authorization=x", OPENAI_API_KEY="e").headers == {"Authorization": "x"}
+    assert parse(OPENAI_API_KEY="e").target.headers == {"Authorization": "Bearer e"}
+    assert parse("--api-key", "k", OPENAI_API_KEY="e").target.headers == {"Authorization": "Bearer k"}
+    assert parse("--header", "Authorization=x", OPENAI_API_KEY="e").target.headers == {"Authorization": "x"}
 
 
 def test_a_files_output_length_is_its_own_option_or_the_common_one() -> None:

@@ -84,3 +84,8 @@ def test_details_have_one_entry_for_each_request_in_order() -> None:
 def test_failures_are_told_in_one_line_with_the_first_reason() -> None:
     assert report.failures(ANSWERS) == "1 of 2 requests failed; the first: HTTP 503: full"
     assert report.failures(ANSWERS[:1]) == ""
+
+
+def test_a_client_that_was_as_busy_as_it_can_be_says_so() -> None:
+    assert "busy for 95%" in report.busy(9.5, 10.0)
+    assert report.busy(5.0, 10.0) == report.busy(0.5, 0.5) == ""
