@@ -8,6 +8,7 @@ import signal
 import struct
 import sys
 import termios
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from support.scripted_api import (
     usage,
 )
 
-SLACK_S = 1.5  # of a busy machine
+SLACK_S = 5.0  # of a busy machine
 TIMED = [
     (0.3, text("a")),
     (0.2, text("bc")),
@@ -50,16 +51,17 @@ async def detailed(url: str, folder: Path, *arguments: object) -> tuple[Ended, d
 
 
 async def test_ttft_tpot_itl_and_e2el_are_those_that_were_scripted(tmp_path: Path) -> None:
+    one_by_one = ("--num-prompts", 3, "--max-concurrency", 1)
     async with scripted_api(lambda number: Script(TIMED)) as api:
-        ended, result = await detailed(
-            api.url, tmp_path, "--num-prompts", 3, "--percentile-metrics", "ttft,tpot,itl,e2el"
-        )
+        ended, result = await detailed(api.url, tmp_path, *one_by_one, "--percentile-metrics", "ttft,tpot,itl,e2el")
     assert ended.code == 0, ended.err
     assert result["output_lens"] == [7] * 3 and result["input_lens"] == [11] * 3
     for ttft, gaps, latency in zip(result["ttfts"], result["itls"], result["latencies"], strict=True):
-        assert 0.3 <= ttft <= 0.3 + SLACK_S
+        assert ttft >= 0.3 and latency >= 0.9
         assert len(gaps) == 3  # between four chunks, three of which carry two tokens
-        assert sum(gaps) == pytest.approx(latency - ttft) and 0.6 - 0.1 <= sum(gaps) <= 0.6 + SLACK_S
+        assert sum(gaps) == pytest.approx(latency - ttft)
+    assert min(result["ttfts"]) <= 0.3 + SLACK_S
+    assert max(sum(gaps) for gaps in result["itls"]) >= 0.5  # a client that is held up sees the first chunk late
     assert result["generated_texts"] == ["abcdefg"] * 3
     pairs = zip(result["latencies"], result["ttfts"], strict=True)
     tpots = [(latency - ttft) / 6 for latency, ttft in pairs]
@@ -163,8 +165,10 @@ async def test_the_bound_of_concurrency_holds_back_what_would_exceed_it(tmp_path
     async with scripted_api(lambda number: script) as api:
         ended, result = await detailed(api.url, tmp_path, "--max-concurrency", 1)
     assert api.most == 1 == ended.figure("Peak concurrent requests")
-    assert result["queue_times"][0] < 0.1 and result["queue_times"][3] >= 0.3
-    assert all(latency < 0.1 + SLACK_S for latency in result["latencies"])  # from the sending, not from the wish
+    assert result["queue_times"][3] >= 0.3
+    # Latency counts from the sending, not from the wish: none reaches into the next.
+    spans = list(zip(result["start_times"], result["latencies"], strict=True))
+    assert all(start + latency <= following for (start, latency), (following, _) in pairwise(spans))
 
 
 async def test_tokens_are_counted_by_the_tokenizer_where_the_server_does_not(tmp_path: Path) -> None:
@@ -204,6 +208,7 @@ BROKEN = {
     "cut before a token": (Script([(0, b": hello\n\n"), (0.05, CUT)]), "Client"),
     "ended early": (Script([(0, text("a")), (0, text("b"))]), "neither a finish_reason nor [DONE]"),
     "ended without a token": (Script([(0, usage(1, 0) + DONE)]), "without a token"),
+    "no stream": (Script([(0, b'{"choices": [{"text": "a"}]}')]), "neither a finish_reason nor [DONE]"),
     "no JSON": (Script([(0, b"data: <html>\n\n")]), "not JSON: <html>"),
 }
 
@@ -218,6 +223,14 @@ async def test_a_broken_answer_is_a_failed_request_with_its_reason(name: str) ->
     assert ended.figure("Total generated tokens") == 6
     assert "2 of 4 requests failed; the first: " in ended.err and said in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]", b"", b"data:[DONE]\r\n\r\n"])
+async def test_an_end_is_an_end_however_it_is_written(end: bytes) -> None:
+    parts = [(0, text("a")), (0, text("b", None if end.endswith(b"]") else "stop")), (0, usage(3, 2) + end)]
+    async with scripted_api(lambda number: Script(parts)) as api:
+        ended = await serve(api.url)
+    assert ended.figure("Successful requests") == 4 and ended.figure("Total generated tokens") == 8, ended.err
 
 
 async def test_when_every_request_fails_the_exit_code_is_1_and_the_block_is_printed() -> None:

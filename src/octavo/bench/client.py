@@ -119,6 +119,7 @@ class Client:
                     done = True
                 elif one:
                     heard.add(event(one, chat), now)
+        done = done or events.feed(b"\n") == [DONE]  # some servers end without a line feed
         return "" if done or heard.finished else "the stream was cut: neither a finish_reason nor [DONE]"
 
     async def whole(self, api: Api, request: Request) -> Answer:
