@@ -1,6 +1,6 @@
 """From a request's body to what can be dispatched: the checked ask and each prompt's packed ids."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -15,10 +15,11 @@ INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """prompts: packed little-endian uint32 ids."""
+    """prompts: packed little-endian uint32 ids. grammar: that the answers are bound to; empty: none."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
+    grammar: str = ""
 
 
 def decode(body: bytes) -> object:
@@ -31,7 +32,12 @@ def decode(body: bytes) -> object:
 
 def prepare(model: TextModel, kind: Kind, body: bytes) -> Prepared:
     """All of it, at whatever cost. Raises RequestError 400."""
-    return encode(model, parse(kind, decode(body)))
+    prepared = encode(model, parse(kind, decode(body)))
+    if prepared.ask.structured is None:
+        return prepared
+    from octavo.router.grammars import grammar  # only helpers compile
+
+    return replace(prepared, grammar=grammar(prepared.ask.structured))
 
 
 def encode(model: TextModel, ask: Ask) -> Prepared:
@@ -58,9 +64,11 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
 
 
 def is_quick(ask: Ask) -> bool:
-    """May be encoded in the event loop: no template, and little text."""
-    return ask.kind == "completion" and (
-        sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
+    """May be encoded in the event loop: no template, no grammar, and little text."""
+    return (
+        ask.kind == "completion"
+        and ask.structured is None
+        and sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 
 

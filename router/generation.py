@@ -37,7 +37,7 @@ class Job:
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
     priority: higher goes first, here and in the engine. tenant: whose share of the queue it takes. Clients can set
     neither yet. deadline: monotonic seconds by which it must have been sent to a group; the queue's own bound holds
-    besides. fingerprint: of the Model that made the ids; empty: any.
+    besides. fingerprint: of the Model that made the ids; empty: any. grammar: that binds the answer; empty: none.
     """
 
     id: str
@@ -50,6 +50,7 @@ class Job:
     tenant: str = ""
     deadline: float = math.inf
     fingerprint: str = ""
+    grammar: str = ""
 
     @property
     def prompt_tokens(self) -> int:

@@ -87,7 +87,7 @@ class Completions:
         """One job a prompt. Raises RequestError when one is refused; the others are cancelled by the caller."""
         for index, prompt in enumerate(prepared.prompts):
             generation = answer.generation(partial(loaded.text.detokeniser, prompt), prepared.ask.stop)
-            handle = self.parts.dispatcher.submit(_job(prepared.ask, loaded, prompt, f"{id}-{index}"), generation)
+            handle = self.parts.dispatcher.submit(_job(prepared, loaded, prompt, f"{id}-{index}"), generation)
             answer.handles.append(handle)
             if generation.over:
                 handle.cancel()
@@ -153,7 +153,8 @@ class _Exchange:
             transport.abort()
 
 
-def _job(ask: Ask, loaded: Loaded, prompt: bytes, id: str) -> Job:
+def _job(prepared: Prepared, loaded: Loaded, prompt: bytes, id: str) -> Job:
+    ask = prepared.ask
     room = loaded.model.context_length - len(prompt) // 4
     return Job(
         id=id,
@@ -163,6 +164,7 @@ def _job(ask: Ask, loaded: Loaded, prompt: bytes, id: str) -> Job:
         stop_ids=ask.stop_ids,
         ignore_eos=ask.ignore_eos,
         fingerprint=loaded.model.fingerprint,
+        grammar=prepared.grammar,
     )
 
 

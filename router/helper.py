@@ -4,7 +4,7 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body           -> {"ask": {...}, "sizes": [...]} + packed ids
+    {"read": "chat" | "completion"} + the client's body            -> {"ask": {}, "sizes": [], "grammar": ""} + ids
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -90,8 +90,9 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=())
-    return pack({"ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts]}, b"".join(prepared.prompts))
+    bare = replace(prepared.ask, prompts=(), messages=(), structured=None)
+    sizes = [len(ids) for ids in prepared.prompts]
+    return pack({"ask": asdict(bare), "sizes": sizes, "grammar": prepared.grammar}, b"".join(prepared.prompts))
 
 
 def answer(header: Header, payload: bytes) -> Prepared:
@@ -105,7 +106,7 @@ def answer(header: Header, payload: bytes) -> Prepared:
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts))
+    return Prepared(Ask(**ask), tuple(prompts), header["grammar"])
 
 
 if __name__ == "__main__":

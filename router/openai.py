@@ -11,6 +11,8 @@ from typing import Any, Literal
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
 from octavo.router.messages import Message, messages
+from octavo.router.structured import NAMES as STRUCTURED
+from octavo.router.structured import Structured, structured
 
 Kind = Literal["completion", "chat"]
 Prompt = str | list[int]
@@ -49,7 +51,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
     "spaces_between_special_tokens": (True, False),
     "add_special_tokens": (),
     "truncate_prompt_tokens": (),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -93,6 +94,7 @@ class Ask:
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
+    structured: Structured | None = None
 
 
 def parse(kind: Kind, body: object) -> Ask:
@@ -117,12 +119,13 @@ def parse(kind: Kind, body: object) -> Ask:
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=_include_usage(fields, stream),
+        structured=structured(body),
     )
 
 
 def _refuse(kind: Kind, body: Mapping[str, object]) -> None:
     for name, value in body.items():
-        if name in KNOWN[kind] or name in HARMLESS or value is None:
+        if name in KNOWN[kind] or name in STRUCTURED or name in HARMLESS or value is None:
             continue
         if name not in NEUTRAL:
             raise unsupported(name, f"unknown field {name[:64]!r}: remove it")

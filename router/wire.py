@@ -44,6 +44,7 @@ def submit(number: int, job: Job) -> engine_pb2.FromRouter:
             ),
             limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
             priority=job.priority,
+            grammar=job.grammar,
         )
     )
 

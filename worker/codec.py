@@ -14,23 +14,24 @@ from itertools import chain
 from octavo.worker.output import Cancel, Load, Output, Refused
 from octavo.worker.packing import CodecError, Reader, pack
 from octavo.worker.request import Finish, NewRequest, Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Step, StepResult
 
 __all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
 
-VERSION = 2
+VERSION = 3
 
 _START = struct.Struct("<BB")
-_STEP = struct.Struct("<QHHIIIII")  # number; bytes of graph, path; admits, appends, rows, samples, zeroed
+_STEP = struct.Struct("<QHHIIIIII")  # number; bytes of graph, path; admits, appends, rows, samples, masked, zeroed
 _ADMIT = struct.Struct("<III")  # slot, generated before, tokens
 _APPEND = struct.Struct("<III")  # slot, first, blocks
 _SAMPLING = struct.Struct("<dIdQ")  # temperature, top_k, top_p, seed
 _RESULT = struct.Struct("<QII")  # number; ids, failed
-_NEW = struct.Struct("<QiIIIII")  # key, priority, max_tokens; prompt, generated, stop ids, hashes
+_NEW = struct.Struct("<QiIIIIII")  # key, priority, max_tokens; prompt, generated, stop ids, hashes, bytes of grammar
 _KEY = struct.Struct("<Q")
 _OUTPUTS = struct.Struct("<II")  # outputs, ids
 _LOAD = struct.Struct("<10Q")
 _REFUSED = struct.Struct("<QHI")  # key; bytes of field, message
+_MASKS = struct.Struct("<QI")  # number; bytes of the rows
 _HASH_BYTES = 16
 
 
@@ -41,7 +42,7 @@ class Outputs:
     rows: tuple[Output, ...]
 
 
-Message = Step | StepResult | NewRequest | Cancel | Outputs | Load | Refused
+Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | Refused
 
 
 def encode(message: Message) -> bytes:
@@ -84,6 +85,8 @@ def _encode(message: Message) -> tuple[int, bytes]:
         case Refused(key, field, text):
             name, reason = field.encode(), text.encode()
             return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
+        case Masks(number, bits):
+            return 8, _MASKS.pack(number, len(bits)) + bits
 
 
 def _encode_step(step: Step) -> bytes:
@@ -98,11 +101,20 @@ def _encode_step(step: Step) -> bytes:
             len(forward.blocks),
             len(forward.slots),
             len(sample.rows),
+            len(sample.masked),
             len(forward.zeroed),
         ),
         graph,
         path,
-        pack(forward.slots + forward.starts + forward.counts + sample.rows + sample.counters + forward.zeroed),
+        pack(
+            forward.slots
+            + forward.starts
+            + forward.counts
+            + sample.rows
+            + sample.counters
+            + sample.masked
+            + forward.zeroed
+        ),
     ]
     for append in forward.blocks:
         parts += (_APPEND.pack(append.slot, append.first, len(append.blocks)), pack(append.blocks))
@@ -116,10 +128,10 @@ def _encode_step(step: Step) -> bytes:
 
 
 def _decode_step(reader: Reader) -> Step:
-    number, graph_bytes, path_bytes, admits, appends, rows, samples, zeros = reader.head(_STEP)
+    number, graph_bytes, path_bytes, admits, appends, rows, samples, masked, zeros = reader.head(_STEP)
     graph, path = reader.text(graph_bytes), reader.text(path_bytes)
     slots, starts, counts = reader.numbers(rows), reader.numbers(rows), reader.numbers(rows)
-    sample = Sample(reader.numbers(samples), reader.numbers(samples))
+    sample = Sample(reader.numbers(samples), reader.numbers(samples), reader.numbers(masked))
     zeroed = reader.numbers(zeros)
     changes = tuple(_decode_append(reader) for _ in range(appends))
     admitted = tuple(_decode_admit(reader) for _ in range(admits))
@@ -154,14 +166,15 @@ def _encode_new(new: NewRequest) -> bytes:
     if any(len(digest) != _HASH_BYTES for digest in new.hashes):
         raise CodecError(f"NewRequest {new.key}: every hash must have {_HASH_BYTES} bytes")
     stops = sorted(new.stop_ids)
-    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes))
+    grammar = new.grammar.encode()
+    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes), len(grammar))
     head = _NEW.pack(new.key, new.priority, new.max_tokens, *lengths)
     arrays = pack(chain(new.prompt, new.generated, stops))
-    return b"".join((head, _encode_sampling(new.sampling), arrays, *new.hashes))
+    return b"".join((head, _encode_sampling(new.sampling), arrays, *new.hashes, grammar))
 
 
 def _decode_new(reader: Reader) -> NewRequest:
-    key, priority, max_tokens, prompt, generated, stops, hashes = reader.head(_NEW)
+    key, priority, max_tokens, prompt, generated, stops, hashes, grammar = reader.head(_NEW)
     return NewRequest(
         key=key,
         priority=priority,
@@ -171,6 +184,7 @@ def _decode_new(reader: Reader) -> NewRequest:
         generated=reader.numbers(generated),
         stop_ids=frozenset(reader.numbers(stops)),
         hashes=tuple(reader.take(_HASH_BYTES) for _ in range(hashes)),
+        grammar=reader.text(grammar),
     )
 
 
@@ -224,6 +238,11 @@ def _decode_load(reader: Reader) -> Load:
     return Load(*reader.head(_LOAD))
 
 
+def _decode_masks(reader: Reader) -> Masks:
+    number, size = reader.head(_MASKS)
+    return Masks(number, reader.take(size))
+
+
 def _decode_refused(reader: Reader) -> Refused:
     key, field_bytes, message_bytes = reader.head(_REFUSED)
     return Refused(key, reader.text(field_bytes), reader.text(message_bytes))
@@ -238,4 +257,5 @@ _DECODERS: dict[int, Callable[[Reader], Message]] = {
     5: _decode_outputs,
     6: _decode_load,
     7: _decode_refused,
+    8: _decode_masks,
 }

@@ -9,7 +9,7 @@ import torch
 from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import Checkpoint
 from octavo.worker.place import Place
-from octavo.worker.step import Step, StepResult
+from octavo.worker.step import MaskSource, Step, StepResult, no_masks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -88,8 +88,9 @@ class DeviceRunner(Protocol):
     graphs: list[str]
     model_info: ModelInfo
 
-    def issue(self, step: Step) -> Pending:
-        """Run the step after all those before it. A step without rows that names a graph captures it.
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:
+        """Run the step after all those before it. A step without rows that names a graph captures it. masks: asked,
+        after the forward pass has begun, for those of a step with bound rows.
 
         Only the last stage's ranks tell ids; the others' results say that they have done their part.
         """

@@ -42,7 +42,8 @@ class NewRequest:
 
     generated: ids produced elsewhere already; sampling counters and max_tokens continue after them.
     stop_ids: ids that end the request (EOS ids included unless ignored), not shown.
-    hashes: chained block hashes of prompt + generated (octavo.hashing), full blocks only.
+    hashes: chained block hashes of prompt + generated (octavo.hashing), full blocks only. grammar: that binds what it
+    generates, as llguidance has it; empty: none.
     """
 
     key: int
@@ -53,6 +54,7 @@ class NewRequest:
     generated: tuple[int, ...] = ()
     priority: int = 0
     hashes: tuple[bytes, ...] = ()
+    grammar: str = ""
 
 
 class Invalid(ValueError):

@@ -47,6 +47,10 @@ class Scheduler:
         """Queue a request. Raises Invalid when it can never run; max_tokens beyond the context is cut to it."""
         self._requests.submit(new)
 
+    def refuse(self) -> None:
+        """A request was received that is not submitted: what counts those received may wait for it."""
+        self._requests.received += 1
+
     def cancel(self, key: int) -> None:
         """Forget a request: no output of it follows. Unknown keys are ignored."""
         request = self._requests.live.get(key)
@@ -78,6 +82,11 @@ class Scheduler:
             if lane.requests or prefill.chunks:
                 return self._issue(lane, grown, prefill)
         return None
+
+    def sampled(self) -> tuple[int, ...]:
+        """Keys of the requests that the newest step samples for, in the order of its entries."""
+        newest = self._under_way[-1]
+        return newest.members.keys + tuple(request.new.key for request in newest.others)
 
     def heartbeat(self) -> Step | None:
         """A step without rows, to see that the ranks live; None when `depth` steps are under way."""

@@ -8,6 +8,7 @@ decode step names rows and sends no ids: the token sampled at the step before li
 Rows are parallel tuples and not objects: a step of 256 rows costs the scheduler a few microseconds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,11 +75,30 @@ class Forward:
 class Sample:
     """Indices of the rows whose last position is sampled; the id is written to the pool at start+count.
 
-    counters: for each of them, how many tokens the request had sampled before (the random counter).
+    counters: for each of them, how many tokens the request had sampled before (the random counter). masked: entries,
+    indices into the two, that a grammar binds: Masks of the step say which ids they may sample, and follow it.
     """
 
     rows: tuple[int, ...] = ()
     counters: tuple[int, ...] = ()
+    masked: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Of step `number`. bits: a row for each entry of Sample.masked, in 32-bit words; id i is allowed where bit i % 32
+    of word i // 32 is set."""
+
+    number: int
+    bits: bytes
+
+
+MaskSource = Callable[[int], Masks]  # waits for those of the step of this number
+
+
+def no_masks(number: int) -> Masks:
+    """Of devices whose steps nobody binds."""
+    raise ValueError(f"step {number} has rows that a grammar binds, and nobody sends its masks")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def read_submit(submit: engine_pb2.Submit, key: int, rules: Rules) -> NewRequest
         stop_ids=stops if limits.ignore_eos else stops | rules.eos_ids,
         priority=submit.priority,
         hashes=tuple(hashes),
+        grammar=submit.grammar,
     )
 
 

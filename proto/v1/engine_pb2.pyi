@@ -119,6 +119,7 @@ class Submit(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     prompt: _builtins.bytes
     """uint32 ids"""
@@ -126,6 +127,8 @@ class Submit(_message.Message):
     """uint32 ids that another group has already produced: counters and limits continue after them"""
     priority: _builtins.int
     """higher goes first"""
+    grammar: _builtins.str
+    """that binds what is generated, as llguidance has it; empty: none"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -139,10 +142,11 @@ class Submit(_message.Message):
         sampling: Global___Sampling | None = ...,
         limits: Global___Limits | None = ...,
         priority: _builtins.int = ...,
+        grammar: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated", b"generated", "limits", b"limits", "number", b"number", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated", b"generated", "grammar", b"grammar", "limits", b"limits", "number", b"number", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.batch import State, make_batch
+from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampled import SampledIds
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
@@ -26,7 +27,7 @@ from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 
@@ -97,15 +98,15 @@ class Runner:
         self._top_p = torch.ones(slots)
         self._seeds = torch.zeros(slots, dtype=torch.int64)
 
-    def issue(self, step: Step) -> Done:
-        return Done(self.run(step))
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> Done:
+        return Done(self.run(step, masks))
 
-    def run(self, step: Step) -> StepResult:
+    def run(self, step: Step, masks: MaskSource = no_masks) -> StepResult:
         """This stage's part of the step. One without rows only applies its changes."""
         hidden = self.forward(step)
         if hidden is None:
             return StepResult(step.number)
-        ids, failed = self.sample(step, hidden)
+        ids, failed = self.sample(step, hidden, masks)
         return StepResult(step.number, ids, failed)
 
     @torch.inference_mode()
@@ -156,7 +157,9 @@ class Runner:
         return self._model.logits(hidden).float()
 
     @torch.inference_mode()
-    def sample(self, step: Step, hidden: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def sample(
+        self, step: Step, hidden: torch.Tensor, masks: MaskSource = no_masks
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(ids, failed) of the rows that step.sample names; the ids are in the token pool then, or on their way."""
         wanted: Sample = step.sample
         if not wanted.rows:
@@ -165,6 +168,8 @@ class Runner:
         slots = torch.tensor(step.forward.slots)[rows]
         ends = torch.tensor([step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows])
         logits = self.logits(hidden if len(wanted.rows) == hidden.shape[0] else hidden[rows])
+        if wanted.masked:
+            bind(logits, wanted.masked, masks(step.number), self._part.first)
         found, finite = sample(logits, self._draw(slots, wanted), self._part)
         ids = tuple(found.tolist())
         if self._links is None:

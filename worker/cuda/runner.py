@@ -32,7 +32,7 @@ from octavo.worker.models.checkpoint import Checkpoint, inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.step import EAGER, Forward, Step, StepResult
+from octavo.worker.step import EAGER, Forward, MaskSource, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 256, 8192
 
@@ -101,8 +101,9 @@ class CudaRunner:
         )
 
     @torch.inference_mode()
-    def issue(self, step: Step) -> "Pending":
-        """A step without rows captures the graph that it names, if any, and applies its changes."""
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
+        """A step without rows captures the graph that it names, if any, and applies its changes. No row is bound by a
+        grammar: this device does not offer it."""
         turn = self._turns.take()
         self._zero(step.forward.zeroed)
         self._change(step.forward)

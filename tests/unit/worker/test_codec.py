@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from octavo.worker.codec import VERSION, CodecError, Message, Outputs, decode, encode
 from octavo.worker.output import Cancel, Load, Output, Refused
 from octavo.worker.request import Finish, NewRequest, Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Step, StepResult
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -31,11 +31,12 @@ def steps(draw: st.DrawFn) -> Step:
     chosen = [draw(st.lists(u32, min_size=samples, max_size=samples).map(tuple)) for _ in range(2)]
     admits = draw(many(st.builds(Admit, u32, ids, sampling, u32)))
     blocks = draw(many(st.builds(Blocks, u32, u32, ids)))
-    return Step(draw(u64), Forward(admits, blocks, *columns, draw(ids)), Sample(*chosen), draw(words), draw(words))
+    sample = Sample(*chosen, draw(ids))
+    return Step(draw(u64), Forward(admits, blocks, *columns, draw(ids)), sample, draw(words), draw(words))
 
 
 new_requests = st.builds(
-    NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes
+    NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes, words
 )
 outputs = st.builds(Outputs, many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32)))
 messages: st.SearchStrategy[Message] = st.one_of(
@@ -46,6 +47,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     outputs,
     st.builds(Load, *[u64] * 10),
     st.builds(Refused, u64, words, words),
+    st.builds(Masks, u64, st.binary(max_size=40)),
 )
 
 
@@ -80,7 +82,7 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 2"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 3"):
         decode(bytes(data))
 
 
