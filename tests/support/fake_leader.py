@@ -23,6 +23,7 @@ from pathlib import Path
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.worker.request import FEATURES
 
 MESSAGE_BYTES = 64 << 20
 OPTIONS = (
@@ -52,6 +53,7 @@ class Script:
     context_length: int = 8192
     tokenizer: Path | None = None
     service_uid: str = ""
+    features: tuple[str, ...] = FEATURES
 
 
 @dataclass(slots=True)
@@ -226,6 +228,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             context_length=self.script.context_length,
             block_size=16,
             revision=self.script.revision,
+            features=self.script.features,
         )
 
     def _credited(self, message: engine_pb2.FromEngine, stream: Stream) -> engine_pb2.FromEngine:

@@ -24,8 +24,8 @@ class Cache:
 
     def hits(self, request: Request) -> list[int]:
         """Cached blocks it could start from; the last known token is always computed, since its logits are wanted."""
-        if not self._limits.prefix_caching:
-            return []
+        if not self._limits.prefix_caching or not (request.scoring is None or request.scoring.done):
+            return []  # log-probabilities are of computed positions
         usable = (request.known - 1) // self._size
         self._hash(request, usable)
         return self._prefix.match(request.hashes[:usable])
@@ -77,4 +77,4 @@ class Cache:
         if have < blocks:
             ids = array("I", request.tokens[have * self._size : blocks * self._size]).tobytes()
             parent = request.hashes[-1] if have else ROOT
-            request.hashes += block_hashes(ids, block_size=self._size, parent=parent)
+            request.hashes += block_hashes(ids, request.new.salt, self._size, parent)
