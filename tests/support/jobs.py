@@ -23,6 +23,7 @@ class Recorder:
     def __init__(self, restartable: bool = False) -> None:
         self.ids: list[int] = []
         self.finish = 0
+        self.told: list[tuple[bytes, bytes]] = []
         self.errors: list[RequestError] = []
         self.restarts = 0
         self.ended = 0
@@ -40,6 +41,9 @@ class Recorder:
             self.finish = finish
             self.ended += 1
         self._changed.set()
+
+    def scores(self, tokens: bytes, prompt: bytes) -> None:
+        self.told.append((tokens, prompt))
 
     def failed(self, error: RequestError) -> None:
         self.errors.append(error)
