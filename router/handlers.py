@@ -8,17 +8,18 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass
-from functools import partial
 
 from aiohttp import web
 
 from octavo.router.answers import BUFFER_BYTES, Answer, Outlet, Stream, Whole
-from octavo.router.bodies import Prepared
+from octavo.router.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.detailed_frames import DetailedFrames
+from octavo.router.exchange import Plan
 from octavo.router.frames import FrameWriter, Identity
-from octavo.router.generation import Dispatcher, Job, RequestError, Sampling
+from octavo.router.generation import Dispatcher, RequestError
 from octavo.router.holding import Holding
 from octavo.router.metrics import CUT, RouterMetrics
-from octavo.router.openai import Ask, Kind
+from octavo.router.openai import Kind
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,
@@ -29,7 +30,7 @@ from octavo.router.responses import (
     stream_head,
     unknown_model,
 )
-from octavo.router.texts import Loaded, Texts
+from octavo.router.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -80,18 +81,19 @@ class Completions:
         if prepared.ask.model is not None and prepared.ask.model != name:
             raise unknown_model(prepared.ask.model, name)
         identity = Identity(kind, PREFIXES[kind] + secrets.token_hex(12), int(time.time()), name)
-        exchange = _Exchange(self, request, identity, loaded, prepared, begun)
+        exchange = _Exchange(self, request, identity, Plan(loaded, prepared), begun)
         return await (exchange.stream() if prepared.ask.stream else exchange.whole())
 
-    def submit(self, answer: Answer, loaded: Loaded, prepared: Prepared, id: str) -> None:
-        """One job a prompt. Raises RequestError when one is refused; the others are cancelled by the caller."""
-        for index, prompt in enumerate(prepared.prompts):
-            generation = answer.generation(partial(loaded.text.detokeniser, prompt), prepared.ask.stop)
-            handle = self.parts.dispatcher.submit(_job(prepared, loaded, prompt, f"{id}-{index}"), generation)
+    def submit(self, answer: Answer, plan: Plan, id: str) -> None:
+        """`n` jobs a prompt. Raises RequestError when one is refused; the others are cancelled by the caller."""
+        for index in range(len(plan.prepared.prompts) * plan.copies):
+            generation, job = plan.generation(index, answer, answer.outlet), plan.job(index, id)
+            handle = self.parts.dispatcher.submit(job, generation)
             answer.handles.append(handle)
             if generation.over:
                 handle.cancel()
-            self.parts.metrics.tally.prompt_tokens += len(prompt) // 4
+            if index % plan.copies == 0:
+                self.parts.metrics.tally.prompt_tokens += job.prompt_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +103,18 @@ class _Exchange:
     home: Completions
     request: web.BaseRequest
     identity: Identity
-    loaded: Loaded
-    prepared: Prepared
+    plan: Plan
     begun: float
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        outlet = Whole(self.identity)
+        form = self.plan.form
+        outlet = Whole(self.identity) if form is None else DetailedWhole(self.identity, form)
         error = await self._run(outlet)
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id)}
-        return web.Response(body=outlet.body, content_type=JSON, headers=headers), "200"
+        body = outlet.body if form is None else await asyncio.to_thread(outlet.render)
+        return web.Response(body=body, content_type=JSON, headers=headers), "200"
 
     async def stream(self) -> tuple[web.StreamResponse, str]:
         transport = self.request.transport
@@ -120,8 +123,7 @@ class _Exchange:
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.home.parts.life.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive)
-        frames = FrameWriter(self.identity, self.prepared.ask.include_usage)
-        outlet = Stream(transport, head, chunked, frames, self.home.parts.metrics.tally)
+        outlet = self._stream_outlet(transport, head, chunked)
         error = await self._run(outlet)
         if error is not None and not outlet.begun:
             raise error
@@ -131,12 +133,20 @@ class _Exchange:
             await self._wait_for_client(transport)
         return EventStream(alive), CUT if error is not None else "200"
 
+    def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool) -> Stream:
+        form, tally = self.plan.form, self.home.parts.metrics.tally
+        if form is not None:
+            return DetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally)
+        frames = FrameWriter(self.identity, self.plan.prepared.ask.include_usage)
+        return Stream(transport, head, chunked, frames, tally)
+
     async def _run(self, outlet: Outlet) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
-        tokens = sum(len(prompt) // 4 for prompt in self.prepared.prompts)
-        answer = Answer(outlet, tokens, self.home.parts.metrics.tally, self._first_token)
+        plan = self.plan
+        tokens = sum(len(prompt) // 4 for prompt in plan.prepared.prompts)
+        answer = Answer(outlet, tokens, self.home.parts.metrics.tally, self._first_token, plan.copies)
         try:
-            self.home.submit(answer, self.loaded, self.prepared, self.identity.id)
+            self.home.submit(answer, plan, self.identity.id)
             return await answer.done
         finally:
             answer.cancel()
@@ -151,28 +161,3 @@ class _Exchange:
         except TimeoutError:
             log.warning("request %s: the client does not read; connection closed", self.identity.id)
             transport.abort()
-
-
-def _job(prepared: Prepared, loaded: Loaded, prompt: bytes, id: str) -> Job:
-    ask = prepared.ask
-    room = loaded.model.context_length - len(prompt) // 4
-    return Job(
-        id=id,
-        prompt=prompt,
-        sampling=_sampling(ask, loaded.text.sampling),
-        max_tokens=room if ask.max_tokens is None else ask.max_tokens,
-        stop_ids=ask.stop_ids,
-        ignore_eos=ask.ignore_eos,
-        fingerprint=loaded.model.fingerprint,
-        grammar=prepared.grammar,
-    )
-
-
-def _sampling(ask: Ask, default: Sampling) -> Sampling:
-    """The request wins over the model's own defaults."""
-    return Sampling(
-        default.temperature if ask.temperature is None else ask.temperature,
-        default.top_k if ask.top_k is None else ask.top_k,
-        default.top_p if ask.top_p is None else ask.top_p,
-        secrets.randbits(63) if ask.seed is None else ask.seed & (2**64 - 1),
-    )

@@ -4,7 +4,8 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body            -> {"ask": {}, "sizes": [], "grammar": ""} + ids
+    {"read": "chat" | "completion"} + the client's body            -> {"ask": {...}, "sizes": [...], "echoes": [...],
+                                                                        "grammar": "..."} + packed ids
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -23,6 +24,7 @@ import orjson
 from octavo.router.bodies import Prepared, error_of, prepare
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
+from octavo.router.sampling import revived
 from octavo.router.tokens import ModelFilesInvalid, TextModel
 
 LENGTHS = 8  # two uint32
@@ -91,8 +93,11 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
     bare = replace(prepared.ask, prompts=(), messages=(), structured=None)
-    sizes = [len(ids) for ids in prepared.prompts]
-    return pack({"ask": asdict(bare), "sizes": sizes, "grammar": prepared.grammar}, b"".join(prepared.prompts))
+    head = {
+        "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
+        "grammar": prepared.grammar,
+    }  # fmt: skip
+    return pack(head, b"".join(prepared.prompts))
 
 
 def answer(header: Header, payload: bytes) -> Prepared:
@@ -100,13 +105,13 @@ def answer(header: Header, payload: bytes) -> Prepared:
     if (error := header.get("error")) is not None:
         raise RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
     ask = header["ask"] | {"prompts": (), "messages": ()}
-    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"])}
+    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"]), "extras": revived(ask["extras"])}
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts), header["grammar"])
+    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), header["grammar"])
 
 
 if __name__ == "__main__":

@@ -6,14 +6,17 @@ tokenizer's own rules say so, and never two.
 
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import orjson
 from tokenizers import Tokenizer
 
-from octavo.router.detokenise import ByteLevelDetokeniser, Detokeniser, Pieces, Texts, WindowDetokeniser
+from octavo.router.detokenise import ByteLevelDetokeniser, Detokeniser, Names, Pieces, Texts, WindowDetokeniser
 from octavo.router.fields import Fields, invalid
-from octavo.router.generation import RequestError, Sampling
+from octavo.router.generation import Adjust, RequestError, Sampling
 from octavo.router.openai import Ask, Prompt
+from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
 
@@ -40,8 +43,9 @@ class TextModel:
         self._words = WordEncoder.of(self._tokenizer, described)
         decoder = described.get("decoder")
         self._byte_level = isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
-        self._pieces = Pieces(self._tokenizer, self._special_ids)
-        self._texts = Texts(self._pieces)
+        shown, every = Pieces(self._tokenizer, self._special_ids), Pieces(self._tokenizer, frozenset())
+        self._shown, self._all = (shown, Texts(shown)), (every, Texts(every))
+        self.names = Names(self._tokenizer, self._byte_level)
         self._template_source = _template(files, settings)
         names = ("bos_token", "eos_token", "unk_token", "pad_token")
         self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
@@ -49,17 +53,42 @@ class TextModel:
         self.sampling = sampling_defaults(_json(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
-        """Packed ids of each prompt. Raises RequestError 400 naming the field."""
+        """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
+        prompts = self._encoded(ask)
+        kept = ask.extras.truncate
+        if kept is None:
+            return prompts
+        if kept == -1:
+            kept = self.context_length - max(1, ask.max_tokens or 1)
+        return [prompt[-4 * kept :] for prompt in prompts]
+
+    def _encoded(self, ask: Ask) -> list[bytes]:
         if ask.kind == "chat":
             return [_filled("messages", _packed(self._rendered(self._template().render(ask.messages))))]
         several = len(ask.prompts) > 1
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
         return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
 
-    def detokeniser(self, prompt: bytes) -> Detokeniser:
-        if self._byte_level:
-            return ByteLevelDetokeniser(self._pieces, self._texts)
-        return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist())
+    def resolved(self, extras: Extras) -> Extras:
+        """Its words as ids. Raises RequestError 400 naming the field."""
+        check_vocabulary(extras, self.vocabulary)
+        words = tuple(chain.from_iterable(map(self._bad_word, extras.bad_words)))
+        return replace(extras, bad_word_ids=words) if words else extras
+
+    def text(self, prompt: bytes, skip_special: bool) -> str:
+        """What packed ids say."""
+        return self._tokenizer.decode(array("I", prompt).tolist(), skip_special_tokens=skip_special)
+
+    def detokeniser(self, prompt: bytes, skip_special: bool = True) -> Detokeniser:
+        if not self._byte_level:
+            return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist(), skip_special)
+        return ByteLevelDetokeniser(*(self._shown if skip_special else self._all))
+
+    def _bad_word(self, word: str) -> list[tuple[int, ...]]:
+        """At the beginning of a text, and after a space where that makes other tokens. (As vLLM does.)"""
+        word = word.lstrip()
+        plain, spaced = (tuple(self._plain(text)) for text in (word, " " + word))
+        return [plain, spaced] if plain[:1] != spaced[:1] and len(plain) == len(spaced) else [plain]
 
     def _prompt(self, field: str, prompt: Prompt) -> bytes:
         if isinstance(prompt, str):
@@ -166,9 +195,12 @@ def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
         temperature = fields.number("temperature", 0.0, 2.0)
         top_p = fields.number("top_p", 0.0, 1.0)
         top_k = fields.integer("top_k", -1, 2**31 - 1)
+        min_p = fields.number("min_p", 0.0, 1.0)
+        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
     except RequestError as error:
         raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
-    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0)
+    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
+    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
 
 
 def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:

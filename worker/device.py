@@ -76,7 +76,7 @@ class Pending(Protocol):
 
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
-    device: cpu or cuda. device_name: for people, with the format of its numbers."""
+    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello."""
 
     device: str
     device_name: str
@@ -86,6 +86,7 @@ class DeviceRunner(Protocol):
     max_requests: int
     max_batch_tokens: int
     graphs: list[str]
+    features: list[str]
     model_info: ModelInfo
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:

@@ -75,6 +75,7 @@ class CudaRunner:
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
+        self.features = list[str]()  # its kernels sample by temperature, top_k and top_p alone
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests)
