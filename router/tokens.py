@@ -56,6 +56,13 @@ class TextModel:
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
         return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
 
+    def decode(self, ids: list[int]) -> str:
+        """Their text, that of special tokens too. Raises RequestError 400 for an id beyond the vocabulary."""
+        if ids and max(ids) >= self.vocabulary:
+            message = f"token_ids holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}"
+            raise invalid("token_ids", message)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
     def detokeniser(self, prompt: bytes) -> Detokeniser:
         if self._byte_level:
             return ByteLevelDetokeniser(self._pieces, self._texts)
