@@ -1,0 +1,153 @@
+"""The path of one request, whichever protocol brought it: prepare, submit, answer as tokens come, settle.
+
+    message --(held, bounded)--> accept --> Accepted --> answering: Dispatcher.submit --> sinks write --> done
+
+HTTP (`handlers.py`) and gRPC (`grpc_service.py`) are shells over it: they read, write, and tell errors.
+"""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from octavo.router.answers import Answer, Generation, Outlet
+from octavo.router.bodies import Form, Prepared
+from octavo.router.generation import Dispatcher, Job, RequestError, Sampling, Sink
+from octavo.router.holding import Holding
+from octavo.router.metrics import RouterMetrics
+from octavo.router.openai import Ask
+from octavo.router.refusals import unknown_model
+from octavo.router.texts import Loaded, Texts
+
+
+@dataclass(slots=True)
+class Life:
+    """Where the process is in its life, as all handlers see it."""
+
+    draining: bool = False
+    open: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a process answers with. served_name: in the API; empty: what the groups call the model.
+
+    max_wait_s: for a group's files to come.
+    """
+
+    dispatcher: Dispatcher
+    texts: Texts
+    metrics: RouterMetrics
+    life: Life
+    served_name: str
+    max_wait_s: float
+    holding: Holding = field(default_factory=Holding)
+
+    @property
+    def ready(self) -> bool:
+        """A group serves, and its text side is loaded."""
+        return self.dispatcher.ready and self.texts.loaded is not None
+
+    @property
+    def model_name(self) -> str:
+        """As clients know it; empty before the first group."""
+        loaded = self.texts.loaded
+        return self.served_name or (loaded.model.name if loaded is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that may be answered now. begun, deadline: monotonic seconds. name: of the model, for the client."""
+
+    id: str
+    name: str
+    loaded: Loaded
+    prepared: Prepared
+    begun: float
+    deadline: float = math.inf
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(prompt) // 4 for prompt in self.prepared.prompts)
+
+
+async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.inf) -> Accepted:
+    """Check and tokenise. Raises RequestError; so it does when no group has come by `deadline` (monotonic seconds)."""
+    begun = asyncio.get_running_loop().time()
+    loaded = await parts.texts.current(min(begun + parts.max_wait_s, deadline))
+    prepared = await loaded.prepare(form, body)
+    name = served_by(parts, loaded, prepared.ask.model)
+    return Accepted(secrets.token_hex(12), name, loaded, prepared, begun, deadline)
+
+
+def served_by(parts: Parts, loaded: Loaded, asked: str | None) -> str:
+    """The model's name. Raises RequestError 404 when another was asked for."""
+    name = parts.served_name or loaded.model.name
+    if asked is not None and asked != name:
+        raise unknown_model(asked, name)
+    return name
+
+
+@contextmanager
+def answering(
+    parts: Parts,
+    accepted: Accepted,
+    outlet: Outlet,
+    id: str,
+    sink: Callable[[Generation], Sink] = lambda generation: generation,
+) -> Iterator[Answer]:
+    """One job a prompt, each cancelled when the block is left before it has ended. Raises RequestError.
+
+    id: for logs. sink: what hears a generation's tokens, and passes them on to it.
+    """
+    first_token = partial(_first_token, parts.metrics, accepted.begun)
+    answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token)
+    loaded, ask = accepted.loaded, accepted.prepared.ask
+    try:
+        for index, prompt in enumerate(accepted.prepared.prompts):
+            generation = answer.generation(partial(loaded.text.detokeniser, prompt), ask.stop)
+            job = _job(ask, loaded, prompt, f"{id}-{index}", accepted.deadline)
+            handle = parts.dispatcher.submit(job, sink(generation))
+            answer.handles.append(handle)
+            if generation.over:
+                handle.cancel()
+            parts.metrics.tally.prompt_tokens += len(prompt) // 4
+        yield answer
+    finally:
+        answer.cancel()
+
+
+def bug(id: str) -> RequestError:
+    """What a client is told of an error of ours."""
+    return RequestError(500, "server_error", "internal_error", f"the router failed; its log has the cause under {id}")
+
+
+def _first_token(metrics: RouterMetrics, begun: float) -> None:
+    metrics.first_token.observe(asyncio.get_running_loop().time() - begun)
+
+
+def _job(ask: Ask, loaded: Loaded, prompt: bytes, id: str, deadline: float) -> Job:
+    room = loaded.model.context_length - len(prompt) // 4
+    return Job(
+        id=id,
+        prompt=prompt,
+        sampling=_sampling(ask, loaded.text.sampling),
+        max_tokens=room if ask.max_tokens is None else ask.max_tokens,
+        stop_ids=ask.stop_ids,
+        ignore_eos=ask.ignore_eos,
+        deadline=deadline,
+        fingerprint=loaded.model.fingerprint,
+    )
+
+
+def _sampling(ask: Ask, default: Sampling) -> Sampling:
+    """The request wins over the model's own defaults."""
+    return Sampling(
+        default.temperature if ask.temperature is None else ask.temperature,
+        default.top_k if ask.top_k is None else ask.top_k,
+        default.top_p if ask.top_p is None else ask.top_p,
+        secrets.randbits(63) if ask.seed is None else ask.seed & (2**64 - 1),
+    )
