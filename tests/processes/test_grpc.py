@@ -1,8 +1,11 @@
 """What a generated gRPC client of a real router sees of good answers, and what the leader sees of it."""
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 import pytest
@@ -156,6 +159,22 @@ async def test_a_client_that_knows_nothing_learns_the_api_by_reflection_and_call
     wish = {"octavo.v1.Inference", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
     assert services == wish
     assert text == TOKENIZER.decode(list(ids(STORY)[:3]))
+
+
+async def test_the_example_prints_the_answer_or_what_is_wrong(router: RunningRouter) -> None:
+    example = Path(__file__).parents[2] / "examples/grpc_client.py"
+
+    async def run(*arguments: str) -> tuple[int | None, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(example), router.grpc, *arguments, stdout=PIPE, stderr=PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 30)
+        return process.returncode, out.decode(), err.decode()
+
+    code, out, _ = await run("Tell me")
+    assert code == 0 and out == TOKENIZER.decode(list((ids(STORY) * 2)[:64])) + "\n"
+    code, _, err = await run("7" * 100_000)  # a token each
+    assert code == 1 and "INVALID_ARGUMENT at messages" in err
 
 
 async def test_twenty_streams_at_once_are_each_right(stub: Stub) -> None:
