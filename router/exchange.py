@@ -43,8 +43,8 @@ class Plan:
             usage=ask.include_usage,
         )
 
-    def job(self, index: int, id: str) -> Job:
-        """Of the generation of this index."""
+    def job(self, index: int, id: str, deadline: float) -> Job:
+        """Of the generation of this index. deadline: monotonic seconds."""
         ask, loaded = self.prepared.ask, self.loaded
         extras = ask.extras
         at, copy = divmod(index, extras.n)
@@ -58,6 +58,7 @@ class Plan:
             max_tokens=room if ask.max_tokens is None else max(1, ask.max_tokens),
             stop_ids=ask.stop_ids,
             ignore_eos=ask.ignore_eos,
+            deadline=deadline,
             fingerprint=loaded.model.fingerprint,
             min_tokens=min(extras.min_tokens, room),
             salt=bytes.fromhex(extras.salt),

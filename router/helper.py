@@ -4,8 +4,9 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body            -> {"ask": {...}, "sizes": [...], "echoes": [...],
+    {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
                                                                         "grammar": "..."} + packed ids
+    {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from octavo.router.bodies import Prepared, error_of, prepare
+from octavo.router.bodies import Detokenised, Prepared, detokenise, error_of, prepare
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.sampling import revived
@@ -85,6 +86,9 @@ def _load(header: Header, payload: bytes) -> tuple[TextModel | None, bytes]:
 def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     assert model is not None, "a model is loaded before anything is read"
     try:
+        if header["read"] == "detokenize":
+            read = detokenise(model, payload)
+            return pack({"model": read.model}, read.text.encode())
         prepared = prepare(model, header["read"], payload)
     except RequestError as error:
         return pack({"error": error_of(error)})
@@ -100,10 +104,15 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     return pack(head, b"".join(prepared.prompts))
 
 
-def answer(header: Header, payload: bytes) -> Prepared:
-    """The router's end: what a helper answered. Raises RequestError."""
-    if (error := header.get("error")) is not None:
-        raise RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
+def error_in(header: Header) -> RequestError | None:
+    """The router's end: what a helper found wrong."""
+    if (error := header.get("error")) is None:
+        return None
+    return RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
+
+
+def prepared(header: Header, payload: bytes) -> Prepared:
+    """The router's end: what a helper read."""
     ask = header["ask"] | {"prompts": (), "messages": ()}
     ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"]), "extras": revived(ask["extras"])}
     prompts: list[bytes] = []
@@ -112,6 +121,11 @@ def answer(header: Header, payload: bytes) -> Prepared:
         prompts.append(payload[start : start + size])
         start += size
     return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), header["grammar"])
+
+
+def detokenised(header: Header, payload: bytes) -> Detokenised:
+    """The router's end: what a helper decoded."""
+    return Detokenised(header["model"], payload.decode())
 
 
 if __name__ == "__main__":

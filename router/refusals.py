@@ -74,3 +74,8 @@ def broken_reader() -> RequestError:
 
 def broken_helper() -> RequestError:
     return RequestError(500, SERVER, "internal_error", "the request could not be tokenised; see the router's log")
+
+
+def unknown_model(name: str, served: str) -> RequestError:
+    message = f"the model {name[:128]!r} does not exist; this service serves {served!r}"
+    return RequestError(404, INVALID, "model_not_found", message, field="model")

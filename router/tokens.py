@@ -79,6 +79,13 @@ class TextModel:
         """What packed ids say."""
         return self._tokenizer.decode(array("I", prompt).tolist(), skip_special_tokens=skip_special)
 
+    def decode(self, ids: list[int]) -> str:
+        """Their text, that of special tokens too. Raises RequestError 400 for an id beyond the vocabulary."""
+        if ids and max(ids) >= self.vocabulary:
+            message = f"token_ids holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}"
+            raise invalid("token_ids", message)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
     def detokeniser(self, prompt: bytes, skip_special: bool = True) -> Detokeniser:
         if not self._byte_level:
             return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist(), skip_special)
