@@ -84,10 +84,17 @@ def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
 def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:
     """Take the first message, and with it those that fit: a write costs more than what is written."""
     first = outbox.popleft()
-    size = len(first.submit.prompt)
-    while outbox and (size := size + len(outbox[0].submit.prompt)) <= BUNDLE_BYTES:
+    size = _size(first)
+    while outbox and (size := size + _size(outbox[0])) <= BUNDLE_BYTES:
         first.more.append(outbox.popleft())
     return first
+
+
+def _size(message: engine_pb2.FromRouter) -> int:
+    """Bytes of what may be large in it."""
+    submit = message.submit
+    sampling = submit.sampling
+    return len(submit.prompt) + (sampling.adjust.ByteSize() if sampling.HasField("adjust") else 0)
 
 
 Row = tuple[int, int, int, int, engine_pb2.Scores | None]
