@@ -182,7 +182,8 @@ RULES = (
     ),
     Rule(
         "spec.router.service",
-        "self.port != self.grpcPort",
+        # A default is checked before it is whole.
+        "!has(self.port) || !has(self.grpcPort) || self.port != self.grpcPort",
         "spec.router.service.grpcPort",
         "spec.router.service.grpcPort must differ from spec.router.service.port",
         lambda resource: _differ(resource["spec"]["router"]["service"], "port", "grpcPort"),
