@@ -7,10 +7,12 @@ import orjson
 from octavo.router.fields import invalid
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask, Kind, parse
+from octavo.router.response_ask import parse_response, told
 from octavo.router.tokens import TextModel
 
 INLINE_BODY_BYTES = 65_536  # parsed in the event loop: well under a millisecond
 INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
+MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later need not fear for its stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,34 @@ def decode(body: bytes) -> object:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise invalid(None, f"the body is not valid JSON: {error}", "invalid_json") from error
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:  # few bodies have to be walked
+        _check_depth(value)
     return value
+
+
+def _check_depth(value: object) -> None:
+    """Raises RequestError 400."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for item in level:
+            held = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+            inner += [one for one in held if type(one) is dict or type(one) is list]
+        if not inner:
+            return
+        level = inner
+    message = f"arrays and objects of the body lie deeper than {MAX_DEPTH} in each other"
+    raise invalid(None, message, "json_too_deep")
 
 
 def prepare(model: TextModel, kind: Kind, body: bytes) -> Prepared:
     """All of it, at whatever cost. Raises RequestError 400."""
-    return encode(model, parse(kind, decode(body)))
+    if kind != "response":
+        return encode(model, parse(kind, decode(body)))
+    try:
+        return encode(model, parse_response(decode(body)))
+    except RequestError as error:
+        raise told(error) from error
 
 
 def encode(model: TextModel, ask: Ask) -> Prepared:
@@ -46,7 +70,7 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
     wanted = ask.max_tokens if ask.max_tokens is not None else 1
     if prompt_tokens + wanted <= context_length:
         return
-    what = "messages" if ask.kind == "chat" else "prompt"
+    what = "prompt" if ask.kind == "completion" else "messages"
     if prompt_tokens >= context_length:
         field, hint = what, f"shorten {what}"
     else:

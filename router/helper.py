@@ -4,7 +4,8 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body           -> {"ask": {...}, "sizes": [...]} + packed ids
+    {"read": "chat" | "completion" | ...} + the client's body     -> {"ask": {...}, "sizes": [...]} + packed ids
+    {"read": "tokenize" | "detokenize"} + the client's body       -> {"tokenized": {...}} + the answer
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -20,9 +21,10 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from octavo.router.bodies import Prepared, error_of, prepare
+from octavo.router.bodies import Prepared, decode, error_of, prepare
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
+from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import ModelFilesInvalid, TextModel
 
 LENGTHS = 8  # two uint32
@@ -83,6 +85,9 @@ def _load(header: Header, payload: bytes) -> tuple[TextModel | None, bytes]:
 def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     assert model is not None, "a model is loaded before anything is read"
     try:
+        if header["read"] in OPERATIONS:
+            tokenized = run(model, header["read"], decode(payload))
+            return pack({"tokenized": asdict(replace(tokenized, body=b"")) | {"body": None}}, tokenized.body)
         prepared = prepare(model, header["read"], payload)
     except RequestError as error:
         return pack({"error": error_of(error)})
@@ -94,12 +99,14 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     return pack({"ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts]}, b"".join(prepared.prompts))
 
 
-def answer(header: Header, payload: bytes) -> Prepared:
+def answer(header: Header, payload: bytes) -> Prepared | Tokenized:
     """The router's end: what a helper answered. Raises RequestError."""
     if (error := header.get("error")) is not None:
         raise RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
+    if (tokenized := header.get("tokenized")) is not None:
+        return Tokenized(**tokenized | {"body": payload, "unknown": tuple(tokenized["unknown"])})
     ask = header["ask"] | {"prompts": (), "messages": ()}
-    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"])}
+    ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:

@@ -4,18 +4,20 @@ Only what works is accepted: a field that would change the answer and that we do
 its neutral value (`n: 1`, `tools: null`), so that nobody gets another answer than the one asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
+from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.messages import Message, messages
 
-Kind = Literal["completion", "chat"]
+Kind = Literal["completion", "chat", "response"]
 Prompt = str | list[int]
 
 MAX_PROMPTS = 256
+MAX_IDS = 1_000_000  # in one request
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_STOP_IDS = 64
@@ -77,7 +79,10 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default."""
+    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
+
+    timeout_s: for the whole answer. unknown: names of fields that were ignored. echo: what a `response` says again.
+    """
 
     kind: Kind
     model: str | None = None
@@ -93,14 +98,17 @@ class Ask:
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
+    timeout_s: float | None = None
+    unknown: tuple[str, ...] = ()
+    echo: Mapping[str, object] | None = None
 
 
-def parse(kind: Kind, body: object) -> Ask:
-    """Check every field of a decoded JSON body. Raises RequestError 400."""
+def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
+    """Check every field of a decoded JSON body. Raises RequestError 400. fields_of: how they are read."""
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
-    fields = Fields(body)
-    _refuse(kind, body)
+    fields = fields_of(body)
+    unknown = unknown_fields(body, KNOWN[kind], HARMLESS, NEUTRAL)
     stream = fields.flag("stream")
     return Ask(
         kind=kind,
@@ -117,22 +125,9 @@ def parse(kind: Kind, body: object) -> Ask:
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=_include_usage(fields, stream),
+        timeout_s=fields.number("timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
+        unknown=unknown,
     )
-
-
-def _refuse(kind: Kind, body: Mapping[str, object]) -> None:
-    for name, value in body.items():
-        if name in KNOWN[kind] or name in HARMLESS or value is None:
-            continue
-        if name not in NEUTRAL:
-            raise unsupported(name, f"unknown field {name[:64]!r}: remove it")
-        if not _neutral(value, NEUTRAL[name]):
-            raise unsupported(name, f"{name} is not supported with this value: remove it")
-
-
-def _neutral(value: object, neutral: tuple[Any, ...]) -> bool:
-    """Equality that keeps true and 1 apart."""
-    return any(value == wish and isinstance(value, bool) == isinstance(wish, bool) for wish in neutral)
 
 
 def _prompts(prompt: object) -> tuple[Prompt, ...]:
@@ -150,6 +145,7 @@ def _prompts(prompt: object) -> tuple[Prompt, ...]:
         return (_ids("prompt", prompt),)
     if len(prompt) > MAX_PROMPTS:
         raise invalid("prompt", f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are served in one request")
+    check_count("prompt", sum(len(item) for item in prompt if isinstance(item, list)))
     return tuple(_one(f"prompt[{index}]", item) for index, item in enumerate(prompt))
 
 
@@ -164,6 +160,7 @@ def _one(where: str, item: object) -> Prompt:
 def _ids(where: str, ids: list[object]) -> list[int]:
     if not ids:
         raise invalid(where, f"{where} must not be an empty list of token ids")
+    check_count(where, len(ids))
     checked = [item for item in ids if type(item) is int]
     if len(checked) != len(ids):
         raise invalid(where, f"{where} must hold token ids (integers) only")
@@ -172,11 +169,17 @@ def _ids(where: str, ids: list[object]) -> list[int]:
     return checked
 
 
+def check_count(where: str, count: int) -> None:
+    """Of token ids in a request. Raises RequestError 400."""
+    if count > MAX_IDS:
+        raise invalid(where, f"{where} holds {count} token ids; at most {MAX_IDS} are allowed", "too_many_tokens")
+
+
 def _max_tokens(fields: Fields) -> int | None:
     old = fields.integer("max_tokens", 1, None)
-    if fields.get("max_completion_tokens") is None:
-        return old
     new = fields.integer("max_completion_tokens", 1, None)
+    if new is None:
+        return old
     if old is not None and old != new:
         raise invalid("max_tokens", "max_tokens and max_completion_tokens differ: give one of them")
     return new

@@ -20,6 +20,7 @@ from octavo.router.generation import Model, RequestError
 from octavo.router.helper import LENGTHS, Header, answer, pack
 from octavo.router.openai import Kind
 from octavo.router.refusals import broken_helper, draining
+from octavo.router.tokenizing import Operation, Tokenized
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,14 @@ LIMIT_S = 2.0
 LOAD_LIMIT_S = 60.0
 MAX_WAITING = 1_000
 BACKOFF_S = (0.1, 5.0)
+FIELDS: dict[Kind | Operation, str] = {"chat": "messages", "response": "input", "detokenize": "tokens"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    kind: Kind
+    kind: Kind | Operation
     body: bytes
-    result: "asyncio.Future[Prepared]"
+    result: "asyncio.Future[Prepared | Tokenized]"
 
 
 @dataclass(slots=True)
@@ -53,6 +55,17 @@ class HelperPool:
 
     async def prepare(self, kind: Kind, body: bytes) -> Prepared:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
+        prepared = await self._done(kind, body)
+        assert isinstance(prepared, Prepared)
+        return prepared
+
+    async def tokenize(self, operation: Operation, body: bytes) -> Tokenized:
+        """Raises RequestError, as `prepare` does."""
+        tokenized = await self._done(operation, body)
+        assert isinstance(tokenized, Tokenized)
+        return tokenized
+
+    async def _done(self, kind: Kind | Operation, body: bytes) -> Prepared | Tokenized:
         if self._queue.qsize() >= MAX_WAITING:
             raise RequestError(
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
@@ -179,8 +192,8 @@ def _settle(work: _Work, error: RequestError) -> None:
         work.result.set_exception(error)
 
 
-def _too_slow(kind: Kind) -> RequestError:
-    what = "messages" if kind == "chat" else "prompt"
+def _too_slow(kind: Kind | Operation) -> RequestError:
+    what = FIELDS.get(kind, "prompt")
     message = f"{what} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
     return invalid(what, message, "too_slow_to_tokenise")
 

@@ -21,8 +21,10 @@ from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
+from octavo.router.cors import Cors
 from octavo.router.dispatch import FleetDispatcher
 from octavo.router.handlers import Life, Parts
+from octavo.router.keys import KeyFile
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer
@@ -74,17 +76,31 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)
-    server = HttpServer(Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s))
-    runner = web.ServerRunner(server.build(), shutdown_timeout=0.1)
+    key_file = None if config.api_keys_file is None else KeyFile(config.api_keys_file)
+    parts = Parts(
+        dispatcher,
+        texts,
+        metrics,
+        life,
+        config.served_name,
+        config.queue_max_wait_s,
+        None if key_file is None else key_file.keys,
+        Cors(config.cors_origins),
+        config.strict,
+    )
+    runner = web.ServerRunner(HttpServer(parts).build(), shutdown_timeout=0.1)
     await runner.setup()
-    follow = background(texts.follow(), "model follower")
+    follow = [background(texts.follow(), "model follower")]
+    if key_file is not None:
+        follow.append(background(key_file.follow(), "API keys"))
     try:
         site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
         await site.start()
         await stop.wait()
         await _drain(config, life, site)
     finally:
-        follow.cancel()
+        for task in follow:
+            task.cancel()
         await runner.cleanup()
         await texts.close()
 

@@ -93,7 +93,7 @@ FIELDS = [
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
     ({"chat_template_kwargs": {"chat_template": LOOP}}, "chat_template_kwargs"),
-    ({"no_such_field": 1}, "no_such_field"),
+    ({"guided_json": {}}, "guided_json"),
 ]
 
 
@@ -141,6 +141,8 @@ async def test_messages_of_the_wrong_shape_get_400_that_names_them(router: Runni
 
 async def test_over_long_prompts_get_a_clear_4xx(router: RunningRouter, beside: None) -> None:
     status, answer = await router.post("/v1/completions", GOOD | {"prompt": [300] * 1_200_000})
+    assert (status, answer["error"]["code"]) == (400, "too_many_tokens")
+    status, answer = await router.post("/v1/completions", GOOD | {"prompt": [300] * 900_000})
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
     status, answer = await router.post("/v1/completions", GOOD | {"prompt": "word " * 1_200_000})
     assert status == 400 and answer["error"]["param"] == "prompt"

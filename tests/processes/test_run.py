@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
 from support.local import LocalRun, complete, local_run, many
 
@@ -25,6 +26,25 @@ async def test_it_prints_the_url_answers_the_prompt_and_serves(model: Path) -> N
         assert "curl " in run.text and "> hello" in run.text
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 0, run.text
+
+
+async def test_keys_origins_and_strictness_are_the_routers(model: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# mine\nsk-in-a-file\n")
+    for flags, key in (
+        (["--api-key", "sk-as-a-flag"], "sk-as-a-flag"),
+        (["--api-keys-file", str(keys), "--cors-origin", "https://page.example", "--strict"], "sk-in-a-file"),
+    ):
+        with local_run(model, "--prompt", "hello", *flags) as run:
+            url = run.until_serving()
+            assert (await complete(url))[0] == 401
+            assert (await complete(url, key=key))[0] == 200
+            assert (await complete(url, key=key, foo=1))[0] == (400 if "--strict" in flags else 200)
+            wait_until(lambda run=run: ALPHABET in run.text, 20, "it asks with the key itself")
+            assert key not in run.text
+            argv = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+            lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in argv]
+            assert lines and not any(key.encode() in line for line in lines), "no child shows it to other users"
 
 
 async def test_two_groups_and_two_router_processes_share_one_port(model: Path) -> None:
@@ -68,6 +88,9 @@ async def test_a_resource_from_a_file_is_served_and_flags_win(model: Path, tmp_p
         (["/no/such/folder"], "/no/such/folder"),
         (["-f", "/no/such/file.yaml"], "/no/such/file.yaml"),
         (["bundled://unheard-of"], "unheard-of"),
+        (["--api-key", "two words"], "--api-key"),
+        (["--api-keys-file", "/no/such/keys"], "/no/such/keys"),
+        (["--cors-origin", "example.com"], "--cors-origin"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:

@@ -76,7 +76,9 @@ BAD = [
     ("chat_template", "{{ 1 }}"),
     ("chat_template_kwargs", {"chat_template": "x"}),
     ("guided_json", {}),
-    ("nonsense", 1),
+    ("structured_outputs", {"regex": "a"}),
+    ("timeout", 0),
+    ("timeout", "5"),
 ]
 
 
@@ -116,8 +118,9 @@ def test_every_served_field_arrives() -> None:
         "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
+        "timeout": 30,
     }
-    wish = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True)
+    wish = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, 30.0)
     assert parse("completion", TEXT | body) == wish
 
 
