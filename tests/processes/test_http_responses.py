@@ -89,10 +89,10 @@ async def test_the_events_build_up_what_the_last_one_holds(served: Front, client
 
 async def test_the_clients_own_stream_helper_follows_it(served: Front, client: openai.AsyncOpenAI) -> None:
     served.say("ABC")
-    async with client.responses.stream(model="m", input="x", max_output_tokens=3) as stream:
+    async with client.responses.stream(model="m", input="x", extra_body={"stop": "C"}) as stream:
         seen = [event.type async for event in stream]
         final = await stream.get_final_response()
-    assert "response.output_text.delta" in seen and final.output_text
+    assert "response.output_text.delta" in seen and final.output_text == "AB"
 
 
 async def test_each_events_line_names_its_type_and_no_done_follows(served: Front) -> None:

@@ -26,12 +26,12 @@ async def raw(url: str, data: bytes, timeout_s: float = 20.0) -> RawAnswer:
                 await writer.drain()
             except ConnectionError:
                 pass  # it has said enough to be refused
-            return await read(reader)
+            return await read(reader, has_body=not data.startswith(b"HEAD "))
     finally:
         writer.close()
 
 
-async def read(reader: asyncio.StreamReader) -> RawAnswer:
+async def read(reader: asyncio.StreamReader, has_body: bool = True) -> RawAnswer:
     answer = RawAnswer()
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -41,7 +41,8 @@ async def read(reader: asyncio.StreamReader) -> RawAnswer:
     first, *lines = head.decode("latin-1").split("\r\n")[:-2]
     answer.status = int(first.split(" ")[1])
     answer.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    answer.body = await reader.readexactly(int(answer.headers.get("content-length", "0")))
+    if has_body:
+        answer.body = await reader.readexactly(int(answer.headers.get("content-length", "0")))
     return answer
 
 
