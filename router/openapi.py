@@ -101,7 +101,8 @@ BODIES: Mapping[Asks, Body] = {
         HARMLESS, NEUTRAL, "Completion", True,
     ),
     "chat": Body(
-        partial(parse, "chat"), {**CHAT, **SHORT}, ("messages",), KNOWN["chat"], HARMLESS, NEUTRAL, "ChatCompletion", True
+        partial(parse, "chat"), {**CHAT, **SHORT}, ("messages",), KNOWN["chat"], HARMLESS, NEUTRAL, "ChatCompletion",
+        True,
     ),
     "response": Body(
         response_ask.parse_response, {"input": "Hello!", "max_output_tokens": 2}, ("input",), response_ask.SERVED,

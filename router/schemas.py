@@ -75,6 +75,7 @@ FIELDS: Mapping[str, Schema] = {
     "messages": MESSAGES,
     "input": INPUT,
     "tokens": array({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID}, MAX_IDS),
+    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "stop": {"anyOf": [STOP_STRING, array(STOP_STRING, MAX_STOPS)]},
     "stop_token_ids": array({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID}, MAX_STOP_IDS),
     "stream_options": {

@@ -68,7 +68,7 @@ def parse_tokenize(
     prompt = fields.text("prompt")
     if (prompt is None) == (fields.get("messages") is None):
         raise invalid("prompt", "give either prompt (a string) or messages (a chat)")
-    special = True if body.get("add_special_tokens") is None else fields.flag("add_special_tokens")
+    special = fields.flag("add_special_tokens") or body.get("add_special_tokens") is None
     strings = fields.flag("return_token_strs")
     if prompt is not None:
         given = [name for name in RENDERING if body.get(name) is not None]

@@ -15,7 +15,7 @@ TYPES = {
 }
 KEYWORDS = frozenset(
     "type enum const anyOf $ref properties required additionalProperties items minItems maxItems maxProperties "
-    "minLength maxLength minimum maximum description".split()
+    "minLength maxLength minimum maximum exclusiveMinimum description".split()
 )
 
 
@@ -51,6 +51,8 @@ def _inside(value: Any, schema: dict[str, Any], document: dict[str, Any], where:
         yield from _bounded(len(value), schema, "Length", where)
     elif type(value) in (int, float):
         yield from _bounded(value, schema, "imum", where)
+        if value <= schema.get("exclusiveMinimum", value - 1):
+            yield f"{where} is out of its bounds: {value}"
 
 
 def _object(value: dict[str, Any], schema: dict[str, Any], document: dict[str, Any], where: str) -> Iterator[str]:
