@@ -13,7 +13,7 @@ from octavo.router import known, response_ask, tokenizing
 from octavo.router.fields import Fields
 from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
 from octavo.router.routes import ROUTES, Route
-from octavo.router.schemas import COMPONENTS, FIELDS, Schema, named, nullable
+from octavo.router.schemas import COMPONENTS, EXACTLY, FIELDS, RESPONSE_FIELDS, Schema, named, nullable
 from octavo.router.tokenizing import Operation
 
 Asks = Kind | Operation
@@ -65,7 +65,7 @@ class Recorder(Fields):
 class Body:
     """What a POST takes. example: the least that is valid; the parser is run with it. answer: a component's name.
 
-    served, harmless, refused: as `unknown_fields` is told them.
+    served, harmless, refused: as `unknown_fields` is told them. shapes: of fields that it has in a form of its own.
     """
 
     read: Read
@@ -76,6 +76,7 @@ class Body:
     refused: Mapping[str, known.Values]
     answer: str
     streams: bool = False
+    shapes: Mapping[str, Schema] = field(default_factory=dict)
 
     def schema(self) -> Schema:
         seen: dict[str, Schema] = {"model": {"type": "string"}, "timeout": _timeout()}
@@ -85,7 +86,7 @@ class Body:
         properties |= {name: _refused(values) for name, values in self.refused.items()}
         properties |= {name: {"description": "Accepted, without effect."} for name in self.harmless}
         for name in self.served | known.EVERYWHERE:
-            described = FIELDS.get(name) or seen.get(name, {})
+            described = self.shapes.get(name) or EXACTLY.get(name) or seen.get(name) or FIELDS.get(name, {})
             properties[name] = described if name in self.required else nullable(described) if described else {}
         return {"type": "object", "properties": dict(sorted(properties.items())), "required": list(self.required)}
 
@@ -106,7 +107,7 @@ BODIES: Mapping[Asks, Body] = {
     ),
     "response": Body(
         response_ask.parse_response, {"input": "Hello!", "max_output_tokens": 2}, ("input",), response_ask.SERVED,
-        response_ask.SAID, response_ask.REFUSED, "Response", True,
+        response_ask.SAID, response_ask.REFUSED, "Response", True, RESPONSE_FIELDS,
     ),
     "tokenize": Body(
         tokenizing.parse_tokenize, CHAT, (), tokenizing.TOKENIZE | tokenizing.RENDERING & KNOWN["chat"],
@@ -162,7 +163,7 @@ def _operation(route: Route, needs_key: bool) -> Schema:
 def _responses(answer: str, errors: tuple[str, ...], route: Route) -> Schema:
     good: Schema = {"application/json": {"schema": named(answer)}}
     if route.asks is not None and BODIES[route.asks].streams:
-        good["text/event-stream"] = {"schema": {"type": "string"}}
+        good["text/event-stream"] = {}
     bad: Schema = {"application/json": {"schema": named("Status" if route.is_probe else "Error")}}
     told = {code: {"description": ERRORS[code], "content": bad} for code in sorted(errors)}
     if route.is_probe:

@@ -16,11 +16,11 @@ from octavo.router.response_items import conversation
 MAX_METADATA = 16
 MAX_METADATA_KEY, MAX_METADATA_VALUE = 64, 512
 
-OWN = frozenset("input instructions max_output_tokens metadata stream_options text".split())
+ECHOED = ("user", "safety_identifier", "prompt_cache_key")
+OWN = frozenset(("input", "instructions", "max_output_tokens", "metadata", "stream_options", "text", *ECHOED))
 # Read by the chat side under the same name; what only chats have is not taken from it.
 SHARED = (KNOWN["chat"] - frozenset(("messages", "max_tokens", "max_completion_tokens", "stream_options"))) | EVERYWHERE
-ECHOED = ("user", "safety_identifier", "prompt_cache_key")
-SAID = HARMLESS - frozenset(("store", "metadata"))
+SAID = HARMLESS - OWN - frozenset(("store",))
 FORMAT = ({"type": "text"}, None)
 REFUSED: Mapping[str, Values] = {
     **{name: values for name, values in NEUTRAL.items() if name not in KNOWN["chat"]},

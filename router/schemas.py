@@ -75,7 +75,6 @@ FIELDS: Mapping[str, Schema] = {
     "messages": MESSAGES,
     "input": INPUT,
     "tokens": array({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID}, MAX_IDS),
-    "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "stop": {"anyOf": [STOP_STRING, array(STOP_STRING, MAX_STOPS)]},
     "stop_token_ids": array({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID}, MAX_STOP_IDS),
     "stream_options": {
@@ -90,6 +89,16 @@ FIELDS: Mapping[str, Schema] = {
     },
     "text": {"type": "object", "properties": {"format": nullable(fixed(type={"const": "text"}))}},
 }
+
+RESPONSE_FIELDS: Mapping[str, Schema] = {
+    "stream_options": {
+        "type": "object",
+        "properties": {"include_obfuscation": nullable(BOOLEAN)},
+        "additionalProperties": False,
+    },
+}
+# What parsers check beyond what they note.
+EXACTLY: Mapping[str, Schema] = {"top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1}}
 
 _ANSWER = {"id": STRING, "created": INTEGER, "model": STRING}
 _CHOICE = {"index": INTEGER, "finish_reason": {"enum": ["stop", "length", "tool_calls"]}}
