@@ -5,6 +5,8 @@ aiohttp would answer with the offending line and log it, and there a client's ke
 
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
@@ -39,13 +41,24 @@ class Connection(RequestHandler):
             error = RequestError(
                 500, "server_error", "internal_error", f"the router failed; its log has the cause under {own}"
             )
+        if isinstance(self._manager, Connections):
+            self._manager.refused(error.status)
         response = error_response(error, own)
         response.force_close()
         return response
 
 
 class Connections(web.Server):
-    """aiohttp's server of such connections."""
+    """aiohttp's server of such connections. refused: is told the status of each error that no handler saw."""
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        refused: Callable[[int], None],
+        **settings: Any,  # Any: aiohttp's own
+    ) -> None:
+        super().__init__(handler, **settings)
+        self.refused = refused
 
     def __call__(self) -> RequestHandler:
         return Connection(self, loop=self._loop, **self._kwargs)

@@ -33,6 +33,7 @@ from octavo.router.texts import Texts
 log = logging.getLogger("octavo.router")
 
 BACKLOG = 1024
+UNREAD_MS = 120_000  # in which a client takes nothing of what it is sent: then the kernel ends the connection
 POLL_S = 0.05
 RESERVE_S = 2.0  # of the grace period, to close in order
 
@@ -123,6 +124,8 @@ def _listener(config: Config) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)  # its connections have it from it
     listener.bind((config.http.host, config.http.port))
     return listener
 

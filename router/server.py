@@ -65,6 +65,7 @@ class HttpServer:
 
         return Connections(
             self.handle,
+            lambda status: self._count(None, str(status)),
             request_factory=request_factory,
             handler_cancellation=True,
             access_log=None,
