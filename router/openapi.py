@@ -80,7 +80,7 @@ class Body:
 
     def schema(self) -> Schema:
         seen: dict[str, Schema] = {"model": {"type": "string"}, "timeout": _timeout()}
-        self.read(self.example, lambda values: Recorder(values, seen=seen))
+        self.read({**self.example, **RARE}, lambda values: Recorder(values, seen=seen))
         properties = {name: _refused(values) for name, values in known.ELSEWHERE.items()}
         properties |= {name: {"type": "null"} for name in known.OF_ONE_ENDPOINT}
         properties |= {name: _refused(values) for name, values in self.refused.items()}
@@ -95,6 +95,8 @@ def _of(table: Mapping[str, known.Values], names: frozenset[str]) -> dict[str, k
     return {name: values for name, values in table.items() if name in names}
 
 
+# Fields that few requests have are read when there is one of them: this one asks for nothing.
+RARE: Mapping[str, object] = {"presence_penalty": 0}
 SHORT: Mapping[str, object] = {"max_tokens": 2}
 BODIES: Mapping[Asks, Body] = {
     "completion": Body(

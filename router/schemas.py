@@ -79,7 +79,7 @@ FIELDS: Mapping[str, Schema] = {
     "stop_token_ids": array({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID}, MAX_STOP_IDS),
     "stream_options": {
         "type": "object",
-        "properties": {"include_usage": nullable(BOOLEAN), "include_obfuscation": nullable(BOOLEAN)},
+        "properties": {name: nullable(BOOLEAN) for name in ("include_usage", "include_obfuscation")},
         "additionalProperties": False,
     },
     "metadata": {
