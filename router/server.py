@@ -103,6 +103,8 @@ class HttpServer:
             if route.page is None:
                 return await self._complete(request, route, headers)
             response = self._pages[route.page](request)
+            if not route.is_probe:
+                response.headers[REQUEST_ID] = echoed_id(request, secrets.token_hex(12))
         except RequestError as error:
             response = error_response(error, echoed_id(request, secrets.token_hex(12)))
             if error.status == 405 and route is not None:
@@ -172,8 +174,7 @@ class HttpServer:
         return [card]
 
     def _models(self, request: web.BaseRequest) -> web.Response:
-        headers = {REQUEST_ID: echoed_id(request, secrets.token_hex(12))}
-        return json_response({"object": "list", "data": self._cards()}, headers=headers)
+        return json_response({"object": "list", "data": self._cards()})
 
     def _model(self, request: web.BaseRequest) -> web.Response:
         name = request.path.removeprefix(ONE_MODEL)
