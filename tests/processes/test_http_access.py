@@ -99,6 +99,14 @@ async def test_with_a_key_wrong_paths_are_404_and_wrong_methods_405(locked: tupl
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
+async def test_the_document_says_that_a_key_is_needed(locked: tuple[Front, Path]) -> None:
+    answer = await raw(locked[0].router.url, get("/openapi.json", f"Authorization: Bearer {KEY}"))
+    document = json.loads(answer.body)
+    assert document["components"]["securitySchemes"]["bearer"] == {"type": "http", "scheme": "bearer"}
+    closed = {path for path, item in document["paths"].items() if all("security" in one for one in item.values())}
+    assert set(document["paths"]) - closed == {"/livez", "/readyz", "/routerz"}
+
+
 async def test_a_key_that_leaves_the_file_is_refused_without_a_restart(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("old\n")

@@ -28,7 +28,7 @@ async def test_readiness_ends_with_a_dead_or_a_silent_engine_and_comes_back(tmp_
     async with routing([address]) as router:
         await until_seen(router, READY, 20)
         await server.stop(0)  # as kill -9
-        await until_seen(router, NOT_READY, 5)
+        await until_seen(router, NOT_READY, 20)
         leader = FakeLeader(script)
         server = await start(leader, address)
         await until_seen(router, READY, 20)

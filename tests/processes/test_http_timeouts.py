@@ -39,7 +39,7 @@ async def test_an_answer_that_takes_longer_ends_in_one_error_and_in_the_engine(
     body = LONG | {"stream": stream, "timeout": field}
     async with served.router.session.post(f"{served.router.url}/v1/completions", json=body, headers=headers) as answer:
         text = await answer.text()
-    assert 0.25 < time.monotonic() - begun < 5
+    assert 0.25 < time.monotonic() - begun < 30, "the whole answer would have taken 40 s"
     if stream:
         assert answer.status == 200
         events = [json.loads(line.removeprefix("data: ")) for line in text.strip().split("\n\n")]
