@@ -113,7 +113,11 @@ class FrameWriter:
 
     def error(self, error: RequestError) -> bytes:
         """Neither a finish_reason nor [DONE] follows."""
-        return b"data: " + orjson.dumps(error_body(error)) + b"\n\n"
+        return error_frame(error)
+
+
+def error_frame(error: RequestError) -> bytes:
+    return b"data: " + orjson.dumps(error_body(error)) + b"\n\n"
 
 
 def chunk(data: bytes) -> bytes:
