@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from octavo.router.detokenise import Detokeniser
-from octavo.router.frames import LAST_CHUNK, Choice, FrameWriter, Identity, Usage, chunk, error_frame, whole
+from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
 from octavo.router.generation import FAILED, LENGTH, Handle, RequestError
 from octavo.router.refusals import engine_failed
 from octavo.router.stops import StopFinder
@@ -241,9 +241,7 @@ class Stream:
     A client that does not read: its buffer fills to BUFFER_BYTES, then text waits here and goes out as one event.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: FrameWriter, tally: Tally
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: Frames, tally: Tally) -> None:
         self.begun = False
         self._transport = transport
         self._head = head
@@ -278,7 +276,7 @@ class Stream:
         if not self.begun:
             return  # the handler answers with the error's status
         held = b"".join(self._frames.text(index, text) for index, text in self._waiting.items())
-        self._last(held + error_frame(error))
+        self._last(held + self._frames.error(error))
 
     def forget(self, index: int) -> bool:
         if index in self._named:

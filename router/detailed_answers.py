@@ -5,7 +5,7 @@ import asyncio
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Stream, Tally, Whole
 from octavo.router.detailed import Part
 from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
-from octavo.router.frames import Identity, Usage, error_frame
+from octavo.router.frames import Identity, Usage
 from octavo.router.generation import RequestError
 
 
@@ -69,7 +69,7 @@ class DetailedStream(Stream):
         if not self.begun:
             return  # the handler answers with the error's status
         held = b"".join(self._detailed.part(index, part) for index, part in self._kept.items())
-        self._last(held + error_frame(error))
+        self._last(held + self._detailed.error(error))
 
     def forget(self, index: int) -> bool:
         if index in self._named:

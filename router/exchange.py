@@ -50,7 +50,7 @@ class Plan:
         at, copy = divmod(index, extras.n)
         prompt = self.prepared.prompts[at]
         room = loaded.model.context_length - len(prompt) // 4
-        sampling = with_extras(_sampling(ask, loaded.text.sampling, copy), extras, loaded.model.features)
+        sampling = with_extras(self.sampling(copy), extras, loaded.model.features)
         return Job(
             id=f"{id}-{index}",
             prompt=prompt,
@@ -64,6 +64,18 @@ class Plan:
             salt=bytes.fromhex(extras.salt),
             needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,
+        )
+
+    def sampling(self, copy: int) -> Sampling:
+        """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
+        ask, default = self.prepared.ask, self.loaded.text.sampling
+        seed = secrets.randbits(63) if ask.seed is None else (ask.seed + copy) & (2**64 - 1)
+        return Sampling(
+            default.temperature if ask.temperature is None else ask.temperature,
+            default.top_k if ask.top_k is None else ask.top_k,
+            default.top_p if ask.top_p is None else ask.top_p,
+            seed,
+            default.adjust,
         )
 
     def generation(self, index: int, answer: Answer, outlet: Outlet) -> Generation:
@@ -100,15 +112,3 @@ def _is_detailed(ask: Ask) -> bool:
     stops = bool(ask.stop) and (extras.include_stop or extras.min_tokens > 0)
     scores = extras.logprobs is not None or extras.prompt_logprobs is not None
     return stops or scores or extras.echo or extras.token_ids or extras.continuous_usage
-
-
-def _sampling(ask: Ask, default: Sampling, copy: int) -> Sampling:
-    """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
-    seed = secrets.randbits(63) if ask.seed is None else (ask.seed + copy) & (2**64 - 1)
-    return Sampling(
-        default.temperature if ask.temperature is None else ask.temperature,
-        default.top_k if ask.top_k is None else ask.top_k,
-        default.top_p if ask.top_p is None else ask.top_p,
-        seed,
-        default.adjust,
-    )

@@ -6,6 +6,7 @@
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
     {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
                                                                         "grammar": "..."} + packed ids
+    {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
     {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
 
@@ -22,10 +23,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from octavo.router.bodies import Detokenised, Prepared, detokenise, error_of, prepare
+from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of, prepare
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.sampling import revived
+from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import ModelFilesInvalid, TextModel
 
 LENGTHS = 8  # two uint32
@@ -89,6 +91,9 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         if header["read"] == "detokenize":
             read = detokenise(model, payload)
             return pack({"model": read.model}, read.text.encode())
+        if header["read"] in OPERATIONS:
+            done = run(model, header["read"], decode(payload))
+            return pack({"model": done.model, "unknown": done.unknown}, done.body)
         prepared = prepare(model, header["read"], payload)
     except RequestError as error:
         return pack({"error": error_of(error)})
@@ -111,10 +116,15 @@ def error_in(header: Header) -> RequestError | None:
     return RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
 
 
+def tokenized(header: Header, payload: bytes) -> Tokenized:
+    """The router's end: what an operation made."""
+    return Tokenized(payload, header["model"], tuple(header["unknown"]))
+
+
 def prepared(header: Header, payload: bytes) -> Prepared:
     """The router's end: what a helper read."""
-    ask = header["ask"] | {"prompts": (), "messages": ()}
-    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"]), "extras": revived(ask["extras"])}
+    ask = header["ask"] | {"prompts": (), "messages": (), "extras": revived(header["ask"]["extras"])}
+    ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:

@@ -63,11 +63,21 @@ class TextModel:
         return [prompt[-4 * kept :] for prompt in prompts]
 
     def _encoded(self, ask: Ask) -> list[bytes]:
-        if ask.kind == "chat":
-            return [_filled("messages", _packed(self._rendered(self._template().render(ask.messages))))]
+        if ask.kind != "completion":
+            return [_filled("messages", _packed(self.chat_ids(ask)))]
         several = len(ask.prompts) > 1
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
         return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
+
+    def chat_ids(self, ask: Ask) -> list[int]:
+        """Of a chat, as its template writes it. Raises RequestError 400."""
+        return self._rendered(self._template().render(ask.messages))
+
+    def text_ids(self, text: str, special: bool) -> list[int]:
+        """Of a raw prompt, perhaps none. special: with what the tokenizer adds, as /v1/completions has it."""
+        if not special:
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return array("I", self._with_bos(text, self._text(text))).tolist()
 
     def resolved(self, extras: Extras) -> Extras:
         """Its words as ids. Raises RequestError 400 naming the field."""
@@ -79,12 +89,16 @@ class TextModel:
         """What packed ids say."""
         return self._tokenizer.decode(array("I", prompt).tolist(), skip_special_tokens=skip_special)
 
-    def decode(self, ids: list[int]) -> str:
-        """Their text, that of special tokens too. Raises RequestError 400 for an id beyond the vocabulary."""
-        if ids and max(ids) >= self.vocabulary:
-            message = f"token_ids holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}"
-            raise invalid("token_ids", message)
+    def decode(self, field: str, ids: Sequence[int]) -> str:
+        """Their text, that of special tokens too. Raises RequestError 400, naming `field`, for an id beyond the
+        vocabulary."""
+        if ids:
+            self._check_ids(field, ids)
         return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def token_strings(self, ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it; an id of a padded table without a token is empty."""
+        return [self._tokenizer.id_to_token(token) or "" for token in ids]
 
     def detokeniser(self, prompt: bytes, skip_special: bool = True) -> Detokeniser:
         if not self._byte_level:
@@ -100,9 +114,12 @@ class TextModel:
     def _prompt(self, field: str, prompt: Prompt) -> bytes:
         if isinstance(prompt, str):
             return _filled(field, self._with_bos(prompt, self._text(prompt)))
-        if max(prompt) >= self.vocabulary:
-            raise invalid(field, f"{field} holds the id {max(prompt)}; the vocabulary ends at {self.vocabulary - 1}")
+        self._check_ids(field, prompt)
         return _packed(prompt)
+
+    def _check_ids(self, field: str, ids: Sequence[int]) -> None:
+        if max(ids) >= self.vocabulary:
+            raise invalid(field, f"{field} holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}")
 
     def _text(self, text: str) -> bytes:
         ids = self._words.encode(text) if self._words is not None else None

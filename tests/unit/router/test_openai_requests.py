@@ -64,7 +64,8 @@ BAD = [
     ("functions", [{}]),
     ("chat_template", "{{ 1 }}"),
     ("chat_template_kwargs", {"chat_template": "x"}),
-    ("nonsense", 1),
+    ("timeout", 0),
+    ("timeout", "5"),
 ]
 
 
@@ -104,8 +105,9 @@ def test_every_served_field_arrives() -> None:
         "ignore_eos": True,
         "stream": True,
         "stream_options": {"include_usage": True},
+        "timeout": 30,
     }
-    wish = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True)
+    wish = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0)
     assert parse("completion", TEXT | body) == wish
 
 
