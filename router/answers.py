@@ -7,7 +7,7 @@ every generation has ended or one has failed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from octavo.router.detokenise import Detokeniser
@@ -18,6 +18,7 @@ from octavo.router.stops import StopFinder
 
 BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged
 MERGED_CHARACTERS = 4 << 20  # beyond it the client is cut off
+NOTHING: Mapping[str, object] = {}
 
 
 class Tally:
@@ -199,8 +200,9 @@ class Whole:
     def text(self, index: int, text: str) -> None:
         self._texts.setdefault(index, []).append(text)
 
-    def finish(self, index: int, text: str, reason: str) -> None:
-        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason))
+    def finish(self, index: int, text: str, reason: str, more: Mapping[str, object] = NOTHING) -> None:
+        """more: of a chat's message, besides its content."""
+        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason, more))
 
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
@@ -240,10 +242,23 @@ class Stream:
         self._write(self._first(index) + self._frames.text(index, text))
 
     def _hold(self, index: int, text: str) -> None:
-        self._tally.merged_writes += 1
         held = self._waiting[index] = self._waiting.get(index, "") + text
-        if len(held) > MERGED_CHARACTERS:
+        self.held(len(held) > MERGED_CHARACTERS)
+
+    @property
+    def slow(self) -> bool:
+        """The client does not read: what comes is to be merged."""
+        return self._transport.get_write_buffer_size() > BUFFER_BYTES
+
+    def held(self, too_much: bool) -> None:
+        """A write waits for the client, here or in the outlet before this."""
+        self._tally.merged_writes += 1
+        if too_much:
             self._transport.abort()
+
+    def deltas(self, index: int, deltas: Sequence[Mapping[str, object]]) -> None:
+        """Parts of a chat's message, each in an event."""
+        self._write(self._first(index) + b"".join([self._frames.delta(index, delta) for delta in deltas]))
 
     def finish(self, index: int, text: str, reason: str) -> None:
         text = self._waiting.pop(index, "") + text

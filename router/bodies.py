@@ -15,10 +15,11 @@ INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """prompts: packed little-endian uint32 ids."""
+    """prompts: packed little-endian uint32 ids. reasoning_open: the prompt ends inside the model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
+    reasoning_open: bool = False
 
 
 def decode(body: bytes) -> object:
@@ -38,7 +39,7 @@ def encode(model: TextModel, ask: Ask) -> Prepared:
     prompts = tuple(model.encode(ask))
     for prompt in prompts:
         check_length(ask, len(prompt) // 4, model.context_length)
-    return Prepared(ask, prompts)
+    return Prepared(ask, prompts, ask.kind == "chat" and model.opens_reasoning(ask, prompts[0]))
 
 
 def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 from octavo.router.tls import check_loopback
 
 
@@ -34,6 +35,7 @@ class Config:
     queue_max_wait_s: float
     grace_period_s: float
     drain_delay_s: float
+    parsers: ParserFlags
     log_level: str  # a level of the logging module
 
 
@@ -62,6 +64,7 @@ def parse_arguments(argv: list[str]) -> Config:
         queue_max_wait_s=flags.queue_max_wait,
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
+        parsers=ParserFlags(flags.tool_parser, flags.reasoning_parser),
         log_level=flags.log_level.upper(),
     )
 
@@ -101,6 +104,18 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=5.0,
         help="seconds to serve on after SIGTERM, until no one sends more (5)",
+    )
+    add(
+        "--tool-parser",
+        choices=TOOL_FLAGS,
+        default="auto",
+        help="format of the model's tool calls (auto: what its chat template shows)",
+    )
+    add(
+        "--reasoning-parser",
+        choices=REASONING_FLAGS,
+        default="auto",
+        help="whether <think> sets reasoning apart from content (auto: what the chat template shows)",
     )
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level to log (info)")
     return parser

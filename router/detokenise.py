@@ -9,7 +9,7 @@ Two ways, chosen by the tokenizer's decoder:
 """
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -124,6 +124,24 @@ class WindowDetokeniser:
         new = text[len(self._shown) :]
         self._slide()
         return new
+
+
+class MarkedDetokeniser:
+    """Shows some control tokens, each as a character that stands for it; `inner` leaves them out."""
+
+    def __init__(self, inner: Detokeniser, marks: Mapping[int, str]) -> None:
+        self._inner = inner
+        self._marks = marks
+
+    def push(self, ids: Sequence[int]) -> str:
+        return "".join([self._one(token) for token in ids])
+
+    def _one(self, token: int) -> str:
+        mark = self._marks.get(token)
+        return self._inner.push((token,)) if mark is None else self._inner.flush() + mark
+
+    def flush(self) -> str:
+        return self._inner.flush()
 
 
 def _byte_characters() -> dict[str, int]:

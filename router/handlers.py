@@ -19,6 +19,7 @@ from octavo.router.generation import Dispatcher, Job, RequestError, Sampling
 from octavo.router.holding import Holding
 from octavo.router.metrics import CUT, RouterMetrics
 from octavo.router.openai import Ask, Kind
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,
@@ -30,6 +31,7 @@ from octavo.router.responses import (
     unknown_model,
 )
 from octavo.router.texts import Loaded, Texts
+from octavo.router.tokens import NO_MARKS
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +87,9 @@ class Completions:
 
     def submit(self, answer: Answer, loaded: Loaded, prepared: Prepared, id: str) -> None:
         """One job a prompt. Raises RequestError when one is refused; the others are cancelled by the caller."""
+        marks = NO_MARKS if loaded.formats.parser(prepared) is None else loaded.formats.marks
         for index, prompt in enumerate(prepared.prompts):
-            generation = answer.generation(partial(loaded.text.detokeniser, prompt), prepared.ask.stop)
+            generation = answer.generation(partial(loaded.text.detokeniser, prompt, marks), prepared.ask.stop)
             handle = self.parts.dispatcher.submit(_job(prepared.ask, loaded, prompt, f"{id}-{index}"), generation)
             answer.handles.append(handle)
             if generation.over:
@@ -107,7 +110,8 @@ class _Exchange:
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
         outlet = Whole(self.identity)
-        error = await self._run(outlet)
+        parser = self.loaded.formats.parser(self.prepared)
+        error = await self._run(outlet if parser is None else ParsedWhole(outlet, parser))
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id)}
@@ -122,7 +126,8 @@ class _Exchange:
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive)
         frames = FrameWriter(self.identity, self.prepared.ask.include_usage)
         outlet = Stream(transport, head, chunked, frames, self.home.parts.metrics.tally)
-        error = await self._run(outlet)
+        parser = self.loaded.formats.parser(self.prepared)
+        error = await self._run(outlet if parser is None else ParsedStream(outlet, parser))
         if error is not None and not outlet.begun:
             raise error
         if error is not None:

@@ -4,7 +4,7 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body           -> {"ask": {...}, "sizes": [...]} + packed ids
+    {"read": "chat" | "completion"} + the client's body           -> {"ask": {...}, "sizes": [...], ...} + packed ids
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -21,9 +21,11 @@ from typing import Any, BinaryIO
 import orjson
 
 from octavo.router.bodies import Prepared, error_of, prepare
+from octavo.router.chat import PLAIN
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tools.definitions import ToolUse
 
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
@@ -90,22 +92,25 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=())
-    return pack({"ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts]}, b"".join(prepared.prompts))
+    bare = replace(prepared.ask, prompts=(), messages=(), rendering=PLAIN)
+    told = {"sizes": [len(ids) for ids in prepared.prompts], "reasoning_open": prepared.reasoning_open}
+    return pack({"ask": asdict(bare), **told}, b"".join(prepared.prompts))
 
 
 def answer(header: Header, payload: bytes) -> Prepared:
     """The router's end: what a helper answered. Raises RequestError."""
     if (error := header.get("error")) is not None:
         raise RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
-    ask = header["ask"] | {"prompts": (), "messages": ()}
+    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": PLAIN}
     ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"])}
+    if (use := ask["tool_use"]) is not None:
+        ask = ask | {"tool_use": ToolUse(tuple(use["names"]), use["parallel"])}
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts))
+    return Prepared(Ask(**ask), tuple(prompts), header["reasoning_open"])
 
 
 if __name__ == "__main__":

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from octavo.router.chat import PLAIN, Rendering, rendering
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
 from octavo.router.messages import Message, messages
+from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat"]
 Prompt = str | list[int]
@@ -69,15 +71,19 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
 COMMON = frozenset(
     "model max_tokens temperature top_p top_k seed stop stop_token_ids ignore_eos stream stream_options".split()
 )
-KNOWN: Mapping[Kind, frozenset[str]] = {
-    "completion": COMMON | {"prompt"},
-    "chat": COMMON | {"messages", "max_completion_tokens"},
-}
+CHAT = frozenset(
+    "messages max_completion_tokens tools tool_choice parallel_tool_calls documents chat_template_kwargs "
+    "chat_template reasoning_effort add_generation_prompt continue_final_message".split()
+)
+KNOWN: Mapping[Kind, frozenset[str]] = {"completion": COMMON | {"prompt"}, "chat": COMMON | CHAT}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default."""
+    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
+
+    rendering, tool_use: of chats. tool_use None: no calls are looked for in the answer.
+    """
 
     kind: Kind
     model: str | None = None
@@ -93,6 +99,8 @@ class Ask:
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
+    rendering: Rendering = PLAIN
+    tool_use: ToolUse | None = None
 
 
 def parse(kind: Kind, body: object) -> Ask:
@@ -102,6 +110,7 @@ def parse(kind: Kind, body: object) -> Ask:
     fields = Fields(body)
     _refuse(kind, body)
     stream = fields.flag("stream")
+    offered = offer(fields) if kind == "chat" else Offer()
     return Ask(
         kind=kind,
         model=fields.text("model"),
@@ -117,6 +126,8 @@ def parse(kind: Kind, body: object) -> Ask:
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=_include_usage(fields, stream),
+        rendering=rendering(fields, offered.tools) if kind == "chat" else PLAIN,
+        tool_use=offered.use,
     )
 
 

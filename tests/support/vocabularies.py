@@ -17,6 +17,7 @@ CHATML = (
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+TEMPLATES = Path(__file__).parent / "chat_templates"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}x"
 ESCAPE = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
 
@@ -63,6 +64,11 @@ def metaspace(vocabulary: int = 400) -> Tokenizer:
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
     )
     return tokenizer
+
+
+def template(name: str) -> str:
+    """One of ours, in the shape of a real model's."""
+    return (TEMPLATES / f"{name}.jinja").read_text()
 
 
 def files(tokenizer: Tokenizer, template: str | None = CHATML, **settings: object) -> dict[str, bytes]:

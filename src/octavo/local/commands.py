@@ -68,6 +68,8 @@ def router_argv(settings: Settings, port: int, groups: list[Sockets]) -> list[st
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
+        ("--tool-parser", settings.tool_parser),
+        ("--reasoning-parser", settings.reasoning_parser),
         ("--log-level", settings.log_level),
     ]
     return ["router", *flags(own), *(f"--group={group.serve}" for group in groups), *queue_flags(settings.service.spec)]

@@ -14,6 +14,7 @@ import yaml
 
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.worker import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -26,7 +27,10 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run: the service, and what only one machine has. log_level: of the routers and the workers."""
+    """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
+
+    tool_parser, reasoning_parser: as `octavo router` takes them.
+    """
 
     service: InferenceService
     host: str
@@ -35,6 +39,8 @@ class Settings:
     prompt: str | None
     drain_timeout_s: float
     log_level: str
+    tool_parser: str
+    reasoning_parser: str
 
 
 # flag -> (path in the spec, parser of its text, what it is)
@@ -78,7 +84,7 @@ def parse_args(argv: list[str]) -> Settings:
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
-    own = args["prompt"], args["drain_timeout"], args["log_level"]
+    own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
     return Settings(service, args["host"], args["port"], device, *own)
 
 
@@ -110,6 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="seconds to finish on Ctrl-C")
     levels = ("debug", "info", "warning", "error")
     parser.add_argument("--log-level", choices=levels, default="warning", help="default: %(default)s")
+    shown = "default: what the model's chat template shows"
+    parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
+    parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
     fields = parser.add_argument_group("fields of the spec")
     for flag, (path, kind, text) in FIELDS.items():
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")

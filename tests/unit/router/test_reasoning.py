@@ -1,6 +1,7 @@
 """Reasoning is told from content however the text comes, and no marker is shown."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +41,7 @@ def test_reasoning_is_told_from_content_however_the_text_comes(
     text: str, opened: bool, reasoning: str, content: str, places: list[int]
 ) -> None:
     marks = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
-    pieces = [text[start:end] for start, end in zip(marks, marks[1:], strict=False)]
+    pieces = [text[start:end] for start, end in pairwise(marks)]
     assert parsed(pieces, opened) == parsed(list(text), opened) == (reasoning, content)
 
 
