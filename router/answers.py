@@ -45,8 +45,8 @@ class Outlet(Protocol):
     def end(self, usage: Usage) -> None:
         """Every generation has finished."""
 
-    def failed(self, error: RequestError) -> None:
-        """No more comes."""
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        """No more comes. held: by index, text that was held back: it stands, as all that came before."""
 
     def forget(self, index: int) -> bool:
         """Drop one generation's text to have it anew; False when some of it has reached the client."""
@@ -88,7 +88,8 @@ class Answer:
 
     def failed(self, error: RequestError) -> None:
         if not self.done.done():
-            self.outlet.failed(error)
+            held = {generation.index: text for generation in self._generations if (text := generation.held())}
+            self.outlet.failed(error, held)
             self.done.set_result(error)
             self.cancel()
 
@@ -184,8 +185,12 @@ class Generation:
 
     def failed(self, error: RequestError) -> None:
         if not self.over:
-            self.over = True
             self._answer.failed(error)
+            self.over = True
+
+    def held(self) -> str:
+        """What may have become a stop string, and no longer can. Half a character is no text."""
+        return self._finder.flush() if self._finder is not None and not self.over else ""
 
 
 class Whole:
@@ -207,7 +212,7 @@ class Whole:
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         """The handler answers with the error."""
 
     def forget(self, index: int) -> bool:
@@ -267,11 +272,12 @@ class Stream:
     def end(self, usage: Usage) -> None:
         self._last(self._frames.end(usage))
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if not self.begun:
             return  # the handler answers with the error's status
-        held = b"".join(self._frames.text(index, text) for index, text in self._waiting.items())
-        self._last(held + error_frame(error))
+        texts = {index: self._waiting.get(index, "") + held.get(index, "") for index in {*self._waiting, *held}}
+        events = [self._first(index) + self._frames.text(index, text) for index, text in sorted(texts.items())]
+        self._last(b"".join(events) + error_frame(error))
 
     def forget(self, index: int) -> bool:
         if index in self._named:

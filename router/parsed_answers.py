@@ -3,7 +3,7 @@
 Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from octavo.router.answer_parser import AnswerParser, Arguments, Call, Dropped, Part, Reasoning
@@ -37,8 +37,8 @@ class ParsedWhole:
     def end(self, usage: Usage) -> None:
         self._whole.end(usage)
 
-    def failed(self, error: RequestError) -> None:
-        self._whole.failed(error)
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        self._whole.failed(error, held)
 
     def forget(self, index: int) -> bool:
         self._parsers.pop(index, None)
@@ -60,6 +60,7 @@ class ParsedStream:
         self._parsers: dict[int, AnswerParser] = {}
         self._waiting: dict[int, list[Part]] = {}
         self._held = 0  # characters that wait
+        self._finished: set[int] = set()
 
     def text(self, index: int, text: str) -> None:
         parts = self._parser(index).push(text)
@@ -72,17 +73,19 @@ class ParsedStream:
 
     def finish(self, index: int, text: str, reason: str) -> None:
         parser = self._parser(index)
+        self._finished.add(index)
         self._send(index, [*parser.push(text), *parser.finish()])
         self._stream.finish(index, "", _reason(parser, reason))
 
     def end(self, usage: Usage) -> None:
         self._stream.end(usage)
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if self._stream.begun:
-            for index in list(self._waiting):
-                self._send(index, [])
-        self._stream.failed(error)
+            for index, parser in self._parsers.items():
+                if index not in self._finished:
+                    self._send(index, [*parser.push(held.get(index, "")), *parser.finish()])
+        self._stream.failed(error, {})
 
     def forget(self, index: int) -> bool:
         if not self._stream.forget(index):
