@@ -26,7 +26,7 @@ class Detokeniser(Protocol):
         """The whole characters that these ids complete."""
 
     def flush(self) -> str:
-        """What is left at the end: at most one broken character."""
+        """What is left at an end: at most one broken character."""
 
 
 class Pieces(dict[int, bytes]):
@@ -122,7 +122,8 @@ class WindowDetokeniser:
     def flush(self) -> str:
         text = self._tokenizer.decode(self._window, skip_special_tokens=True)
         new = text[len(self._shown) :]
-        self._slide()
+        if new:
+            self._slide()
         return new
 
 

@@ -1,9 +1,9 @@
-"""Small tokenizers of the two families, made in a second, and the folders of files that a leader serves of them."""
+"""Small tokenizers of three families, made in a second, and the folders of files that a leader serves of them."""
 
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXT = [
     "The capital of France is Paris, and it's a city of 2,102,650 people.",
@@ -63,6 +63,24 @@ def metaspace(vocabulary: int = 400) -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
     )
+    return tokenizer
+
+
+def unigram(vocabulary: int = 300) -> Tokenizer:
+    """As Gemma's: SentencePiece's unigram model, every space visible, unknown characters fall back to bytes."""
+    fallback = [(f"<0x{byte:02X}>", -12.0) for byte in range(256)]
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    trained.train_from_iterator([line for text in TEXT for line in text.split(",")], trainer)
+    pieces = json.loads(trained.to_str())["model"]["vocab"]
+    rare = [(piece, score) for piece, score in pieces if piece.isascii() or "▁" in piece]
+    tokenizer = Tokenizer(models.Unigram([*map(tuple, rare), *fallback], unk_id=0, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     return tokenizer
 
 
