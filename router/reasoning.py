@@ -54,15 +54,15 @@ class ReasoningParser:
         return ("", "") if self._begin.startswith(text) else self._leave()
 
     def _inside(self) -> tuple[str, str]:
-        found = cut(self._buffer, (self._end,))
-        shown = found.before.rstrip("\n")
+        parts = cut(self._buffer, self._end)
+        shown = parts.before.rstrip("\n")
         self._buffer = self._buffer[len(shown) :]
         if not self._shown:
             shown = shown.lstrip("\n")
         self._shown = self._shown or bool(shown)
-        if found.marker is None:
+        if not parts.found:
             return shown, ""
-        self._buffer = found.rest
+        self._buffer = parts.rest
         self._state = self._after
         return shown, self._after()[1]
 

@@ -41,10 +41,10 @@ class HermesParser:
 
     def _in_content(self, events: list[Event]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        found = cut(self._buffer, (self._begin,))
-        events += self._content.show(found.before)
-        self._buffer = found.rest
-        if found.marker is None:
+        parts = cut(self._buffer, self._begin)
+        events += self._content.show(parts.before)
+        self._buffer = parts.rest
+        if not parts.found:
             return False
         self._reader = CallReader()
         self._state = self._in_call

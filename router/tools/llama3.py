@@ -51,22 +51,22 @@ class Llama3Parser:
 
     def _in_content(self, events: list[Event]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        found = cut(self._buffer, (self._tag,))
-        brace = self._brace(found.before)
+        parts = cut(self._buffer, self._tag)
+        brace = self._brace(parts.before)
         if brace is not None:
             events += self._show(self._buffer[:brace])
             self._buffer = self._buffer[brace:]
             self._begin("")
             return True
-        events += self._show(found.before)
-        self._buffer = found.rest
-        if found.marker is None:
+        events += self._show(parts.before)
+        self._buffer = parts.rest
+        if not parts.found:
             return False
         self._begin(self._tag)
         return True
 
     def _brace(self, text: str) -> int | None:
-        for match in BRACE.finditer(text):
+        for match in BRACE.finditer(text) if "{" in text else ():
             if match.start() > 0 or self._fresh:
                 return match.end() - 1
         return None

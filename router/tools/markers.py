@@ -1,6 +1,5 @@
 """Markers in text that comes in pieces: found whole, held back while they may still become whole."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.router.tools.events import Content, Event
@@ -8,25 +7,26 @@ from octavo.router.tools.events import Content, Event
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """before: holds no marker. rest: what follows the marker; without one, the end that may become one."""
+    """before: holds no marker. rest: what follows the marker; where none is found, the end that may become one."""
 
     before: str
-    marker: str | None
+    found: bool
     rest: str
 
 
-def cut(text: str, markers: Sequence[str]) -> Cut:
-    """At the first marker."""
-    found = [(at, marker) for marker in markers if (at := text.find(marker)) >= 0]
-    if found:
-        at, marker = min(found)
-        return Cut(text[:at], marker, text[at + len(marker) :])
-    held = max((_begun(text, marker) for marker in markers), default=0)
-    return Cut(text[: len(text) - held], None, text[len(text) - held :])
+def cut(text: str, marker: str) -> Cut:
+    """At the first one."""
+    at = text.find(marker)
+    if at >= 0:
+        return Cut(text[:at], True, text[at + len(marker) :])
+    kept = len(text) - _begun(text, marker)
+    return Cut(text[:kept], False, text[kept:])
 
 
 def _begun(text: str, marker: str) -> int:
     """How much of the marker the text ends with, short of all of it."""
+    if marker[0] not in text:  # as in nearly all text
+        return 0
     for size in range(min(len(marker) - 1, len(text)), 0, -1):
         if text.endswith(marker[:size]):
             return size

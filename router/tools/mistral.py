@@ -51,10 +51,10 @@ class MistralParser:
 
     def _in_content(self, events: list[Event]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        found = cut(self._buffer, (self._begin,))
-        events += self._content.show(found.before)
-        self._buffer = found.rest
-        if found.marker is None:
+        parts = cut(self._buffer, self._begin)
+        events += self._content.show(parts.before)
+        self._buffer = parts.rest
+        if not parts.found:
             return False
         self._raw, self._listed = self._begin, False
         self._state = self._in_form
