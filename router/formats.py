@@ -31,12 +31,16 @@ class Formats:
     @staticmethod
     def of(model: TextModel, flags: ParserFlags) -> "Formats":
         source = model.template_source
-        tools = formats.detect(source) if flags.tools == "auto" else None if flags.tools == "none" else flags.tools
+        tools: ToolFormat | None = None
+        if flags.tools == "auto":
+            tools = formats.detect(source, model.control_tokens)
+        elif flags.tools != "none":
+            tools = flags.tools
         thinks = reasoning.detect(source) if flags.reasoning == "auto" else flags.reasoning == "think"
         markers = (formats.MARKERS[tools] if tools else ()) + ((reasoning.BEGIN, reasoning.END) if thinks else ())
-        control = [(marker, number) for marker in markers if (number := model.control_id(marker)) is not None]
-        stands = dict(zip((marker for marker, _ in control), STANDS_FOR, strict=False))
-        return Formats(tools, thinks, {number: stands[marker] for marker, number in control}, stands)
+        control = [marker for marker in markers if marker in model.control_tokens]
+        stands = dict(zip(control, STANDS_FOR, strict=False))
+        return Formats(tools, thinks, {model.control_tokens[marker]: stands[marker] for marker in control}, stands)
 
     def check(self, ask: Ask) -> None:
         """Raises RequestError 400 for tools whose calls could not be found in the answer."""

@@ -83,9 +83,10 @@ class TextModel:
         """All of the model's chat templates, to look for what they know; empty without one."""
         return "\n".join(self._templates.values())
 
-    def control_id(self, token: str) -> int | None:
-        """Of a control token, whose text is never shown."""
-        return self._control.get(token)
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Tokens whose text is never shown, and their ids."""
+        return self._control
 
     def opens_reasoning(self, ask: Ask, prompt: bytes) -> bool:
         """Whether the answer begins inside reasoning: the template opened it, or the message that it continues did."""

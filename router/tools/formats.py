@@ -14,15 +14,18 @@ MARKERS: Mapping[ToolFormat, tuple[str, ...]] = {
 }
 
 
-def detect(template: str) -> ToolFormat | None:
-    """None: the template has no tools, or in a format that has no parser here."""
+def detect(template: str, tokens: Collection[str] = ()) -> ToolFormat | None:
+    """None: the template has no tools, or in a format that has no parser here. tokens: the tokenizer's control tokens.
+
+    A template may offer tools and leave calls to the model: then a control token that only calls need tells.
+    """
     if hermes.BEGIN in template:
         return None if "<function=" in template else "hermes"  # the same markers around XML: Qwen3-Coder
     if mistral.BEGIN in template:
         return "mistral"
     if llama3.TAG in template or ("<|start_header_id|>" in template and '"parameters"' in template):
         return "llama3"
-    return None
+    return "mistral" if "tools" in template and mistral.BEGIN in tokens else None
 
 
 def tool_parser(kind: ToolFormat, names: Collection[str], spelling: Callable[[str], str]) -> ToolParser:

@@ -47,6 +47,13 @@ def test_a_model_without_a_template_has_no_parsers() -> None:
     assert Formats.of(model(None), AUTO) == Formats()
 
 
+def test_a_control_token_tells_where_the_template_shows_no_calls() -> None:
+    offers = "{{ tools | tojson }}{{ messages[0].content }}"
+    assert Formats.of(model(offers, MARKERS), AUTO).tools == "mistral"
+    assert Formats.of(model(offers), AUTO).tools is None
+    assert Formats.of(model(template("chatml"), MARKERS), AUTO).tools is None
+
+
 def test_flags_overrule_the_template() -> None:
     made = Formats.of(model(template("qwen3_thinking")), ParserFlags("mistral", "none"))
     assert (made.tools, made.reasoning) == ("mistral", False)
