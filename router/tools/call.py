@@ -3,7 +3,8 @@
     {"name": "f", "arguments": {"a": 1}}        CallReader
                                {"a": 1}         ArgumentsReader("f")
 
-Arguments are shown as they come once the name is known; a reader that fails has its whole text in `raw`.
+Arguments are shown as they come once the name is known. With whole arguments it is a call, even where the text goes on
+as no object does or ends too soon; a reader that fails before has its whole text in `raw`.
 """
 
 from collections.abc import Callable, Collection
@@ -19,14 +20,18 @@ EXPECTED = ARGUMENTS | {"name", "type", "id"}
 
 
 class Reader(Protocol):
-    """done: the call is whole. failed: it is none. begun: its name has been told."""
+    """done: the call is whole. failed: it is none. begun: its name has been told. beyond: what follows a whole one."""
 
     done: bool
     failed: bool
     begun: bool
+    beyond: str
 
     def push(self, text: str) -> int:
         """How much of the text belongs to the call: all of it unless it is done or failed."""
+
+    def end(self) -> None:
+        """The text has ended: it is done or failed."""
 
     def take(self) -> list[Event]:
         """The events since last asked."""
@@ -41,6 +46,7 @@ class ArgumentsReader:
 
     def __init__(self, name: str) -> None:
         self.done = self.failed = self.begun = False
+        self.beyond = ""
         self._name = name
         self._scanner = JsonScanner()
         self._read: list[str] = []
@@ -54,10 +60,13 @@ class ArgumentsReader:
         if end:
             self._read.append(text[:end])
             self._events.append(CallArguments(text[:end]))
-        self.done, self.failed = self._scanner.done, self._scanner.failed
+        self.done, self.failed = self._scanner.done, self.failed or self._scanner.failed
         if self.done:
             self._events.append(CallEnd())
         return end
+
+    def end(self) -> None:
+        self.failed = not self.done
 
     def take(self) -> list[Event]:
         events, self._events = self._events, []
@@ -73,6 +82,7 @@ class CallReader:
 
     def __init__(self, among: Collection[str] | None = None) -> None:
         self.done = self.failed = self.begun = False
+        self.beyond = ""
         self._among = among
         self._state: Callable[[str, int], int] = self._open
         self._read: list[str] = []
@@ -83,13 +93,22 @@ class CallReader:
         self._scanner = JsonScanner()  # of the key or value under way
         self._value: list[str] = []
         self._shows = False  # the value under way goes out as it comes
+        self._after: list[str] | None = None  # what was read since the arguments were whole
 
     def push(self, text: str) -> int:
         at = 0
         while at < len(text) and not (self.done or self.failed):
+            before, whole = at, self._after is not None
             at = self._state(text, at)
+            if whole and self._after is not None:
+                self._after.append(text[before:at])
         self._read.append(text[:at])
+        self._settle()
         return at
+
+    def end(self) -> None:
+        self.failed = not self.done
+        self._settle()
 
     def take(self) -> list[Event]:
         events, self._events = self._events, []
@@ -98,6 +117,13 @@ class CallReader:
     @property
     def raw(self) -> str:
         return "".join(self._read)
+
+    def _settle(self) -> None:
+        """What fails after whole arguments ends the call there."""
+        if self.failed and self._after is not None:
+            self.failed, self.done = False, True
+            self.beyond = "".join(self._after)
+            self._events.append(CallEnd())
 
     def _open(self, text: str, at: int) -> int:
         if text[at] in BLANK:
@@ -163,6 +189,8 @@ class CallReader:
                 return self._fail(at)
         if self._name is not None and self._arguments and not self.begun:
             self._show(self._arguments)
+        if self.begun and self._after is None:
+            self._after = []
         return self._to(self._next, at)
 
     def _named(self, name: object) -> bool:

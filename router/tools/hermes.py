@@ -34,8 +34,9 @@ class HermesParser:
     def finish(self) -> list[Event]:
         events: list[Event] = []
         if self._state == self._in_call:
-            self._not_a_call(events)
-        elif self._state == self._in_content:
+            self._reader.end()
+            self._in_call(events)
+        if self._state == self._in_content:
             events += self._content.show(self._buffer)
         return events + self._content.finish()
 
@@ -59,6 +60,7 @@ class HermesParser:
         if self._reader.failed:
             self._not_a_call(events)
         elif self._reader.done:
+            events += self._content.show(self._reader.beyond)
             self._state = self._in_close
         return self._reader.failed or self._reader.done
 

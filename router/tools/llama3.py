@@ -39,8 +39,9 @@ class Llama3Parser:
     def finish(self) -> list[Event]:
         events: list[Event] = []
         if self._state == self._in_call:
-            self._not_a_call(events)
-        elif self._state == self._in_content:
+            self._reader.end()
+            self._in_call(events)
+        if self._state == self._in_content:
             events += self._show(self._buffer)
         return events + self._content.finish()
 
@@ -85,6 +86,7 @@ class Llama3Parser:
         if self._reader.failed:
             self._not_a_call(events)
         elif self._reader.done:
+            events += self._content.show(self._reader.beyond)
             self._state = self._between
         return self._reader.failed or self._reader.done
 

@@ -42,7 +42,8 @@ class MistralParser:
     def finish(self) -> list[Event]:
         events: list[Event] = []
         if self._state == self._in_call:
-            self._not_a_call(events, self._reader.raw)
+            self._reader.end()
+            self._in_call(events)
         elif self._state == self._in_form or self._raw.strip(" ,"):
             self._not_a_call(events, "")
         if self._state == self._in_content:
@@ -115,6 +116,7 @@ class MistralParser:
             self._not_a_call(events, self._reader.raw)
         elif self._reader.done:
             self._raw = ""
+            events += self._content.show(self._reader.beyond)
             self._state = self._after_object if self._listed else self._in_content
         return self._reader.failed or self._reader.done
 

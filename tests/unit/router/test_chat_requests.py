@@ -3,12 +3,16 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from octavo.router.generation import RequestError
 from octavo.router.messages import ToolCall
 from octavo.router.openai import Ask, parse
+from octavo.router.templates import ChatTemplate
 from octavo.router.tools.definitions import ToolUse
 
+TEMPLATE = ChatTemplate("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}", {}, ["<|a|>", "}}"])
 USER = {"role": "user", "content": "x"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
@@ -161,6 +165,26 @@ BAD = [
 @pytest.mark.parametrize(("body", "field"), BAD)
 def test_a_bad_wish_for_the_template_is_refused(body: dict[str, Any], field: str) -> None:
     assert refused(**body).field == field
+
+
+KEYS = st.sampled_from("role content name type text tool_calls tool_call_id function arguments parameters id".split())
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=5),
+    max_leaves=12,
+)
+FIELDS = "messages tools tool_choice parallel_tool_calls documents chat_template_kwargs reasoning_effort".split()
+FIELDS += ["add_generation_prompt", "continue_final_message"]
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), ANY | st.lists(st.dictionaries(KEYS, ANY, max_size=5), max_size=2)))
+@settings(max_examples=300)
+def test_any_json_is_taken_or_refused_by_name(body: dict[str, Any]) -> None:
+    try:
+        ask = asked(**body)
+        TEMPLATE.render(ask.messages, ask.rendering)
+    except RequestError as error:
+        assert error.status == 400 and error.field and error.message
 
 
 @pytest.mark.parametrize("name", ["tools", "tool_choice", "documents", "chat_template_kwargs", "reasoning_effort"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,17 @@ def as_sent(messages: list[Json]) -> list[Json]:
     return sent
 
 
+@cache
+def compiled(source: str) -> ChatTemplate:
+    return ChatTemplate(source, SPECIALS, [])
+
+
 def ours(source: str, messages: list[Json], given: Json) -> str:
     own = {"tools", "documents", "add_generation_prompt", "continue_final_message"}
     body = {key: value for key, value in given.items() if key in own}
     body["chat_template_kwargs"] = {key: value for key, value in given.items() if key not in own}
     ask = parse("chat", {"messages": as_sent(messages)} | body)
-    return ChatTemplate(source, SPECIALS, []).render(ask.messages, ask.rendering).text
+    return compiled(source).render(ask.messages, ask.rendering).text
 
 
 def theirs(oracle: Any, source: str, messages: list[Json], given: Json) -> str:

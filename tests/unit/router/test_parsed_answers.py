@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Stream, Tally, Whole
@@ -157,3 +159,43 @@ async def test_held_text_is_released_at_every_kind_of_end(text: str, end: str) -
         bench.give("END" if end == "stop string" else "EN", {"stop": STOP, "length": LENGTH}.get(end, 0))
     assert bench.joined("content") == "-" + text + ("" if end == "stop string" else "EN")
     assert (b"[DONE]" in bench.pipe.data) == (end != "failure")
+
+
+SNIPPETS = [
+    CALL,
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    '{"name": "g", "arguments": ',
+    "{}",
+    "}",
+    "\n",
+    "a b",
+]
+SNIPPETS += ["<", "<t", "é", '"']
+
+
+@given(st.lists(st.sampled_from(SNIPPETS), max_size=12), st.integers(0, 3), st.sampled_from([STOP, LENGTH]))
+async def test_the_stream_and_the_whole_tell_the_same(parts: list[str], size: int, finish: int) -> None:
+    one, many = Bench(stream=False), Bench()
+    text = "".join(parts)
+    one.give(text, finish)
+    for start in range(0, len(text), size + 1):
+        many.give(text[start : start + size + 1])
+    many.give("", finish)
+    (choice,) = json.loads(one.whole.body)["choices"]
+    message = choice["message"]
+    assert many.joined("content") == (message["content"] or "")
+    assert many.joined("reasoning") == message.get("reasoning", "")
+    whole = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
+    assert [arguments for arguments in many.arguments if valid(arguments)] == whole
+    assert f'"finish_reason":"{choice["finish_reason"]}"' in many.pipe.data.decode()
+
+
+def valid(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

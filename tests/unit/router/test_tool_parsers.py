@@ -99,6 +99,17 @@ WHOLE: dict[str, tuple[str, str, str, list[tuple[str, str]]]] = {
         "",
         [("f", "{}")],
     ),
+    "hermes brace missing": ("hermes", '<tool_call>{"name": "f", "arguments": {}</tool_call>', "", [("f", "{}")]),
+    "hermes brace too many": ("hermes", '<tool_call>{"name": "f", "arguments": {}}}', "}", [("f", "{}")]),
+    "hermes cut after arguments": ("hermes", '<tool_call>{"name": "f", "arguments": {}', "", [("f", "{}")]),
+    "hermes twice arguments": (
+        "hermes",
+        '<tool_call>{"name": "f", "arguments": {"a": 1}, "arguments": {}}',
+        ', "arguments": {}}',
+        [("f", '{"a": 1}')],
+    ),
+    "llama3 brace missing": ("llama3", '{"name": "f", "parameters": {}', "", [("f", "{}")]),
+    "mistral brace missing": ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {}]', "", [("f", "{}")]),
     "hermes text": ("hermes", "1 < 2 and <tool_cal> is no marker", "1 < 2 and <tool_cal> is no marker", []),
     "hermes blank": ("hermes", " \n ", " \n ", []),
     "llama3": ("llama3", '{"name": "f", "parameters": {"a": 1}}', "", [("f", '{"a": 1}')]),
@@ -161,7 +172,6 @@ BROKEN = [
     ("hermes", '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>'),
     ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>'),
     ("hermes", '<tool_call>{"name": "f", "arguments": "no object"}</tool_call>'),
-    ("hermes", '<tool_call>{"name": "f", "arguments": {}, "arguments": {}}</tool_call>'),
     ("hermes", '<tool_call>{"name": "f", "name": "g", "arguments": {}}</tool_call>'),
     ("hermes", '<tool_call>{"name": 5, "arguments": {}}</tool_call>'),
     ("hermes", '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
@@ -181,6 +191,8 @@ BROKEN = [
     ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1'),
     ("mistral", '[TOOL_CALLS]f{"a": 1,}'),
     ("mistral", '[TOOL_CALLS] [{"nam'),
+    ("mistral", '[TOOL_CALLS]f{"a": 1'),
+    ("mistral", "[TOOL_CALLS]f"),
 ]
 
 
@@ -229,6 +241,9 @@ def test_any_text_is_heard_the_same_in_any_pieces_and_calls_are_valid(
     assert parsed(kind, cut(text, places)) == whole == parsed(kind, list(text))
     for _, arguments in whole.calls:
         assert isinstance(json.loads(arguments), dict)
+    for _, arguments in whole.abandoned:
+        with pytest.raises(ValueError):
+            json.loads(arguments)
     heard = whole.content + "".join(name + arguments for name, arguments in whole.calls)
     for letter in "é", "x":  # never in a marker
         assert heard.count(letter) == text.count(letter)
