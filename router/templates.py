@@ -7,19 +7,19 @@ the result knows which ones the template wrote.
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
 import orjson
 
 from octavo.router.chat import PLAIN, Rendering
 from octavo.router.fields import unsupported
 from octavo.router.generation import RequestError
-from octavo.router.messages import Message, ToolCall
+from octavo.router.messages import Message
 from octavo.router.plain_json import strings
 from octavo.router.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment
+from octavo.router.template_input import TemplateInput
 
 NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDEF)]  # never assigned, so never meant
 HERE = chr(0xFDEF) + " "  # where a message is continued; the blank tells whether the template strips messages
@@ -48,7 +48,7 @@ class ChatTemplate:
         with bounded_memory():  # jinja2 computes what is constant while it compiles
             self._template = made.from_string(source)
         self._source = source
-        self._sees = _Sees.of(made.parse(source), source)
+        self._input = TemplateInput.of(made.parse(source), source)
         self._specials = dict(specials)
         self._control = any_of(control)
 
@@ -56,7 +56,7 @@ class ChatTemplate:
         """Raises RequestError 400."""
         self._check(rendering)
         given = {
-            "messages": [self._sees.message(message) for message in messages],
+            "messages": [self._input.message(message) for message in messages],
             "tools": list(rendering.tools) or None,
             "documents": list(rendering.documents) or None,
             **rendering.variables,
@@ -85,7 +85,7 @@ class ChatTemplate:
     def _check(self, rendering: Rendering) -> None:
         """What a template would leave out in silence is refused."""
         for name, items in (("tools", rendering.tools), ("documents", rendering.documents)):
-            if items and name not in self._sees.names:
+            if items and name not in self._input.names:
                 raise unsupported(name, f"this model's chat template has no place for {name}: remove it")
 
     def _text(self, given: Json, rendering: Rendering, limit: int) -> str:
@@ -130,65 +130,6 @@ class ChatTemplate:
         control = self._control
         assert control is not None, "without control tokens there is no mark"
         return lambda text: _broken(control, mark, text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sees:
-    """What a template knows of. names: variables that it reads; parts: it goes through the parts of a content."""
-
-    names: frozenset[str]
-    parts: bool
-    developer: bool
-
-    @staticmethod
-    def of(tree: jinja2.nodes.Template, source: str) -> "_Sees":
-        names = frozenset(node.name for node in tree.find_all(jinja2.nodes.Name) if node.ctx == "load")
-        contents = {"content"} | set(_assigned(tree))
-        loops = tree.find_all(jinja2.nodes.For)
-        return _Sees(names, any(_is_content(loop.iter, contents) for loop in loops), "developer" in source)
-
-    def message(self, message: Message) -> Json:
-        """As transformers hands it to a template: without keys that have no value."""
-        role = "system" if message.role == "developer" and not self.developer else message.role
-        given = {
-            "role": role,
-            "content": self._content(message.content),
-            "name": message.name,
-            "thinking": message.reasoning,
-            "reasoning_content": message.reasoning,
-            "tool_calls": [_call(call) for call in message.tool_calls] or None,
-            "tool_call_id": message.tool_call_id,
-        }
-        return {key: value for key, value in given.items() if value is not None}
-
-    def _content(self, content: str | tuple[str, ...] | None) -> object:
-        """Templates that know no parts get their texts in lines."""
-        if not isinstance(content, tuple):
-            return content
-        return [{"type": "text", "text": text} for text in content] if self.parts else "\n".join(content)
-
-
-def _call(call: ToolCall) -> Json:
-    made: Json = {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-    return made if call.id is None else {"id": call.id} | made
-
-
-def _assigned(tree: jinja2.nodes.Template) -> Iterator[str]:
-    """Names that stand for a message's content."""
-    for node in tree.find_all(jinja2.nodes.Assign):
-        if isinstance(node.target, jinja2.nodes.Name) and _is_content(node.node, {"content"}):
-            yield node.target.name
-
-
-def _is_content(node: jinja2.nodes.Node | None, names: set[str]) -> bool:
-    """message.content, message['content'], a name for it, or one of them filtered."""
-    while isinstance(node, jinja2.nodes.Filter):
-        node = node.node
-    if isinstance(node, jinja2.nodes.Getattr):
-        return node.attr == "content"
-    if isinstance(node, jinja2.nodes.Getitem):
-        return isinstance(node.arg, jinja2.nodes.Const) and node.arg.value == "content"
-    return isinstance(node, jinja2.nodes.Name) and node.name in names
 
 
 def _continued(text: str, final: str) -> str:

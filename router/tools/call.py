@@ -1,14 +1,13 @@
-"""One call in text that comes in pieces: as an object that has name and arguments, or as arguments alone.
+"""One call in text that comes in pieces, as an object that has its name and arguments, in any order.
 
-    {"name": "f", "arguments": {"a": 1}}        CallReader
-                               {"a": 1}         ArgumentsReader("f")
+    {"name": "f", "arguments": {"a": 1}}
+       first key colon  value  next ...          each state of the reader takes the text from a position on
 
 Arguments are shown as they come once the name is known. With whole arguments it is a call, even where the text goes on
 as no object does or ends too soon; a reader that fails before has its whole text in `raw`.
 """
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 import orjson
 
@@ -17,64 +16,6 @@ from octavo.router.tools.json_scanner import BLANK, JsonScanner
 
 ARGUMENTS = frozenset(("arguments", "parameters"))
 EXPECTED = ARGUMENTS | {"name", "type", "id"}
-
-
-class Reader(Protocol):
-    """done: the call is whole. failed: it is none. begun: its name has been told. beyond: what follows a whole one."""
-
-    done: bool
-    failed: bool
-    begun: bool
-    beyond: str
-
-    def push(self, text: str) -> int:
-        """How much of the text belongs to the call: all of it unless it is done or failed."""
-
-    def end(self) -> None:
-        """The text has ended: it is done or failed."""
-
-    def take(self) -> list[Event]:
-        """The events since last asked."""
-
-    @property
-    def raw(self) -> str:
-        """All that was pushed and belongs to it."""
-
-
-class ArgumentsReader:
-    """The arguments of a call whose name is known already."""
-
-    def __init__(self, name: str) -> None:
-        self.done = self.failed = self.begun = False
-        self.beyond = ""
-        self._name = name
-        self._scanner = JsonScanner()
-        self._read: list[str] = []
-        self._events: list[Event] = []
-
-    def push(self, text: str) -> int:
-        if not self.begun:
-            self.begun = True
-            self._events.append(CallBegin(self._name))
-        end = self._scanner.scan(text)
-        if end:
-            self._read.append(text[:end])
-            self._events.append(CallArguments(text[:end]))
-        self.done, self.failed = self._scanner.done, self.failed or self._scanner.failed
-        if self.done:
-            self._events.append(CallEnd())
-        return end
-
-    def end(self) -> None:
-        self.failed = not self.done
-
-    def take(self) -> list[Event]:
-        events, self._events = self._events, []
-        return events
-
-    @property
-    def raw(self) -> str:
-        return "".join(self._read)
 
 
 class CallReader:
@@ -142,7 +83,7 @@ class CallReader:
     def _in_key(self, text: str, at: int) -> int:
         end = self._scanner.scan(text, at)
         self._value.append(text[at:end])
-        if self._scanner.failed:
+        if self._scanner.failed or self._is_other(EXPECTED):
             return self._fail(end)
         if self._scanner.done:
             key = _loaded("".join(self._value))
@@ -173,11 +114,18 @@ class CallReader:
             self._value.append(text[at:end])
         elif end > at:
             self._events.append(CallArguments(text[at:end]))
-        if self._scanner.failed:
+        if self._scanner.failed or (self._key == "name" and self._is_other(self._among or ())):
             return self._fail(end)
         if self._scanner.done:
             return self._value_done(end)
         return end
+
+    def _is_other(self, names: Collection[str]) -> bool:
+        """Where no marker says that it is a call, a text that begins otherwise is shown at once."""
+        if self._among is None or self._scanner.done:
+            return False
+        begun = "".join(self._value)
+        return not any(f'"{name}'.startswith(begun) for name in names)
 
     def _value_done(self, at: int) -> int:
         value = "".join(self._value)

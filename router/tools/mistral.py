@@ -7,9 +7,10 @@
 import re
 from collections.abc import Callable
 
-from octavo.router.tools.call import ArgumentsReader, CallReader, Reader
+from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
 from octavo.router.tools.markers import ContentWriter, cut
+from octavo.router.tools.reader import ArgumentsReader, Reader
 
 BEGIN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 MAX_HEADER = 160  # characters between the marker and the arguments: a name, an id

@@ -266,6 +266,14 @@ def test_half_a_marker_is_held_only_while_it_may_become_one(kind: str, begin: st
     assert shown == "Well, " + other
 
 
+@pytest.mark.parametrize("text", ['{"no', '{"name": "get_wo', "{5", '{"name": 5', '{"name": "f", "x'])
+def test_an_object_that_is_no_call_is_held_only_until_it_shows(text: str) -> None:
+    made = parser("llama3")
+    before = [event for character in text[:-1] for event in made.push(character)]
+    assert before == []
+    assert "".join(event.text for event in made.push(text[-1]) if isinstance(event, Content)) == text
+
+
 @pytest.mark.parametrize(
     ("kind", "before", "after"),
     [
