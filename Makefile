@@ -22,7 +22,7 @@ PROMPT ?= What is the capital of France?
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
 
-test: setup check bed
+test: setup bed
 	$(BIN)/python tests/suites.py $(PYTEST)
 
 # On a machine with a GPU, by any Python that has PyTorch and pytest there.

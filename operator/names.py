@@ -16,7 +16,7 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod
 # From JOIN the worker derives where the ranks of a stage meet, and where each rank of the pod listens.
 RENDEZVOUS, FIRST_RANK = JOIN + 99, JOIN + 100
-ROUTER_HTTP, ROUTER_METRICS = 8000, 8001
+ROUTER_HTTP, ROUTER_METRICS, ROUTER_GRPC = 8000, 8001, 8033
 
 Labels = Mapping[str, str]
 

@@ -55,18 +55,29 @@ class Outlet(Protocol):
 class Answer:
     """The generations of one HTTP request. done: None, or the error that ended it."""
 
-    def __init__(self, outlet: Outlet, prompt_tokens: int, tally: Tally, on_first: Callable[[], None]) -> None:
+    def __init__(
+        self, outlet: Outlet, prompt_tokens: int, tally: Tally, on_first: Callable[[], None], copies: int = 1
+    ) -> None:
+        """copies: generations of each prompt, which is counted once."""
         self.done: asyncio.Future[RequestError | None] = asyncio.get_running_loop().create_future()
         self.outlet = outlet
         self.tally = tally
         self.handles: list[Handle] = []
         self._prompt_tokens = prompt_tokens
+        self._copies = copies
         self._generations: list[Generation] = []
         self._left = 0
         self._on_first: Callable[[], None] | None = on_first
 
     def generation(self, detokeniser: Callable[[], Detokeniser], stop: Sequence[str]) -> "Generation":
-        generation = Generation(self, len(self._generations), detokeniser, stop)
+        return self.join(Generation(self, self.joined, detokeniser, stop))
+
+    @property
+    def joined(self) -> int:
+        """How many generations it has: the index of the next."""
+        return len(self._generations)
+
+    def join(self, generation: "Generation") -> "Generation":
         self._generations.append(generation)
         self._left += 1
         return generation
@@ -84,7 +95,8 @@ class Answer:
 
     def usage(self) -> Usage:
         completion = sum(generation.count for generation in self._generations)
-        return Usage(self._prompt_tokens, completion, sum(generation.cached for generation in self._generations))
+        cached = sum(generation.cached for generation in self._generations[:: self._copies])
+        return Usage(self._prompt_tokens, completion, cached)
 
     def failed(self, error: RequestError) -> None:
         if not self.done.done():
@@ -125,6 +137,9 @@ class Generation:
             return False
         self._begin()
         return True
+
+    def scores(self, tokens: bytes, prompt: bytes) -> None:
+        raise AssertionError("a plain generation asks for no log-probabilities")
 
     def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
         if self.over:
@@ -171,6 +186,9 @@ class Generation:
     def _stopped(self, text: str) -> None:
         """A stop string is complete: the engine does not know, so it is told to end."""
         self._end(text, "stop")
+        self._cancel()
+
+    def _cancel(self) -> None:
         handles = self._answer.handles
         if self.index < len(handles):
             handles[self.index].cancel()
@@ -211,6 +229,10 @@ class Whole:
 
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
+
+    def render(self) -> bytes:
+        """The body, once it has ended."""
+        return self.body
 
     def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         """The handler answers with the error."""

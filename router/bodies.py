@@ -1,13 +1,19 @@
 """From a request's body to what can be dispatched: the checked ask and each prompt's packed ids."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
 from octavo.router.fields import invalid
 from octavo.router.generation import RequestError
-from octavo.router.openai import Ask, Kind, parse
+from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
+from octavo.router.openai import MAX_PROMPTS, Ask, Kind, parse
+from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel
+
+# What a body is: JSON of a kind of completion, or a protobuf message of the public gRPC API.
+Form = Kind | MessageForm
 
 INLINE_BODY_BYTES = 65_536  # parsed in the event loop: well under a millisecond
 INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
@@ -15,11 +21,22 @@ INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """prompts: packed little-endian uint32 ids. reasoning_open: the prompt ends inside the model's reasoning."""
+    """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
+    answers are bound to; empty: none. reasoning_open: the prompt ends inside the model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
+    echoes: tuple[str, ...] = ()
+    grammar: str = ""
     reasoning_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Detokenised:
+    """model: the one that was asked for, if any."""
+
+    model: str | None
+    text: str
 
 
 def decode(body: bytes) -> object:
@@ -30,21 +47,64 @@ def decode(body: bytes) -> object:
     return value
 
 
-def prepare(model: TextModel, kind: Kind, body: bytes) -> Prepared:
+def read(form: Form, body: bytes) -> Ask:
+    """Raises RequestError 400."""
+    if form == "completion" or form == "chat":
+        return parse(form, decode(body))
+    return parse(*body_of(form, body))
+
+
+def prepare(model: TextModel, form: Form, body: bytes) -> Prepared:
     """All of it, at whatever cost. Raises RequestError 400."""
-    return encode(model, parse(kind, decode(body)))
+    prepared = encode(model, form, read(form, body))
+    if prepared.ask.structured is None:
+        return prepared
+    from octavo.router.grammars import grammar  # only helpers compile
+
+    return replace(prepared, grammar=grammar(prepared.ask.structured))
 
 
-def encode(model: TextModel, ask: Ask) -> Prepared:
+def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
+    """A prompt need not leave room for an answer when only its ids are asked for."""
     prompts = tuple(model.encode(ask))
-    for prompt in prompts:
+    for prompt in prompts if form != "tokenize" else ():
         check_length(ask, len(prompt) // 4, model.context_length)
-    return Prepared(ask, prompts, ask.kind == "chat" and model.opens_reasoning(ask, prompts[0]))
+    extras = ask.extras
+    thinks = ask.kind == "chat" and model.opens_reasoning(ask, prompts[0])
+    if extras is PLAIN:
+        return Prepared(ask, prompts, reasoning_open=thinks)
+    if len(prompts) * extras.n > MAX_PROMPTS:
+        raise invalid(
+            "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"
+        )
+    if extras.scores_prompt and max(map(len, prompts)) > 4 * MAX_SCORED_PROMPT:
+        field = "echo" if extras.prompt_logprobs is None else "prompt_logprobs"
+        text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
+        raise invalid(field, text)
+    asked = replace(ask, extras=model.resolved(extras))
+    return Prepared(asked, prompts, _echoes(model, ask, prompts), reasoning_open=thinks)
+
+
+def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, ...]:
+    """A text is shown as it came, ids as they read."""
+    extras = ask.extras
+    if not extras.echo:
+        return ()
+    return tuple(
+        given if isinstance(given, str) and extras.truncate is None else model.text(prompt, extras.skip_special)
+        for given, prompt in zip(ask.prompts, prompts, strict=True)
+    )
+
+
+def detokenise(model: TextModel, body: bytes) -> Detokenised:
+    """The text of a DetokenizeRequest. Raises RequestError 400."""
+    asked, ids = detokenize_ids(body)
+    return Detokenised(asked, model.decode(ids))
 
 
 def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
     """Prompt and answer must fit together; with no max_tokens one token of answer must."""
-    wanted = ask.max_tokens if ask.max_tokens is not None else 1
+    wanted = ask.max_tokens or 1
     if prompt_tokens + wanted <= context_length:
         return
     what = "messages" if ask.kind == "chat" else "prompt"
@@ -58,10 +118,34 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
     raise invalid(field, message, "context_length_exceeded")
 
 
+def read_quick(form: Form, body: bytes) -> Ask | None:
+    """What may be parsed and encoded in the event loop: no template, and little text. Raises RequestError 400."""
+    if len(body) > INLINE_BODY_BYTES or kind_of(form, body) == "chat":
+        return None
+    ask = read(form, body)
+    return ask if is_quick(ask) else None
+
+
+def kind_of(form: Form, body: bytes) -> Kind:
+    """What the body says of itself, before anything is checked."""
+    if form == "completion" or form == "chat":
+        return form
+    return "chat" if is_chat(form, body) else "completion"
+
+
+def input_field(form: Form, body: bytes) -> str | None:
+    """The field with what is to be tokenised; None for a message that is too large to look into here."""
+    if form in TYPES and len(body) > INLINE_BODY_BYTES:
+        return None
+    return "messages" if kind_of(form, body) == "chat" else "prompt"
+
+
 def is_quick(ask: Ask) -> bool:
-    """May be encoded in the event loop: no template, and little text."""
-    return ask.kind == "completion" and (
-        sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
+    """May be encoded in the event loop: no template, no grammar, and little text."""
+    return (
+        ask.kind == "completion"
+        and ask.structured is None
+        and sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 
 

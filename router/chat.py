@@ -32,7 +32,7 @@ class Rendering:
     continue_final_message: bool = False
 
 
-PLAIN = Rendering()
+AS_IT_IS = Rendering()
 
 
 def rendering(fields: Fields, tools: tuple[Json, ...]) -> Rendering:

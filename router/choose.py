@@ -40,9 +40,9 @@ def choose(prompt_tokens: int, candidates: Sequence[Candidate]) -> int:
     return min(ranks)[-1]
 
 
-def affinity_hashes(prompt: bytes) -> list[bytes]:
-    """Chained hashes of a prompt's affinity blocks; prompt: packed uint32 ids."""
-    return block_hashes(prompt, block_size=AFFINITY_BLOCK)
+def affinity_hashes(prompt: bytes, salt: bytes = b"") -> list[bytes]:
+    """Chained hashes of a prompt's affinity blocks; prompt: packed uint32 ids; salt: as the group's own blocks have."""
+    return block_hashes(prompt, salt, AFFINITY_BLOCK)
 
 
 class PrefixMemory:

@@ -24,6 +24,7 @@ class Config:
     """What the flags say; the flags' help has the meaning of each."""
 
     http: Address
+    grpc: Address | None
     metrics: Address | None
     processes: int
     groups: tuple[str, ...]
@@ -51,8 +52,11 @@ def parse_arguments(argv: list[str]) -> Config:
         _check_local(parser, flags.group)
     if flags.endpoints is not None and flags.tls_dir is None:
         parser.error("argument --endpoints: groups on other machines need --tls-dir")
+    if flags.grpc is not None and flags.grpc == flags.http and flags.grpc.port:
+        parser.error(f"argument --grpc: {flags.grpc} is --http's")  # SO_REUSEPORT would let both listen there
     return Config(
         http=flags.http,
+        grpc=flags.grpc,
         metrics=flags.metrics,
         processes=flags.processes,
         groups=tuple(flags.group),
@@ -83,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="octavo router", description="Speaks OpenAI's API to clients, tokens to groups."
     )
     add = parser.add_argument
-    add("--http", type=_address, default=Address("127.0.0.1", 8000), help="HOST:PORT of the API (127.0.0.1:8000)")
+    add("--http", type=_address, default=Address("127.0.0.1", 8000), help="HOST:PORT of the HTTP API (127.0.0.1:8000)")
+    add("--grpc", type=_address, help="HOST:PORT of the gRPC API (none)")
     add("--metrics", type=_address, help="HOST:PORT of /metrics, for all processes together (none)")
     add("--processes", type=_count(1, 256), default=1, help="processes that share the port (1)")
     add("--group", action="append", default=[], type=_group, help="a leader: unix:/path or HOST:PORT; repeatable")

@@ -9,10 +9,13 @@ Two ways, chosen by the tokenizer's decoder:
 """
 
 import codecs
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer
+
+from octavo.router.logprobs import TokenText, text_of
 
 REPLACEMENT = "�"
 PROMPT_WINDOW = 5  # prompt ids that give the first token its context
@@ -30,7 +33,7 @@ class Detokeniser(Protocol):
 
 
 class Pieces(dict[int, bytes]):
-    """Bytes of each token of a byte-level vocabulary, found when first used. Special tokens and unknown ids: none."""
+    """Bytes of each token of a byte-level vocabulary, found when first used. Of special_ids, and unknown ids: none."""
 
     def __init__(self, tokenizer: Tokenizer, special_ids: frozenset[int]) -> None:
         super().__init__()
@@ -42,6 +45,20 @@ class Pieces(dict[int, bytes]):
         piece = b"" if text is None else piece_bytes(text)
         self[token] = piece
         return piece
+
+
+class Names(dict[int, TokenText]):
+    """Each token by itself, as log-probabilities name it; a special one by its own text. Unknown ids: nothing."""
+
+    def __init__(self, tokenizer: Tokenizer, byte_level: bool) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+        self._byte_level = byte_level
+
+    def __missing__(self, token: int) -> TokenText:
+        text = self._tokenizer.id_to_token(token) or ""
+        name = self[token] = text_of(piece_bytes(text) if self._byte_level else metaspace_bytes(text))
+        return name
 
 
 class Texts(dict[int, str | None]):
@@ -92,18 +109,19 @@ class ByteLevelDetokeniser:
 class WindowDetokeniser:
     """For any tokenizer. The window holds the ids since the last but one whole character, so its work is bounded."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
+        self._skip_special = skip_special
         self._window = list(prompt[-PROMPT_WINDOW:])
         self._read = len(self._window)
-        self._shown = tokenizer.decode(self._window, skip_special_tokens=True)
+        self._shown = self._decoded()
 
     def push(self, ids: Sequence[int]) -> str:
         return "".join([self._one(token) for token in ids])
 
     def _one(self, token: int) -> str:
         self._window.append(token)
-        text = self._tokenizer.decode(self._window, skip_special_tokens=True)
+        text = self._decoded()
         held = len(self._window) - self._read
         if len(text) <= len(self._shown) or (text.endswith(REPLACEMENT) and held < LONGEST_HELD):
             if held >= LONGEST_HELD:
@@ -117,14 +135,17 @@ class WindowDetokeniser:
         """What was new becomes the context of what comes."""
         self._window = self._window[self._read :]
         self._read = len(self._window)
-        self._shown = self._tokenizer.decode(self._window, skip_special_tokens=True)
+        self._shown = self._decoded()
 
     def flush(self) -> str:
-        text = self._tokenizer.decode(self._window, skip_special_tokens=True)
+        text = self._decoded()
         new = text[len(self._shown) :]
         if new:
             self._slide()
         return new
+
+    def _decoded(self) -> str:
+        return self._tokenizer.decode(self._window, skip_special_tokens=self._skip_special)
 
 
 class MarkedDetokeniser:
@@ -162,3 +183,12 @@ def piece_bytes(token: str) -> bytes:
         return bytes([BYTE_OF[character] for character in token])
     except KeyError:
         return token.encode()
+
+
+def metaspace_bytes(token: str) -> bytes:
+    """As SentencePiece's tokens are read: a low line stands for a space, <0xE2> for a byte."""
+    byte = _BYTE_TOKEN.fullmatch(token)
+    return bytes.fromhex(byte[1]) if byte else token.replace("\u2581", " ").encode()
+
+
+_BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")

@@ -110,8 +110,10 @@ class FleetDispatcher:
             raise refusals.draining()
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
+        if (lacking := self._lacking(job)) is not None:
+            raise refusals.lacking(lacking)
         now = self._loop.time()
-        flight = Flight(job, sink, affinity_hashes(job.prompt))
+        flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt))
         expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
         charge = cost(job.prompt_tokens, job.max_tokens)
         flight.entry = Entry(flight, job.priority, job.tenant, charge, now, expires)
@@ -225,6 +227,9 @@ class FleetDispatcher:
                 self.counts.model_changed += 1
                 self._fail(flight, refusals.model_changed())
                 continue
+            if (lacking := self._lacking(flight.job)) is not None:
+                self._fail(flight, refusals.lacking(lacking))
+                continue
             stream = self._choose(flight)
             if stream is None:
                 break
@@ -236,8 +241,17 @@ class FleetDispatcher:
         current = self.fleet.current
         return bool(flight.job.fingerprint) and current is not None and flight.job.fingerprint != current.fingerprint
 
-    def _choose(self, flight: Flight) -> Stream | None:
+    def _lacking(self, job: Job) -> str | None:
+        """A field of the job that none of the groups can serve together with the others; None without groups."""
         usable = self.fleet.usable
+        if not job.needs or not usable or any(job.needs <= stream.features for stream in usable):
+            return None
+        return min(min(job.needs - stream.features) for stream in usable)
+
+    def _choose(self, flight: Flight) -> Stream | None:
+        usable, needs = self.fleet.usable, flight.job.needs
+        if needs:
+            usable = [stream for stream in usable if needs <= stream.features]
         if flight.avoid.issuperset(stream.address for stream in usable):
             flight.avoid.clear()
         open_ = [s for s in usable if s.ledger.balance > 0 and s.address not in flight.avoid]

@@ -54,6 +54,15 @@ class Flight:
                 self.fail(refusals.broken_reader())
                 raise BrokenSink from None
 
+    def score(self, tokens: bytes, prompt: bytes) -> None:
+        """Log-probabilities that go before the next `deliver`."""
+        try:
+            self.sink.scores(tokens, prompt)
+        except Exception:
+            log.exception("request %s: its reader failed; the request is ended", self.job.id)
+            self.fail(refusals.broken_reader())
+            raise BrokenSink from None
+
     def fail(self, error: RequestError) -> None:
         try:
             self.sink.failed(error)

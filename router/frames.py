@@ -56,8 +56,8 @@ class FrameWriter:
         self._identity = identity
         self._with_usage = with_usage
         self._chat = identity.kind == "chat"
-        head = _head(identity, STREAM_OBJECTS[identity.kind])
-        self._start = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        start = head(identity, STREAM_OBJECTS[identity.kind])
+        self._start = b"data: " + orjson.dumps(start)[:-1] + b',"choices":['
         self._end = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
         self._before = self._start + b'{"index":'
         key = b',"delta":{"content":' if self._chat else b',"text":'
@@ -109,13 +109,14 @@ def chunk(data: bytes) -> bytes:
 
 
 def whole(identity: Identity, choices: Sequence[Choice], usage: Usage) -> bytes:
-    head = _head(identity, OBJECTS[identity.kind])
+    body = head(identity, OBJECTS[identity.kind])
     return orjson.dumps(
-        head | {"choices": [_choice(identity.kind, choice) for choice in choices], "usage": usage.body()}
+        body | {"choices": [_choice(identity.kind, choice) for choice in choices], "usage": usage.body()}
     )
 
 
-def _head(identity: Identity, kind: str) -> dict[str, object]:
+def head(identity: Identity, kind: str) -> dict[str, object]:
+    """What a whole answer, or each event, begins with. kind: of OBJECTS or STREAM_OBJECTS."""
     return {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
 
 

@@ -1,6 +1,7 @@
 """What passes between the HTTP side of a router and its fleet side: a job in, tokens or one error out.
 
     Dispatcher.submit(job, sink) -> Handle
+        [sink.scores(tokens, prompt)]           of what comes next
         sink.tokens(ids, finish, cached) *      finish != 0 on the last call
         | sink.restart() -> True                its group was lost: the tokens begin again
         | sink.failed(error)                    instead of a finish, at any point
@@ -21,13 +22,38 @@ FAILED = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Adjust:
+    """Changes of the logits that few requests ask; every field's default changes nothing.
+
+    bias: (id, what is added to its logit). allowed: ids, no others are drawn; none: all are. bad_words: ids of each.
+    """
+
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    bias: tuple[tuple[int, float], ...] = ()
+    allowed: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+
+
+NO_ADJUST = Adjust()
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off. The seed is always given: the router draws one."""
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off. The seed is always given: the router draws one.
+
+    logprobs, prompt_logprobs: how many of the likeliest tokens are told beside each; None: no log-probabilities.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    adjust: Adjust = NO_ADJUST
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +63,9 @@ class Job:
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
     priority: higher goes first, here and in the engine. tenant: whose share of the queue it takes. Clients can set
     neither yet. deadline: monotonic seconds by which it must have been sent to a group; the queue's own bound holds
-    besides. fingerprint: of the Model that made the ids; empty: any.
+    besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many nothing stops it. salt:
+    cached blocks are shared only with jobs of the same. needs: fields that a group's device may be unable to serve.
+    grammar: that binds the answer; empty: none.
     """
 
     id: str
@@ -50,6 +78,10 @@ class Job:
     tenant: str = ""
     deadline: float = math.inf
     fingerprint: str = ""
+    min_tokens: int = 0
+    salt: bytes = b""
+    needs: frozenset[str] = frozenset()
+    grammar: str = ""
 
     @property
     def prompt_tokens(self) -> int:
@@ -96,6 +128,10 @@ class Sink(Protocol):
         cached: prompt tokens that came from the prefix cache, on the first call; else 0.
         """
 
+    def scores(self, tokens: bytes, prompt: bytes) -> None:
+        """Log-probabilities, packed as in engine.proto: of the ids of the next call of `tokens`, and of some more
+        tokens of the prompt, in order. Only for jobs that ask."""
+
     def failed(self, error: RequestError) -> None:
         """It ended with an error; tokens already given stand."""
 
@@ -115,13 +151,15 @@ class Handle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name."""
+    """What the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name. features: what
+    Job.needs may hold, of the group that told first."""
 
     name: str
     fingerprint: str
     context_length: int
     block_size: int
     files: Mapping[str, bytes]
+    features: frozenset[str] = frozenset()
 
 
 class Dispatcher(Protocol):

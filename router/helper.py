@@ -4,7 +4,9 @@
     stdout -> router:  the same; an answer to each
 
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
-    {"read": "chat" | "completion"} + the client's body           -> {"ask": {...}, "sizes": [...], ...} + packed ids
+    {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
+                                                                        "grammar": "..."} + packed ids
+    {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -20,10 +22,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from octavo.router.bodies import Prepared, error_of, prepare
-from octavo.router.chat import PLAIN
+from octavo.router.bodies import Detokenised, Prepared, detokenise, error_of, prepare
+from octavo.router.chat import AS_IT_IS
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
+from octavo.router.sampling import revived
 from octavo.router.tokens import ModelFilesInvalid, TextModel
 from octavo.router.tools.definitions import ToolUse
 
@@ -85,6 +88,9 @@ def _load(header: Header, payload: bytes) -> tuple[TextModel | None, bytes]:
 def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     assert model is not None, "a model is loaded before anything is read"
     try:
+        if header["read"] == "detokenize":
+            read = detokenise(model, payload)
+            return pack({"model": read.model}, read.text.encode())
         prepared = prepare(model, header["read"], payload)
     except RequestError as error:
         return pack({"error": error_of(error)})
@@ -92,17 +98,25 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=(), rendering=PLAIN)
-    told = {"sizes": [len(ids) for ids in prepared.prompts], "reasoning_open": prepared.reasoning_open}
-    return pack({"ask": asdict(bare), **told}, b"".join(prepared.prompts))
+    bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
+    head = {
+        "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
+        "grammar": prepared.grammar, "reasoning_open": prepared.reasoning_open,
+    }  # fmt: skip
+    return pack(head, b"".join(prepared.prompts))
 
 
-def answer(header: Header, payload: bytes) -> Prepared:
-    """The router's end: what a helper answered. Raises RequestError."""
-    if (error := header.get("error")) is not None:
-        raise RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
-    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": PLAIN}
-    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"])}
+def error_in(header: Header) -> RequestError | None:
+    """The router's end: what a helper found wrong."""
+    if (error := header.get("error")) is None:
+        return None
+    return RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
+
+
+def prepared(header: Header, payload: bytes) -> Prepared:
+    """The router's end: what a helper read."""
+    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
+    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"]), "extras": revived(ask["extras"])}
     if (use := ask["tool_use"]) is not None:
         ask = ask | {"tool_use": ToolUse(tuple(use["names"]), use["parallel"])}
     prompts: list[bytes] = []
@@ -110,7 +124,13 @@ def answer(header: Header, payload: bytes) -> Prepared:
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts), header["reasoning_open"])
+    echoes, opened = tuple(header["echoes"]), header["reasoning_open"]
+    return Prepared(Ask(**ask), tuple(prompts), echoes, header["grammar"], opened)
+
+
+def detokenised(header: Header, payload: bytes) -> Detokenised:
+    """The router's end: what a helper decoded."""
+    return Detokenised(header["model"], payload.decode())
 
 
 if __name__ == "__main__":

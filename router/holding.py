@@ -72,6 +72,15 @@ class Holding:
         finally:
             self.bytes -= held.size
 
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """For a message that has come whole. Raises RequestError 429 when too many are held."""
+        self.take(size)
+        try:
+            yield
+        finally:
+            self.bytes -= size
+
     def take(self, size: int) -> None:
         if self.bytes + size > MAX_HELD_BYTES:
             message = (

@@ -9,7 +9,8 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from octavo.router.config import Address, Config, parse_arguments
@@ -32,9 +33,13 @@ def main(argv: list[str]) -> int:
 
 
 async def _run(config: Config, argv: Sequence[str]) -> int:
-    with _reserve(config.http) as reserved:
-        http = replace(config.http, port=reserved.getsockname()[1])
-        family = Family([*argv, "--http", str(http)], config.processes)
+    with ExitStack() as reserved:
+        http = reserved.enter_context(_reserved(config.http))
+        addresses = ["--http", str(http)]
+        if config.grpc is not None:
+            grpc = reserved.enter_context(_reserved(config.grpc))
+            addresses += ["--grpc", str(grpc)]
+        family = Family([*argv, *addresses], config.processes)
         stop = asyncio.Event()
         hurry = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -42,21 +47,21 @@ async def _run(config: Config, argv: Sequence[str]) -> int:
         loop.add_signal_handler(signal.SIGINT, lambda: hurry.set() if stop.is_set() else stop.set())
         async with serving_metrics(config.metrics, family):
             log.info("serving http://%s with %d process(es)", http, config.processes)
+            if config.grpc is not None:
+                log.info("serving gRPC at %s", grpc)
             await family.run(stop, hurry, config.grace_period_s)
     return 0
 
 
-def _reserve(http: Address) -> socket.socket:
+@contextmanager
+def _reserved(address: Address) -> Iterator[Address]:
     """Holds the address without listening, so that no one else takes it and port 0 becomes a number once."""
-    reserved = socket.socket(socket.AF_INET6 if ":" in http.host else socket.AF_INET, socket.SOCK_STREAM)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        reserved.bind((http.host, http.port))
-    except OSError:
-        reserved.close()
-        raise
-    return reserved
+    reserved = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    with reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((address.host, address.port))
+        yield replace(address, port=reserved.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@ its neutral value (`n: 1`, `tools: null`), so that nobody gets another answer th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from octavo.router.chat import PLAIN, Rendering, rendering
+from octavo.router.chat import AS_IT_IS, Rendering, rendering
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
 from octavo.router.messages import Message, messages
+from octavo.router.sampling import NAMES, PLAIN, Extras
+from octavo.router.sampling import parse as parse_extras
+from octavo.router.structured import NAMES as STRUCTURED
+from octavo.router.structured import Structured, structured
 from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat"]
@@ -30,28 +34,15 @@ HARMLESS = frozenset(
 
 # Not served: accepted with a value that asks for nothing.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
     "top_logprobs": (),
-    "prompt_logprobs": (),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
     "length_penalty": (1,),
-    "min_p": (0,),
-    "min_tokens": (0,),
     "priority": (0,),
     "use_beam_search": (False,),
-    "include_stop_str_in_output": (False,),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True, False),
     "add_special_tokens": (),
-    "truncate_prompt_tokens": (),
-    "response_format": ({"type": "text"},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
@@ -75,14 +66,18 @@ CHAT = frozenset(
     "messages max_completion_tokens tools tool_choice parallel_tool_calls documents chat_template_kwargs "
     "chat_template reasoning_effort add_generation_prompt continue_final_message".split()
 )
-KNOWN: Mapping[Kind, frozenset[str]] = {"completion": COMMON | {"prompt"}, "chat": COMMON | CHAT}
+KNOWN: Mapping[Kind, frozenset[str]] = {
+    "completion": COMMON | NAMES["completion"] | {"prompt"},
+    "chat": COMMON | NAMES["chat"] | CHAT,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
 
-    rendering, tool_use: of chats. tool_use None: no calls are looked for in the answer.
+    max_tokens 0: the prompt alone is echoed. rendering, tool_use: of chats. tool_use None: no calls are looked for in
+    the answer.
     """
 
     kind: Kind
@@ -99,7 +94,9 @@ class Ask:
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
-    rendering: Rendering = PLAIN
+    extras: Extras = PLAIN
+    structured: Structured | None = None
+    rendering: Rendering = AS_IT_IS
     tool_use: ToolUse | None = None
 
 
@@ -110,13 +107,16 @@ def parse(kind: Kind, body: object) -> Ask:
     fields = Fields(body)
     _refuse(kind, body)
     stream = fields.flag("stream")
+    max_tokens = _max_tokens(kind, fields)
+    include_usage, continuous = _stream_options(fields, stream)
+    extras = parse_extras(kind, fields, stream, max_tokens)
     offered = offer(fields) if kind == "chat" else Offer()
     return Ask(
         kind=kind,
         model=fields.text("model"),
         prompts=_prompts(fields.get("prompt")) if kind == "completion" else (),
         messages=messages(fields.get("messages")) if kind == "chat" else (),
-        max_tokens=_max_tokens(fields),
+        max_tokens=max_tokens,
         temperature=fields.number("temperature", 0.0, 2.0),
         top_p=_top_p(fields),
         top_k=_top_k(fields),
@@ -125,15 +125,17 @@ def parse(kind: Kind, body: object) -> Ask:
         stop_ids=_stop_ids(fields.get("stop_token_ids")),
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
-        include_usage=_include_usage(fields, stream),
-        rendering=rendering(fields, offered.tools) if kind == "chat" else PLAIN,
+        include_usage=include_usage,
+        extras=replace(extras, continuous_usage=True) if continuous else extras,
+        structured=structured(body),
+        rendering=rendering(fields, offered.tools) if kind == "chat" else AS_IT_IS,
         tool_use=offered.use,
     )
 
 
 def _refuse(kind: Kind, body: Mapping[str, object]) -> None:
     for name, value in body.items():
-        if name in KNOWN[kind] or name in HARMLESS or value is None:
+        if name in KNOWN[kind] or name in STRUCTURED or name in HARMLESS or value is None:
             continue
         if name not in NEUTRAL:
             raise unsupported(name, f"unknown field {name[:64]!r}: remove it")
@@ -183,8 +185,9 @@ def _ids(where: str, ids: list[object]) -> list[int]:
     return checked
 
 
-def _max_tokens(fields: Fields) -> int | None:
-    old = fields.integer("max_tokens", 1, None)
+def _max_tokens(kind: Kind, fields: Fields) -> int | None:
+    echo_alone = kind == "completion" and fields.get("echo") is True
+    old = fields.integer("max_tokens", 0 if echo_alone else 1, None)
     if fields.get("max_completion_tokens") is None:
         return old
     new = fields.integer("max_completion_tokens", 1, None)
@@ -237,20 +240,24 @@ def _stop_ids(ids: object) -> tuple[int, ...]:
     return tuple(_ids("stop_token_ids", ids))
 
 
-def _include_usage(fields: Fields, stream: bool) -> bool:
+def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:
+    """Whether the last event has the usage, and whether every one has."""
     options = fields.get("stream_options")
     if options is None:
-        return False
+        return False, False
     if not isinstance(options, dict):
         raise invalid("stream_options", "stream_options must be an object")
     if not stream:
         raise invalid("stream_options", "stream_options is only allowed with stream: true")
     inner = Fields(options, "stream_options.")
     for name in options:
-        if name not in ("include_usage", "include_obfuscation"):
+        if name not in ("include_usage", "continuous_usage_stats", "include_obfuscation"):
             raise unsupported(f"stream_options.{name}"[:96], f"unknown field stream_options.{name[:64]}: remove it")
     inner.flag("include_obfuscation")
-    return inner.flag("include_usage")
+    include_usage, continuous = inner.flag("include_usage"), inner.flag("continuous_usage_stats")
+    if continuous and not include_usage:
+        raise invalid("stream_options.continuous_usage_stats", "continuous_usage_stats needs include_usage: true")
+    return include_usage, continuous
 
 
 def error_body(error: RequestError) -> dict[str, object]:

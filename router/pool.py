@@ -7,18 +7,18 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import orjson
 
 from octavo.router.background import background
-from octavo.router.bodies import Prepared
+from octavo.router.bodies import Detokenised, Form, Prepared, input_field
 from octavo.router.fields import invalid
 from octavo.router.generation import Model, RequestError
-from octavo.router.helper import LENGTHS, Header, answer, pack
-from octavo.router.openai import Kind
+from octavo.router.helper import LENGTHS, Header, detokenised, error_in, pack, prepared
 from octavo.router.refusals import broken_helper, draining
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,12 @@ BACKOFF_S = (0.1, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    kind: Kind
+    """body: of this form. understand: a helper's answer, as `result`."""
+
+    form: Form | Literal["detokenize"]
     body: bytes
-    result: "asyncio.Future[Prepared]"
+    understand: Callable[[Header, bytes], Any]  # Any: whatever the caller waits for
+    result: "asyncio.Future[Any]"
 
 
 @dataclass(slots=True)
@@ -51,13 +54,24 @@ class HelperPool:
         self._queue: asyncio.Queue[_Work] = asyncio.Queue()
         self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
-    async def prepare(self, kind: Kind, body: bytes) -> Prepared:
+    async def prepare(self, form: Form, body: bytes) -> Prepared:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
+        read: Prepared = await self._ask(form, body, prepared)
+        return read
+
+    async def detokenise(self, body: bytes) -> Detokenised:
+        """Raises RequestError as `prepare` does."""
+        read: Detokenised = await self._ask("detokenize", body, detokenised)
+        return read
+
+    async def _ask(
+        self, form: Form | Literal["detokenize"], body: bytes, understand: Callable[[Header, bytes], Any]
+    ) -> Any:  # as in _Work
         if self._queue.qsize() >= MAX_WAITING:
             raise RequestError(
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
             )
-        work = _Work(kind, body, asyncio.get_running_loop().create_future())
+        work = _Work(form, body, understand, asyncio.get_running_loop().create_future())
         self._queue.put_nowait(work)
         return await work.result
 
@@ -109,15 +123,15 @@ class HelperPool:
         """False: over the limit. Whatever happens, the work is settled."""
         try:
             async with asyncio.timeout(LIMIT_S):
-                header, payload = await helper.call(pack({"read": work.kind}, work.body))
+                header, payload = await helper.call(pack({"read": work.form}, work.body))
             _answer(work, header, payload)
         except TimeoutError:
             self.counts.killed += 1
             log.warning("a request took more than %s s to tokenise: refused, its helper is replaced", LIMIT_S)
-            _settle(work, _too_slow(work.kind))
+            _settle(work, _too_slow(work))
             return False
         except (OSError, EOFError):
-            _settle(work, _too_slow(work.kind))
+            _settle(work, _too_slow(work))
             raise
         except asyncio.CancelledError:
             _settle(work, draining())
@@ -168,10 +182,10 @@ class _Helper:
 def _answer(work: _Work, header: Header, payload: bytes) -> None:
     if work.result.done():
         return
-    try:
-        work.result.set_result(answer(header, payload))
-    except RequestError as error:
+    if (error := error_in(header)) is not None:
         work.result.set_exception(error)
+    else:
+        work.result.set_result(work.understand(header, payload))
 
 
 def _settle(work: _Work, error: RequestError) -> None:
@@ -179,10 +193,12 @@ def _settle(work: _Work, error: RequestError) -> None:
         work.result.set_exception(error)
 
 
-def _too_slow(kind: Kind) -> RequestError:
-    what = "messages" if kind == "chat" else "prompt"
-    message = f"{what} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
-    return invalid(what, message, "too_slow_to_tokenise")
+def _too_slow(work: _Work) -> RequestError:
+    field = "token_ids" if work.form == "detokenize" else input_field(work.form, work.body)
+    message = (
+        f"{field or 'the input'} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
+    )
+    return invalid(field, message, "too_slow_to_tokenise")
 
 
 def _load_frame(files: Mapping[str, bytes], context_length: int) -> bytes:

@@ -1,6 +1,6 @@
 """One process of a router: `python -m octavo.router.process CONTROL_FD INDEX FLAGS...`, started by `octavo router`.
 
-    serving --SIGTERM--> draining (503 on /routerz, serves on) --drain delay--> listener closed --last answer--> exit 0
+    serving --SIGTERM--> draining (503 on /routerz, serves on) --drain delay--> listeners closed --last answer--> exit 0
 
 The control socket asks for metrics; its end means that the parent is gone, and ends the process.
 """
@@ -22,8 +22,9 @@ from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch import FleetDispatcher
-from octavo.router.handlers import Life, Parts
+from octavo.router.grpc_server import GrpcServer
 from octavo.router.metrics import Reading, RouterMetrics
+from octavo.router.path import Life, Parts
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer
 from octavo.router.texts import Texts
@@ -74,28 +75,35 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)
-    server = HttpServer(Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s))
-    runner = web.ServerRunner(server.build(), shutdown_timeout=0.1)
+    parts = Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s)
+    grpc_server = GrpcServer(parts, config.grpc) if config.grpc is not None else None
+    runner = web.ServerRunner(HttpServer(parts).build(), shutdown_timeout=0.1)
     await runner.setup()
     follow = background(texts.follow(), "model follower")
     try:
+        if grpc_server is not None:
+            await grpc_server.start()
         site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
         await site.start()
         await stop.wait()
-        await _drain(config, life, site)
+        await _drain(config, life, site, grpc_server)
     finally:
         follow.cancel()
         await runner.cleanup()
+        if grpc_server is not None:
+            await grpc_server.stop()
         await texts.close()
 
 
-async def _drain(config: Config, life: Life, site: web.SockSite) -> None:
+async def _drain(config: Config, life: Life, site: web.SockSite, grpc_server: GrpcServer | None) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(config.grace_period_s - RESERVE_S, 0.0)
     life.draining = True
     log.info("draining: %d requests open", life.open)
     await asyncio.sleep(min(config.drain_delay_s, max(deadline - loop.time(), 0.0)))
     await site.stop()
+    if grpc_server is not None:
+        background(grpc_server.refuse(max(deadline - loop.time(), 0.0)), "end of gRPC")
     while life.open and loop.time() < deadline:
         await asyncio.sleep(POLL_S)
     if life.open:

@@ -36,6 +36,11 @@ def too_large(prompt_bytes: int, limit: int) -> RequestError:
     return RequestError(400, INVALID, "prompt_too_large", message, field="prompt")
 
 
+def lacking(field: str) -> RequestError:
+    message = f"{field} is not supported by the device that this model runs on: remove it"
+    return RequestError(400, INVALID, "unsupported_field", message, field=field)
+
+
 def rejected(field: str, message: str) -> RequestError:
     return RequestError(400, INVALID, "invalid_value", message, field=field or None)
 
@@ -69,3 +74,8 @@ def broken_reader() -> RequestError:
 
 def broken_helper() -> RequestError:
     return RequestError(500, SERVER, "internal_error", "the request could not be tokenised; see the router's log")
+
+
+def unknown_model(name: str, served: str) -> RequestError:
+    message = f"the model {name[:128]!r} does not exist; this service serves {served!r}"
+    return RequestError(404, INVALID, "model_not_found", message, field="model")

@@ -81,8 +81,3 @@ def echoed_id(request: web.BaseRequest, own: str) -> str:
 
 def not_found(what: str) -> RequestError:
     return RequestError(404, "invalid_request_error", "not_found", what)
-
-
-def unknown_model(name: str, served: str) -> RequestError:
-    message = f"the model {name[:128]!r} does not exist; this service serves {served!r}"
-    return RequestError(404, "invalid_request_error", "model_not_found", message, field="model")

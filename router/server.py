@@ -10,10 +10,11 @@ from aiohttp import web
 from aiohttp.web_log import AccessLogger
 
 from octavo.router.generation import RequestError
-from octavo.router.handlers import Completions, Parts
+from octavo.router.handlers import Completions
 from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.metrics import CLIENT_GONE, ENDPOINTS
 from octavo.router.openai import Kind
+from octavo.router.path import Parts, bug
 from octavo.router.responses import REQUEST_ID, echoed_id, error_response, json_response, not_found
 
 log = logging.getLogger(__name__)
@@ -106,9 +107,7 @@ class HttpServer:
         except Exception:  # a bug of ours: told as one, and the connection lives on
             own = secrets.token_hex(12)
             log.exception("request %s failed", own)
-            message = f"the router failed; its log has the cause under {own}"
-            bug = RequestError(500, "server_error", "internal_error", message)
-            response, code = error_response(bug, echoed_id(request, own)), "500"
+            response, code = error_response(bug(own), echoed_id(request, own)), "500"
         self._closing(response)
         return response, code
 
@@ -128,13 +127,13 @@ class HttpServer:
         return json_response({"status": "ok"})
 
     def _readyz(self, request: web.BaseRequest) -> web.Response:
-        if self._parts.dispatcher.ready and self._parts.texts.loaded is not None:
+        if self._parts.ready:
             return json_response({"status": "ok"})
         return json_response({"status": "no group serves the model"}, 503)
 
     def _cards(self) -> list[dict[str, object]]:
         loaded = self._parts.texts.loaded
-        name = self._parts.served_name or (loaded.model.name if loaded is not None else "")
+        name = self._parts.model_name
         if not name:
             return []
         card: dict[str, object] = {"id": name, "object": "model", "created": 0, "owned_by": "octavo"}

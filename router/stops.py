@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 
 class StopFinder:
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
+        """include: the string that completes first is shown, and so nothing is held back."""
         self._stops = [(stop, _failure(stop)) for stop in stops]
         self._states = [0] * len(stops)  # how much of each string the text ends with
         self._held = ""
+        self._include = include
 
     def push(self, text: str) -> tuple[str, bool]:
         """Text that may be shown now, and whether a stop string was completed (nothing may follow then)."""
@@ -21,8 +23,8 @@ class StopFinder:
             complete = self._advance(character)
             if complete:
                 self._held = ""
-                return seen[: start + offset + 1 - complete], True
-        held = max(self._states, default=0)
+                return seen[: start + offset + 1 - (0 if self._include else complete)], True
+        held = 0 if self._include else max(self._states, default=0)
         cut = len(seen) - held
         self._held = seen[cut:]
         return seen[:cut], False

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from octavo.router.chat import PLAIN, Rendering
+from octavo.router.chat import AS_IT_IS, Rendering
 from octavo.router.fields import unsupported
 from octavo.router.generation import RequestError
 from octavo.router.messages import Message
@@ -52,7 +52,7 @@ class ChatTemplate:
         self._specials = dict(specials)
         self._control = any_of(control)
 
-    def render(self, messages: Sequence[Message], rendering: Rendering = PLAIN) -> Rendered:
+    def render(self, messages: Sequence[Message], rendering: Rendering = AS_IT_IS) -> Rendered:
         """Raises RequestError 400."""
         self._check(rendering)
         given = {

@@ -5,11 +5,10 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.router.bodies import INLINE_BODY_BYTES, Prepared, decode, encode, is_quick
+from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
 from octavo.router.formats import Formats
 from octavo.router.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
-from octavo.router.openai import Kind, parse
 from octavo.router.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
 from octavo.router.tokens import TextModel
@@ -18,6 +17,7 @@ log = logging.getLogger(__name__)
 
 HELPERS = 2  # so that one looping template leaves another free
 RETRY_S = 1.0
+INLINE_IDS_BYTES = 4_096  # of a message: at most as many ids, decoded in the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,18 @@ class Loaded:
     pool: HelperPool
     formats: Formats
 
-    async def prepare(self, kind: Kind, body: bytes) -> Prepared:
+    async def prepare(self, form: Form, body: bytes) -> Prepared:
         """In the event loop when it is quick, else in a helper. Raises RequestError."""
-        if kind == "completion" and len(body) <= INLINE_BODY_BYTES:
-            ask = parse(kind, decode(body))
-            if is_quick(ask):
-                return encode(self.text, ask)
-        prepared = await self.pool.prepare(kind, body)
+        ask = read_quick(form, body)
+        if ask is not None:
+            return encode(self.text, form, ask)
+        prepared = await self.pool.prepare(form, body)
         self.formats.check(prepared.ask)
         return prepared
+
+    async def detokenise(self, body: bytes) -> Detokenised:
+        """By the same rule. Raises RequestError."""
+        return detokenise(self.text, body) if len(body) <= INLINE_IDS_BYTES else await self.pool.detokenise(body)
 
 
 class Texts:

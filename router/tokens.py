@@ -6,6 +6,8 @@ tokenizer's own rules say so, and never two.
 
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import orjson
 from tokenizers import Tokenizer
@@ -15,13 +17,15 @@ from octavo.router.detokenise import (
     ByteLevelDetokeniser,
     Detokeniser,
     MarkedDetokeniser,
+    Names,
     Pieces,
     Texts,
     WindowDetokeniser,
 )
 from octavo.router.fields import Fields, invalid
-from octavo.router.generation import RequestError, Sampling
+from octavo.router.generation import Adjust, RequestError, Sampling
 from octavo.router.openai import Ask, Prompt
+from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
 
@@ -52,8 +56,9 @@ class TextModel:
         self._words = WordEncoder.of(self._tokenizer, described)
         decoder = described.get("decoder")
         self._byte_level = isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
-        self._pieces = Pieces(self._tokenizer, self._special_ids)
-        self._texts = Texts(self._pieces)
+        shown, every = Pieces(self._tokenizer, self._special_ids), Pieces(self._tokenizer, frozenset())
+        self._shown, self._all = (shown, Texts(shown)), (every, Texts(every))
+        self.names = Names(self._tokenizer, self._byte_level)
         self._templates = templates(files, settings)
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
         self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
@@ -61,22 +66,22 @@ class TextModel:
         self.sampling = sampling_defaults(_json(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
-        """Packed ids of each prompt. Raises RequestError 400 naming the field."""
+        """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
+        prompts = self._encoded(ask)
+        kept = ask.extras.truncate
+        if kept is None:
+            return prompts
+        if kept == -1:
+            kept = self.context_length - max(1, ask.max_tokens or 1)
+        return [prompt[-4 * kept :] for prompt in prompts]
+
+    def _encoded(self, ask: Ask) -> list[bytes]:
         if ask.kind == "chat":
             template = self._template(TOOL_USE if ask.rendering.tools and TOOL_USE in self._templates else DEFAULT)
             return [_filled("messages", _packed(self._rendered(template.render(ask.messages, ask.rendering))))]
         several = len(ask.prompts) > 1
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
         return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
-
-    def detokeniser(self, prompt: bytes, marks: Mapping[int, str] = NO_MARKS) -> Detokeniser:
-        """marks: control tokens that are shown, and what stands for them."""
-        made: Detokeniser = (
-            ByteLevelDetokeniser(self._pieces, self._texts)
-            if self._byte_level
-            else WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist())
-        )
-        return MarkedDetokeniser(made, marks) if marks else made
 
     @property
     def template_source(self) -> str:
@@ -96,6 +101,38 @@ class TextModel:
             return last.rfind(reasoning.BEGIN) > last.rfind(reasoning.END)
         tail = array("I", prompt[-4 * REASONING_TAIL :]).tolist()
         return reasoning.is_open(self._tokenizer.decode(tail, skip_special_tokens=False))
+
+    def resolved(self, extras: Extras) -> Extras:
+        """Its words as ids. Raises RequestError 400 naming the field."""
+        check_vocabulary(extras, self.vocabulary)
+        words = tuple(chain.from_iterable(map(self._bad_word, extras.bad_words)))
+        return replace(extras, bad_word_ids=words) if words else extras
+
+    def text(self, prompt: bytes, skip_special: bool) -> str:
+        """What packed ids say."""
+        return self._tokenizer.decode(array("I", prompt).tolist(), skip_special_tokens=skip_special)
+
+    def decode(self, ids: list[int]) -> str:
+        """Their text, that of special tokens too. Raises RequestError 400 for an id beyond the vocabulary."""
+        if ids and max(ids) >= self.vocabulary:
+            message = f"token_ids holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}"
+            raise invalid("token_ids", message)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def detokeniser(self, prompt: bytes, skip_special: bool = True, marks: Mapping[int, str] = NO_MARKS) -> Detokeniser:
+        """marks: control tokens that are shown, and what stands for them."""
+        made: Detokeniser
+        if self._byte_level:
+            made = ByteLevelDetokeniser(*(self._shown if skip_special else self._all))
+        else:
+            made = WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist(), skip_special)
+        return MarkedDetokeniser(made, marks) if marks else made
+
+    def _bad_word(self, word: str) -> list[tuple[int, ...]]:
+        """At the beginning of a text, and after a space where that makes other tokens. (As vLLM does.)"""
+        word = word.lstrip()
+        plain, spaced = (tuple(self._plain(text)) for text in (word, " " + word))
+        return [plain, spaced] if plain[:1] != spaced[:1] and len(plain) == len(spaced) else [plain]
 
     def _prompt(self, field: str, prompt: Prompt) -> bytes:
         if isinstance(prompt, str):
@@ -202,9 +239,12 @@ def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
         temperature = fields.number("temperature", 0.0, 2.0)
         top_p = fields.number("top_p", 0.0, 1.0)
         top_k = fields.integer("top_k", -1, 2**31 - 1)
+        min_p = fields.number("min_p", 0.0, 1.0)
+        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
     except RequestError as error:
         raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
-    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0)
+    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
+    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
 
 
 def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:

@@ -72,6 +72,7 @@ class Stream:
         self.incarnation = welcome.incarnation
         self.fingerprint = welcome.fingerprint
         self.revision = welcome.revision
+        self.features = frozenset(welcome.features)
         self.ledger = Ledger()
         self.load = engine_pb2.Load()
         self.prefixes = PrefixMemory(0)
@@ -148,13 +149,15 @@ class Stream:
         if self._fresh:
             rows = wire.first_rows_first(rows, self._fresh)
         flights = self.flights
-        for number, token, finish, cached in rows:
+        for number, token, finish, cached, scores in rows:
             flight = flights.get(number)
             if flight is None:
                 continue
             if finish:
                 del flights[number]
             try:
+                if scores is not None:
+                    flight.score(scores.tokens, scores.prompt)
                 flight.deliver((token,) if token != wire.NO_TOKEN else (), finish, cached)
             except BrokenSink:
                 self.cancel(number)
@@ -288,4 +291,5 @@ async def fetch_model(stub: "engine_pb2_grpc.EngineAsyncStub", welcome: engine_p
         context_length=welcome.context_length,
         block_size=welcome.block_size,
         files={name: bytes(data) for name, data in files.items()},
+        features=frozenset(welcome.features),
     )

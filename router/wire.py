@@ -1,9 +1,11 @@
 """The wire to a leader: channel settings, and messages as protobuf wants them."""
 
+from array import array
 from collections import deque
+from itertools import repeat
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.generation import Job
+from octavo.router.generation import NO_ADJUST, Adjust, Job
 
 MAX_MESSAGE_BYTES = 64 << 20
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
@@ -35,16 +37,39 @@ def heartbeat() -> engine_pb2.FromRouter:
 def submit(number: int, job: Job) -> engine_pb2.FromRouter:
     """`generated` stays empty: engines would go on after it, but no request is continued elsewhere yet."""
     sampling = job.sampling
-    return engine_pb2.FromRouter(
-        submit=engine_pb2.Submit(
-            number=number,
-            prompt=job.prompt,
-            sampling=engine_pb2.Sampling(
-                temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p, seed=sampling.seed
-            ),
-            limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
-            priority=job.priority,
-        )
+    message = engine_pb2.Submit(
+        number=number,
+        prompt=job.prompt,
+        sampling=engine_pb2.Sampling(
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            logprobs=sampling.logprobs,
+            prompt_logprobs=sampling.prompt_logprobs,
+        ),
+        limits=engine_pb2.Limits(
+            max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos, min_tokens=job.min_tokens
+        ),
+        priority=job.priority,
+        salt=job.salt,
+        grammar=job.grammar,
+    )
+    if sampling.adjust != NO_ADJUST:
+        message.sampling.adjust.CopyFrom(_adjust(sampling.adjust))
+    return engine_pb2.FromRouter(submit=message)
+
+
+def _adjust(adjust: Adjust) -> engine_pb2.Adjust:
+    return engine_pb2.Adjust(
+        min_p=adjust.min_p,
+        presence_penalty=adjust.presence_penalty,
+        frequency_penalty=adjust.frequency_penalty,
+        repetition_penalty=adjust.repetition_penalty,
+        bias_ids=array("I", (token for token, _ in adjust.bias)).tobytes(),
+        bias_values=array("f", (value for _, value in adjust.bias)).tobytes(),
+        allowed=array("I", adjust.allowed).tobytes(),
+        bad_words=[array("I", word).tobytes() for word in adjust.bad_words],
     )
 
 
@@ -59,23 +84,41 @@ def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
 def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:
     """Take the first message, and with it those that fit: a write costs more than what is written."""
     first = outbox.popleft()
-    size = len(first.submit.prompt)
-    while outbox and (size := size + len(outbox[0].submit.prompt)) <= BUNDLE_BYTES:
+    size = _size(first)
+    while outbox and (size := size + _size(outbox[0])) <= BUNDLE_BYTES:
         first.more.append(outbox.popleft())
     return first
 
 
-Row = tuple[int, int, int, int]
+def _size(message: engine_pb2.FromRouter) -> int:
+    """Bytes of what may be large in it."""
+    submit = message.submit
+    sampling = submit.sampling
+    return len(submit.prompt) + (sampling.adjust.ByteSize() if sampling.HasField("adjust") else 0)
+
+
+Row = tuple[int, int, int, int, engine_pb2.Scores | None]
 
 
 def rows(output: engine_pb2.StepOutput) -> list[Row]:
-    """(number, id, finish, cached) of each row, in order. Raises ValueError when the arrays do not agree."""
+    """(number, id, finish, cached, scores) of each row, in order. Raises ValueError when the arrays do not agree."""
     numbers = memoryview(output.numbers).cast("I")
     ids = memoryview(output.ids).cast("I")
     finishes = output.finishes
-    if not output.cached:
-        return list(zip(numbers, ids, finishes, bytes(len(finishes)), strict=True))
-    return list(zip(numbers, ids, finishes, memoryview(output.cached).cast("I"), strict=True))
+    count = len(finishes)
+    cached = memoryview(output.cached).cast("I") if output.cached else bytes(count)
+    scores = _scores(output, count) if output.scores else repeat(None, count)
+    return list(zip(numbers, ids, finishes, cached, scores, strict=True))
+
+
+def _scores(output: engine_pb2.StepOutput, count: int) -> list[engine_pb2.Scores | None]:
+    """One entry a row."""
+    scores: list[engine_pb2.Scores | None] = [None] * count
+    for one in output.scores:
+        if one.row >= count:
+            raise ValueError(f"scores of row {one.row}, of {count} rows")
+        scores[one.row] = one
+    return scores
 
 
 def first_rows_first(rows: list[Row], fresh: set[int]) -> list[Row]:

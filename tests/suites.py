@@ -1,8 +1,8 @@
-"""Every test, in four runs of pytest beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test, in five runs of pytest and `make check` beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests of the cluster (services, and nodes that are lost) and of the API server mostly wait, so that the others compute
-meanwhile; those of processes mind company, and have it only of those. Each line of output names its run; at the end
-stand all failures, the closing lines, and their sum. Exits as the worst of them.
+Tests of the cluster (services, and nodes that are lost), of the API server and of processes mostly wait, so that the
+others compute meanwhile. Each line of output names its run; at the end stand all failures, the closing lines, and their
+sum. Exits as the worst of them.
 """
 
 import re
@@ -19,7 +19,8 @@ RUNS = {
     "cluster": ("cluster",),
     "nodes": ("nodes",),
     "apiserver": ("apiserver",),
-    "others": ("unit", "kernels", "contract", "gpu", "exactness", "processes"),
+    "processes": ("processes",),
+    "others": ("unit", "kernels", "contract", "gpu", "exactness"),
 }
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
@@ -37,8 +38,16 @@ class Result:
 def run(name: str, options: list[str]) -> Result:
     """Passes its output on line by line."""
     paths = [f"tests/{folder}" for folder in RUNS[name]]
-    command = [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options]
-    closing, failures = "no closing line", []
+    return _pass_on(name, [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options])
+
+
+def check() -> Result:
+    """What else must hold."""
+    return _pass_on("check", ["make", "--no-print-directory", "check"])
+
+
+def _pass_on(name: str, command: list[str]) -> Result:
+    closing, failures = "", []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -61,14 +70,16 @@ def total(closings: list[str]) -> str:
 
 def main() -> None:
     begin = time.monotonic()
-    with ThreadPoolExecutor(len(RUNS)) as pool:
+    with ThreadPoolExecutor(len(RUNS) + 1) as pool:
+        checking = pool.submit(check)
         results = dict(zip(RUNS, pool.map(lambda name: run(name, sys.argv[1:]), RUNS), strict=True))
+        results["check"] = checking.result()
     print()
     for name, result in results.items():
         for failure in result.failures:
             print(f"{name:10}| {failure}")
     for name, result in results.items():
-        print(f"{name:10}| {result.closing}{f' (exit code {result.code})' if result.code else ''}")
+        print(f"{name:10}| {result.closing or 'done'}{f' (exit code {result.code})' if result.code else ''}")
     seconds = time.monotonic() - begin
     print(
         f"{total([result.closing for result in results.values()])} in {seconds:.2f}s"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from octavo.worker.lane import Members
 from octavo.worker.request import Request
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Scored, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,16 @@ class Chunk:
     @property
     def samples(self) -> bool:
         return self.start + self.count == self.request.known
+
+    @property
+    def scored(self) -> tuple[int, int] | None:
+        """Offset and count of the positions whose next tokens are of the prompt, and still lack log-probabilities."""
+        scoring = self.request.scoring
+        if scoring is None:
+            return None
+        begin = max(self.start + 1, scoring.issued)
+        count = min(self.start + self.count + 1, scoring.end) - begin
+        return (begin - self.start - 1, count) if count > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ def assemble(number: int, changes: Changes, decoding: Decoding, chunks: Sequence
     sample = Sample(
         members.rows + tuple(row for row, chunk in enumerate(chunks, first) if chunk.samples),
         decoding.counters + tuple(_sampled(chunk.request) for chunk in chunks if chunk.samples),
+        tuple(Scored(row, *part) for row, chunk in enumerate(chunks, first) if (part := chunk.scored) is not None),
     )
     return Step(number, forward, sample)
 

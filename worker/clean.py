@@ -38,8 +38,8 @@ class CleanCache(Cache):
         due, self._due = self._due, set()
         return tuple(sorted(due))
 
-    def hits(self, request: Request) -> list[int]:
-        return [] if request in self._isolated else super().hits(request)
+    def shares(self, request: Request) -> bool:
+        return request not in self._isolated and super().shares(request)
 
     def admit(self, request: Request, hits: list[int]) -> None:
         super().admit(request, hits)

@@ -11,26 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
-from octavo.worker.output import Cancel, Load, Output, Refused
+from octavo.worker.output import Cancel, Load, Output, Refused, Scores
 from octavo.worker.packing import CodecError, Reader, pack
-from octavo.worker.request import Finish, NewRequest, Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.request import Finish, NewRequest
+from octavo.worker.sampling_codec import read_sampling, write_sampling
+from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 __all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
 
-VERSION = 2
+VERSION = 3
 
 _START = struct.Struct("<BB")
-_STEP = struct.Struct("<QHHIIIII")  # number; bytes of graph, path; admits, appends, rows, samples, zeroed
+_STEP = struct.Struct("<QHHIIIIIII")  # number; bytes of graph, path; then how many of each
 _ADMIT = struct.Struct("<III")  # slot, generated before, tokens
 _APPEND = struct.Struct("<III")  # slot, first, blocks
-_SAMPLING = struct.Struct("<dIdQ")  # temperature, top_k, top_p, seed
-_RESULT = struct.Struct("<QII")  # number; ids, failed
-_NEW = struct.Struct("<QiIIIII")  # key, priority, max_tokens; prompt, generated, stop ids, hashes
+_RESULT = struct.Struct("<QIIII")  # number; ids, failed, scores, prompts
+_NEW = struct.Struct("<QiIIIIIBI")  # key, priority, max_tokens; then sizes, of salt and grammar in bytes
 _KEY = struct.Struct("<Q")
-_OUTPUTS = struct.Struct("<II")  # outputs, ids
+_OUTPUTS = struct.Struct("<III")  # outputs, ids, scores
+_SCORES = struct.Struct("<III")  # output; bytes of tokens, prompt
 _LOAD = struct.Struct("<10Q")
 _REFUSED = struct.Struct("<QHI")  # key; bytes of field, message
+_MASKS = struct.Struct("<QI")  # number; bytes of the rows
 _HASH_BYTES = 16
 
 
@@ -41,7 +43,7 @@ class Outputs:
     rows: tuple[Output, ...]
 
 
-Message = Step | StepResult | NewRequest | Cancel | Outputs | Load | Refused
+Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | Refused
 
 
 def encode(message: Message) -> bytes:
@@ -71,8 +73,8 @@ def _encode(message: Message) -> tuple[int, bytes]:
     match message:
         case Step():
             return 1, _encode_step(message)
-        case StepResult(number, ids, failed):
-            return 2, _RESULT.pack(number, len(ids), len(failed)) + pack(ids) + pack(failed)
+        case StepResult():
+            return 2, _encode_result(message)
         case NewRequest():
             return 3, _encode_new(message)
         case Cancel(key):
@@ -84,6 +86,8 @@ def _encode(message: Message) -> tuple[int, bytes]:
         case Refused(key, field, text):
             name, reason = field.encode(), text.encode()
             return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
+        case Masks(number, bits):
+            return 8, _MASKS.pack(number, len(bits)) + bits
 
 
 def _encode_step(step: Step) -> bytes:
@@ -98,29 +102,42 @@ def _encode_step(step: Step) -> bytes:
             len(forward.blocks),
             len(forward.slots),
             len(sample.rows),
+            len(sample.masked),
             len(forward.zeroed),
+            len(sample.scored),
         ),
         graph,
         path,
-        pack(forward.slots + forward.starts + forward.counts + sample.rows + sample.counters + forward.zeroed),
+        pack(
+            forward.slots
+            + forward.starts
+            + forward.counts
+            + sample.rows
+            + sample.counters
+            + sample.masked
+            + forward.zeroed
+        ),
     ]
+    if sample.scored:
+        parts.append(pack(chain.from_iterable(sample.scored)))
     for append in forward.blocks:
         parts += (_APPEND.pack(append.slot, append.first, len(append.blocks)), pack(append.blocks))
     for admit in forward.admits:
         parts += (
             _ADMIT.pack(admit.slot, admit.generated_before, len(admit.tokens)),
-            _encode_sampling(admit.sampling),
+            write_sampling(admit.sampling),
             pack(admit.tokens),
         )
     return b"".join(parts)
 
 
 def _decode_step(reader: Reader) -> Step:
-    number, graph_bytes, path_bytes, admits, appends, rows, samples, zeros = reader.head(_STEP)
+    number, graph_bytes, path_bytes, admits, appends, rows, samples, masks, zeros, scored = reader.head(_STEP)
     graph, path = reader.text(graph_bytes), reader.text(path_bytes)
     slots, starts, counts = reader.numbers(rows), reader.numbers(rows), reader.numbers(rows)
-    sample = Sample(reader.numbers(samples), reader.numbers(samples))
+    rows_sampled, counters, masked = reader.numbers(samples), reader.numbers(samples), reader.numbers(masks)
     zeroed = reader.numbers(zeros)
+    sample = Sample(rows_sampled, counters, tuple(Scored(*reader.numbers(3)) for _ in range(scored)), masked)
     changes = tuple(_decode_append(reader) for _ in range(appends))
     admitted = tuple(_decode_admit(reader) for _ in range(admits))
     return Step(number, Forward(admitted, changes, slots, starts, counts, zeroed), sample, graph, path)
@@ -133,44 +150,51 @@ def _decode_append(reader: Reader) -> Blocks:
 
 def _decode_admit(reader: Reader) -> Admit:
     slot, generated_before, tokens = reader.head(_ADMIT)
-    sampling = _decode_sampling(reader)
+    sampling = read_sampling(reader)
     return Admit(slot, reader.numbers(tokens), sampling, generated_before)
 
 
-def _encode_sampling(sampling: Sampling) -> bytes:
-    return _SAMPLING.pack(sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
-
-
-def _decode_sampling(reader: Reader) -> Sampling:
-    return Sampling(*reader.head(_SAMPLING))
+def _encode_result(result: StepResult) -> bytes:
+    ids, failed, scores, prompts = result.ids, result.failed, result.scores, result.prompts
+    head = _RESULT.pack(result.number, len(ids), len(failed), len(scores), len(prompts))
+    if not scores and not prompts:
+        return head + pack(ids + failed)
+    pieces = [piece for _, piece in scores] + list(prompts)
+    entries, lengths = (entry for entry, _ in scores), map(len, pieces)
+    return b"".join((head, pack(chain(ids, failed, entries, lengths)), *pieces))
 
 
 def _decode_result(reader: Reader) -> StepResult:
-    number, ids, failed = reader.head(_RESULT)
-    return StepResult(number, reader.numbers(ids), reader.numbers(failed))
+    number, ids, failed, scores, prompts = reader.head(_RESULT)
+    sampled, bad, entries = reader.numbers(ids), reader.numbers(failed), reader.numbers(scores)
+    pieces = [reader.take(length) for length in reader.numbers(scores + prompts)]
+    return StepResult(number, sampled, bad, tuple(zip(entries, pieces, strict=False)), tuple(pieces[scores:]))
 
 
 def _encode_new(new: NewRequest) -> bytes:
     if any(len(digest) != _HASH_BYTES for digest in new.hashes):
         raise CodecError(f"NewRequest {new.key}: every hash must have {_HASH_BYTES} bytes")
     stops = sorted(new.stop_ids)
-    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes))
+    grammar = new.grammar.encode()
+    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes), len(new.salt), len(grammar))
     head = _NEW.pack(new.key, new.priority, new.max_tokens, *lengths)
     arrays = pack(chain(new.prompt, new.generated, stops))
-    return b"".join((head, _encode_sampling(new.sampling), arrays, *new.hashes))
+    return b"".join((head, write_sampling(new.sampling), arrays, *new.hashes, new.salt, grammar))
 
 
 def _decode_new(reader: Reader) -> NewRequest:
-    key, priority, max_tokens, prompt, generated, stops, hashes = reader.head(_NEW)
+    key, priority, max_tokens, prompt, generated, stops, hashes, salt, grammar = reader.head(_NEW)
     return NewRequest(
         key=key,
         priority=priority,
         max_tokens=max_tokens,
-        sampling=_decode_sampling(reader),
+        sampling=read_sampling(reader),
         prompt=reader.numbers(prompt),
         generated=reader.numbers(generated),
         stop_ids=frozenset(reader.numbers(stops)),
         hashes=tuple(reader.take(_HASH_BYTES) for _ in range(hashes)),
+        salt=reader.take(salt),
+        grammar=reader.text(grammar),
     )
 
 
@@ -180,16 +204,22 @@ def _decode_cancel(reader: Reader) -> Cancel:
 
 def _encode_outputs(rows: tuple[Output, ...]) -> bytes:
     if not rows:
-        return _OUTPUTS.pack(0, 0)
-    keys, ids, finishes, cached = zip(*rows, strict=True)
+        return _OUTPUTS.pack(0, 0, 0)
+    keys, ids, finishes, cached, scores = zip(*rows, strict=True)
     flat = tuple(chain.from_iterable(ids))
-    head = _OUTPUTS.pack(len(rows), len(flat))
+    scored = len(rows) - scores.count(None)
+    head = _OUTPUTS.pack(len(rows), len(flat), scored)
     numbers = pack(chain(map(len, ids), cached, flat))
-    return b"".join((head, pack(keys, "Q"), numbers, pack(finishes, "B")))
+    parts = [head, pack(keys, "Q"), numbers, pack(finishes, "B")]
+    if scored:
+        for index, found in enumerate(scores):
+            if found is not None:
+                parts += (_SCORES.pack(index, len(found.tokens), len(found.prompt)), *found)
+    return b"".join(parts)
 
 
 def _decode_outputs(reader: Reader) -> Outputs:
-    count, total = reader.head(_OUTPUTS)
+    count, total, scored = reader.head(_OUTPUTS)
     keys = reader.numbers(count, "Q")
     lengths, cached, flat = reader.numbers(count), reader.numbers(count), reader.numbers(total)
     if sum(lengths) != total:
@@ -202,7 +232,21 @@ def _decode_outputs(reader: Reader) -> Outputs:
     for length in lengths:
         ids.append(flat[at : at + length])
         at += length
-    return Outputs(tuple(map(Output._make, zip(keys, ids, finishes, cached, strict=True))))
+    scores = _decode_scores(reader, count, scored)
+    return Outputs(tuple(map(Output._make, zip(keys, ids, finishes, cached, scores, strict=True))))
+
+
+def _decode_scores(reader: Reader, count: int, scored: int) -> list[Scores | None]:
+    """One entry an output."""
+    scores: list[Scores | None] = [None] * count
+    last = -1
+    for _ in range(scored):
+        index, tokens, prompt = reader.head(_SCORES)
+        if not last < index < count:
+            raise CodecError(f"outputs: scores of row {index} after row {last}, of {count} rows")
+        scores[index] = Scores(reader.take(tokens), reader.take(prompt))
+        last = index
+    return scores
 
 
 def _encode_load(load: Load) -> bytes:
@@ -224,6 +268,11 @@ def _decode_load(reader: Reader) -> Load:
     return Load(*reader.head(_LOAD))
 
 
+def _decode_masks(reader: Reader) -> Masks:
+    number, size = reader.head(_MASKS)
+    return Masks(number, reader.take(size))
+
+
 def _decode_refused(reader: Reader) -> Refused:
     key, field_bytes, message_bytes = reader.head(_REFUSED)
     return Refused(key, reader.text(field_bytes), reader.text(message_bytes))
@@ -238,4 +287,5 @@ _DECODERS: dict[int, Callable[[Reader], Message]] = {
     5: _decode_outputs,
     6: _decode_load,
     7: _decode_refused,
+    8: _decode_masks,
 }

@@ -1,4 +1,6 @@
 """The engine's loop: requests in -> schedule -> step to the ranks -> result -> update -> outputs to serve.
+                  |                          ^                |
+            (grammars.py)              masks +----------------+  (constraints.py, for requests that a grammar binds)
 
 Ranks of this pod have a ring each; serve carries the steps of the other pods, and brings what their ranks say.
 
@@ -12,18 +14,21 @@ import select
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker import hello, process, ring
+from octavo.worker.admission import Admission
 from octavo.worker.board import CORE, Board, Gauge, Slot
 from octavo.worker.codec import Outputs, decode, encode
+from octavo.worker.grammars import grammars_of
 from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
 from octavo.worker.outlet import Outlet
 from octavo.worker.output import Cancel, Refused
 from octavo.worker.overdue import Overdue
 from octavo.worker.pace import pace_of
-from octavo.worker.request import Invalid, NewRequest
+from octavo.worker.request import NewRequest
 from octavo.worker.ring import Reader
 from octavo.worker.scheduler import Scheduler
 from octavo.worker.step import Step, StepResult
@@ -42,6 +47,7 @@ class Core:
     def __init__(self, wiring: Wiring) -> None:
         shared = wiring.shared
         self._config = wiring.config
+        self._model_dir = Path(wiring.model_dir)
         self._board = Board(shared.board)
         self._layout = wiring.config.layout
         self._inbox, self._outbox = Reader(shared.inbox), Outlet(shared.outbox)
@@ -57,9 +63,13 @@ class Core:
 
     def run(self) -> None:
         """Wait for the hello of every rank, then loop for ever."""
+        self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
+        self._poll.register(self._grammars.finished, select.POLLIN)
         said = hello.together(self._wait_for_ranks())
         pace = pace_of(said.device, said.block_size, self._layout.pipeline)
         self._scheduler = Scheduler(hello.limits(said, self._config), pace)
+        self._admission = Admission(self._scheduler, self._grammars, said.vocabulary)
+        self._constraints = self._admission.constraints
         self._overdue = Overdue()
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
@@ -101,20 +111,18 @@ class Core:
             moved = True
             message = decode(record)
             if isinstance(message, NewRequest):
-                self._submit(message)
+                self._admission.submit(message)
             elif isinstance(message, Cancel):
                 self._board.add(Gauge.CANCELLED_TOTAL, 1)
-                self._scheduler.cancel(message.key)
+                self._admission.cancel(message.key)
+        for new, why in self._admission.settled():
+            moved = True
+            if why is not None:
+                self._outbox.send(encode(Refused(new.key, why.field, why.message)))
+                continue
+            self._board.add(Gauge.REQUESTS_TOTAL, 1)
+            self._board.add(Gauge.PROMPT_TOKENS_TOTAL, len(new.prompt))
         return moved
-
-    def _submit(self, new: NewRequest) -> None:
-        try:
-            self._scheduler.submit(new)
-        except Invalid as error:
-            self._outbox.send(encode(Refused(new.key, error.field, error.message)))
-            return
-        self._board.add(Gauge.REQUESTS_TOTAL, 1)
-        self._board.add(Gauge.PROMPT_TOKENS_TOTAL, len(new.prompt))
 
     def _collect(self) -> bool:
         moved = False
@@ -124,6 +132,7 @@ class Core:
             assert isinstance(result, StepResult)
             took_ns = self._overdue.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
+            self._constraints.returned(result.number, outputs)
             if self._graphs.returned(result.number):
                 logger.info("captured %d graphs in %.1f s", len(self._graph_names), time.monotonic() - self._began_s)
             self._scheduler.observe(result.number, took_ns / 1e9)
@@ -138,9 +147,13 @@ class Core:
 
     def _issue(self) -> bool:
         moved = False
-        while (step := self._next()) is not None:
+        self._give_masks()
+        while not self._constraints.owing and (step := self._next()) is not None:
             moved = True
             self._give(step)
+            self._give_masks()
+        if self._constraints.owing:
+            return moved
         if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
             self._give(step)
         return moved
@@ -149,6 +162,8 @@ class Core:
         """A step of requests; while graphs are missing, when idle or after some of those, one that captures."""
         if self._since_capture < _CAPTURE_EVERY and (step := self._scheduler.schedule()) is not None:
             self._since_capture += not self._graphs.complete
+            if self._constraints.bound:
+                step = self._constraints.mark(step, self._scheduler.sampled())
             return replace(step, graph=self._graphs.pick(step))
         self._since_capture = 0
         if self._graphs.complete or (step := self._scheduler.heartbeat()) is None:
@@ -159,7 +174,13 @@ class Core:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
         self._board.write(CORE, Slot.ISSUED, step.number)
         self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
-        record = encode(step)
+        self._tell_ranks(encode(step))
+
+    def _give_masks(self) -> None:
+        if (masks := self._constraints.masks()) is not None:
+            self._tell_ranks(encode(masks))
+
+    def _tell_ranks(self, record: bytes) -> None:
         for outlet in self._steps:
             outlet.send(record)
             outlet.flush()

@@ -9,7 +9,7 @@ import torch
 from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import Checkpoint
 from octavo.worker.place import Place
-from octavo.worker.step import Step, StepResult
+from octavo.worker.step import MaskSource, Step, StepResult, no_masks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -76,7 +76,7 @@ class Pending(Protocol):
 
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
-    device: cpu or cuda. device_name: for people, with the format of its numbers."""
+    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello."""
 
     device: str
     device_name: str
@@ -86,10 +86,12 @@ class DeviceRunner(Protocol):
     max_requests: int
     max_batch_tokens: int
     graphs: list[str]
+    features: list[str]
     model_info: ModelInfo
 
-    def issue(self, step: Step) -> Pending:
-        """Run the step after all those before it. A step without rows that names a graph captures it.
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:
+        """Run the step after all those before it. A step without rows that names a graph captures it. masks: asked,
+        after the forward pass has begun, for those of a step with bound rows.
 
         Only the last stage's ranks tell ids; the others' results say that they have done their part.
         """

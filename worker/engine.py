@@ -154,8 +154,9 @@ class Engine:
 
     def _greet(self, said: Hello) -> None:
         self.rules = Rules(
-            said.vocabulary, said.context_length, said.block_size, self._eos_ids, self._config.prefix_caching
-        )
+            said.vocabulary, said.context_length, said.block_size, self._eos_ids, self._config.prefix_caching,
+            frozenset(said.features),
+        )  # fmt: skip
         self._bank = Bank(hello.limits(said, self._config))
         self.ready.set()
 

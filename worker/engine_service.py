@@ -85,6 +85,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             welcome=engine_pb2.Welcome(
                 incarnation=self._incarnation, fingerprint=self._fingerprint, served_name=self._config.served_name,
                 context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
+                features=sorted(rules.features),
             ),
             credit=self._engine.credit(stream),
         )  # fmt: skip

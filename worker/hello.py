@@ -14,7 +14,8 @@ _START = b"{"  # no message of the codec begins so
 @dataclass(frozen=True, slots=True)
 class Hello:
     """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: those that
-    the rank can capture, in the order that is best. device: cpu or cuda."""
+    the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not every
+    device can serve (request.FEATURES), and this one can."""
 
     blocks: int
     block_size: int
@@ -24,6 +25,7 @@ class Hello:
     max_requests: int
     graphs: list[str]
     device: str
+    features: list[str]
 
 
 def dump(hello: Hello) -> bytes:
@@ -45,6 +47,7 @@ def together(said: Sequence[Hello]) -> Hello:
         max_batch_tokens=min(one.max_batch_tokens for one in said),
         max_requests=min(one.max_requests for one in said),
         graphs=[name for name in first.graphs if all(name in one.graphs for one in others)],
+        features=[name for name in first.features if all(name in one.features for one in others)],
     )
 
 

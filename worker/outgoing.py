@@ -25,10 +25,12 @@ class Outgoing:
 
     def _clear(self) -> None:
         self._numbers, self._ids, self._finishes, self._cached = bytearray(), bytearray(), bytearray(), bytearray()
+        self._scores: list[engine_pb2.Scores] = []
+        self._scores_bytes = 0
 
     @property
     def size_bytes(self) -> int:
-        return len(self._finishes) * _ROW_BYTES + 256 * len(self._rejected)
+        return len(self._finishes) * _ROW_BYTES + self._scores_bytes + 256 * len(self._rejected)
 
     @property
     def empty(self) -> bool:
@@ -38,6 +40,10 @@ class Outgoing:
         """One request's part of a step: a row for each id, or one without a token. The finish stands on the last."""
         ids = output.ids or (NO_TOKEN,)
         count = len(ids)
+        if (scores := output.scores) is not None:
+            row = len(self._finishes)
+            self._scores.append(engine_pb2.Scores(row=row, tokens=scores.tokens, prompt=scores.prompt))
+            self._scores_bytes += len(scores.tokens) + len(scores.prompt)
         self._numbers += _ROW.pack(number) * count
         self._ids += struct.pack(f"<{count}I", *ids)
         self._finishes += bytes(count - 1) + bytes((output.finish,))
@@ -58,6 +64,8 @@ class Outgoing:
         elif self._finishes:
             message.output.numbers, message.output.ids = bytes(self._numbers), bytes(self._ids)
             message.output.finishes, message.output.cached = bytes(self._finishes), bytes(self._cached)
+            if self._scores:
+                message.output.scores.extend(self._scores)
             self._clear()
         elif self._rejected:
             message.rejected.CopyFrom(self._rejected.popleft())

@@ -6,6 +6,13 @@ from typing import NamedTuple
 from octavo.worker.request import Finish
 
 
+class Scores(NamedTuple):
+    """Log-probabilities, packed as in engine.proto: of an output's ids, and of some more tokens of the prompt."""
+
+    tokens: bytes = b""
+    prompt: bytes = b""
+
+
 class Output(NamedTuple):
     """Tokens of one request from one step. A named tuple, since a step makes hundreds.
 
@@ -17,6 +24,7 @@ class Output(NamedTuple):
     ids: tuple[int, ...]
     finish: Finish = Finish.NOT_FINISHED
     cached: int = 0
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from octavo.worker.pace import Pace, Work
 from octavo.worker.request import Phase, Request
 from octavo.worker.slots import Slots
 
+_PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
 _ADMITTED_TOKENS = 1 << 21  # of all that one step admits: a step carries their ids, and its ring has an end
 
 
@@ -88,17 +89,22 @@ class Prefill:
 
     def _candidates(self, admit: bool, has_room: Callable[[Request], bool]) -> Iterator[Request]:
         yield from filter(has_room, list(self.running))
-        admitted_tokens = 0
-        while admit and self.waiting and self._slots.free and has_room(self.waiting[-1]):
-            request = self.waiting[-1]
+        admitted_tokens = passed = 0
+        while admit and passed < len(self.waiting) and self._slots.free and has_room(self.waiting[-1 - passed]):
+            request = self.waiting[-1 - passed]
+            if passed and request.new.priority < self.waiting[-1].new.priority:
+                return
+            hits = self._cache.hits(request)
+            if passed < _PASSED and self._cache.is_coming(request, hits, self.running):
+                passed += 1  # it waits a little, and computes less
+                continue
             admitted_tokens += request.known
             if request.known < admitted_tokens > _ADMITTED_TOKENS:
                 return
-            hits = self._cache.hits(request)
             watermark = self._limits.watermark_blocks if self._lanes or self.running else 0
             if not self._cache.fits(request, hits, watermark):
                 return
-            self.waiting.pop()
+            self.waiting.pop(-1 - passed)
             self._take_in(request, hits)
             yield request
 

@@ -24,7 +24,7 @@ from octavo.worker.hello import Hello
 from octavo.worker.place import Place
 from octavo.worker.process import PEER_LOST, Fault
 from octavo.worker.ring import Reader, Writer
-from octavo.worker.step import Step
+from octavo.worker.step import Masks, Step
 from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -100,32 +100,52 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
 
 
 def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:
-    steps = Reader(wiring.ring(wiring.shared.steps))
     answers = Answers(wiring, panel)
+    inbox = Inbox(Reader(wiring.ring(wiring.shared.steps)), answers.check)
     answers.tell(hello.dump(_hello(runner)))
     panel.write(Slot.PROGRESS, 100)
     panel.write(Slot.PHASE, group_pb2.SERVING)
     gc.freeze()
-    poll = select.poll()
-    poll.register(steps.fds.data, select.POLLIN)
     while True:
-        answers.check()
-        record = steps.pop()
-        if record is None:
-            if poll.poll(_POLL_MS):
-                ring.clear(steps.fds.data)
+        step = inbox.next()
+        if isinstance(step, Masks):  # of a step whose rows another stage samples
             continue
-        step = decode(record)
-        assert isinstance(step, Step)
         panel.write(Slot.ISSUED, step.number)
-        answers.await_(runner.issue(step))
+        answers.await_(runner.issue(step, inbox.masks))
+
+
+class Inbox:
+    """What the core says to this rank, in order."""
+
+    def __init__(self, steps: Reader, check: Callable[[], None]) -> None:
+        """check: called now and then while nothing comes; raises what must end the wait."""
+        self._steps, self._check = steps, check
+        self._poll = select.poll()
+        self._poll.register(steps.fds.data, select.POLLIN)
+
+    def next(self) -> Step | Masks:
+        while True:
+            self._check()
+            if (record := self._steps.pop()) is not None:
+                message = decode(record)
+                assert isinstance(message, Step | Masks)
+                return message
+            if self._poll.poll(_POLL_MS):
+                ring.clear(self._steps.fds.data)
+
+    def masks(self, number: int) -> Masks:
+        """Those of step `number`, which come right after it."""
+        masks = self.next()
+        if not isinstance(masks, Masks) or masks.number != number:
+            raise ValueError(f"step {number} has bound rows, and what follows it is {type(masks).__name__}")
+        return masks
 
 
 def _hello(runner: "DeviceRunner") -> Hello:
     return Hello(
         blocks=runner.blocks, block_size=BLOCK_SIZE, vocabulary=runner.vocabulary,
         context_length=runner.context_length, max_batch_tokens=runner.max_batch_tokens,
-        max_requests=runner.max_requests, graphs=runner.graphs, device=runner.device,
+        max_requests=runner.max_requests, graphs=runner.graphs, device=runner.device, features=runner.features,
     )  # fmt: skip
 
 

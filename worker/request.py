@@ -16,6 +16,21 @@ issued by position alone: the device holds its id.
 import enum
 from dataclasses import dataclass, field
 
+# Fields of requests that a device may or may not be able to serve.
+FEATURES = (
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "min_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "response_format",
+)
+
 
 class Finish(enum.IntEnum):
     """Why a request ended; the values are those of proto Finish."""
@@ -27,13 +42,38 @@ class Finish(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Adjust:
+    """What few requests ask: changes of the logits before the draw. Every field's default changes nothing.
+
+    bias: (id, what is added to its logit). allowed: ids that may be drawn; none: all may. bad_words: ids of each; the
+    last is not drawn after the others. forbidden: ids that are not drawn before min_tokens are generated.
+    """
+
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    bias: tuple[tuple[int, float], ...] = ()
+    allowed: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    min_tokens: int = 0
+    forbidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off; the seed drives a counter-based generator."""
+    """temperature 0 is greedy; top_k 0 and top_p 1 are off; the seed drives a counter-based generator.
+
+    logprobs, prompt_logprobs: how many of the likeliest tokens are told beside each one; None: no log-probabilities.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    adjust: Adjust | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +82,8 @@ class NewRequest:
 
     generated: ids produced elsewhere already; sampling counters and max_tokens continue after them.
     stop_ids: ids that end the request (EOS ids included unless ignored), not shown.
-    hashes: chained block hashes of prompt + generated (octavo.hashing), full blocks only.
+    hashes: chained block hashes of prompt + generated (octavo.hashing), full blocks only; salt: their key. grammar:
+    that binds what it generates, as llguidance has it; empty: none.
     """
 
     key: int
@@ -53,6 +94,8 @@ class NewRequest:
     generated: tuple[int, ...] = ()
     priority: int = 0
     hashes: tuple[bytes, ...] = ()
+    salt: bytes = b""
+    grammar: str = ""
 
 
 class Invalid(ValueError):
@@ -71,6 +114,22 @@ class Phase(enum.Enum):
     PREEMPTED = enum.auto()
     ISSUED = enum.auto()
     OVER = enum.auto()
+
+
+@dataclass(slots=True)
+class Scoring:
+    """How far the log-probabilities of a prompt are; numbers are positions of its tokens, of which the first has none.
+
+    issued <= end: steps were given so many; told <= issued: results have come for so many.
+    """
+
+    end: int
+    issued: int = 1
+    told: int = 1
+
+    @property
+    def done(self) -> bool:
+        return self.issued >= self.end
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +151,7 @@ class Request:
     expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
     cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once told
     long: bool = False  # its prefill takes many steps of those who decode beside it
+    scoring: Scoring | None = None  # of those who want their prompt's log-probabilities
 
     @property
     def known(self) -> int:

@@ -7,7 +7,7 @@ from octavo.worker.lanes import Lanes
 from octavo.worker.limits import Limits
 from octavo.worker.pace import Pace
 from octavo.worker.prefill import Prefill
-from octavo.worker.request import Invalid, NewRequest, Phase, Request
+from octavo.worker.request import Invalid, NewRequest, Phase, Request, Scoring
 from octavo.worker.slots import Slots
 from octavo.worker.step import Blocks
 from octavo.worker.stops import Stops
@@ -32,6 +32,8 @@ class Requests:
             raise Invalid("key", f"{new.key} is in use; keys are never used twice")
         self._limits.check(new)
         request = Request(new, self.received, self._limits.total(new), [*new.prompt, *new.generated])
+        if new.sampling.prompt_logprobs is not None:
+            request.scoring = Scoring(end=len(new.prompt))
         if self._limits.prefix_caching:
             request.hashes = list(new.hashes[: request.known // self._limits.block_size])
             request.expected_hits = len(self.cache.hits(request)) * self._limits.block_size
@@ -65,6 +67,8 @@ class Requests:
     def computed(self, chunk: Chunk, number: int) -> None:
         """The chunk was issued in step `number`."""
         request, samples = chunk.request, chunk.samples
+        if request.scoring is not None and (scored := chunk.scored) is not None:
+            request.scoring.issued = chunk.start + 1 + sum(scored)
         request.issued += chunk.count
         request.last_step = number
         self.cache.index(request)
@@ -91,6 +95,8 @@ class Requests:
         """From its known tokens, all of which are right, and untouched by what others may have spoilt."""
         self.cache.isolate(request)
         self._leave(request, Phase.PREEMPTED, failed=True)
+        if request.scoring is not None:
+            request.scoring.issued = request.scoring.told
         _begin_again(request)
 
     def settle(self) -> None:

@@ -18,7 +18,7 @@ Steps run in order on every stage and results return in order, hence:
 
 from collections import deque
 
-from octavo.worker.chunk import Changes, Decoding, assemble
+from octavo.worker.chunk import Changes, Chunk, Decoding, assemble
 from octavo.worker.lane import Lane, Members
 from octavo.worker.limits import Limits
 from octavo.worker.output import Load, Output
@@ -27,7 +27,7 @@ from octavo.worker.prefill import Portion
 from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.requests import Requests
 from octavo.worker.step import Blocks, Forward, Sample, Step, StepResult
-from octavo.worker.underway import NOBODY, UnderWay
+from octavo.worker.underway import NOBODY, ScoredPart, UnderWay
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
 
@@ -46,6 +46,10 @@ class Scheduler:
     def submit(self, new: NewRequest) -> None:
         """Queue a request. Raises Invalid when it can never run; max_tokens beyond the context is cut to it."""
         self._requests.submit(new)
+
+    def refuse(self) -> None:
+        """A request was received that is not submitted: what counts those received may wait for it."""
+        self._requests.received += 1
 
     def cancel(self, key: int) -> None:
         """Forget a request: no output of it follows. Unknown keys are ignored."""
@@ -79,6 +83,11 @@ class Scheduler:
                 return self._issue(lane, grown, prefill)
         return None
 
+    def sampled(self) -> tuple[int, ...]:
+        """Keys of the requests that the newest step samples for, in the order of its entries."""
+        newest = self._under_way[-1]
+        return newest.members.keys + tuple(request.new.key for request in newest.others)
+
     def heartbeat(self) -> Step | None:
         """A step without rows, to see that the ranks live; None when `depth` steps are under way."""
         if len(self._under_way) >= self._limits.depth:
@@ -101,6 +110,7 @@ class Scheduler:
     def _move_on(self, lane: Lane, members: Members, prefill: Portion) -> None:
         """Everybody's state as if the step had run."""
         others = tuple(chunk.request for chunk in prefill.chunks if chunk.samples)
+        scored, partial = _scored(prefill.chunks, len(members.rows), len(others))
         done = lane.done()
         last = {members.requests.index(request) for request in done}
         for request in done:
@@ -108,7 +118,8 @@ class Scheduler:
         for chunk in prefill.chunks:
             self._requests.computed(chunk, self._number)
         last.update(entry for entry, request in enumerate(others, len(members.rows)) if request.phase is Phase.ISSUED)
-        self._under_way.append(UnderWay(self._number, members, others, last, prefill.tokens))
+        under_way = UnderWay(self._number, members, others, last, prefill.tokens, scored=scored, partial=partial)
+        self._under_way.append(under_way)
 
     # Results in
 
@@ -163,3 +174,19 @@ class Scheduler:
             cache_queries=requests.cache.queried_tokens,
             cache_hits=requests.cache.hit_tokens,
         )
+
+
+def _scored(chunks: list[Chunk], decoding: int, others: int) -> tuple[tuple[ScoredPart, ...], tuple[Request, ...]]:
+    """Parts of prompts that get log-probabilities, and those of their requests that sample nothing in this step."""
+    parts: list[ScoredPart] = []
+    partial: list[Request] = []
+    entry = decoding  # of the next chunk that samples
+    for chunk in chunks:
+        samples = chunk.samples
+        if (scored := chunk.scored) is not None:
+            own = entry if samples else decoding + others + len(partial)
+            parts.append(ScoredPart(own, chunk.start + 1 + sum(scored)))
+            if not samples:
+                partial.append(chunk.request)
+        entry += samples
+    return tuple(parts), tuple(partial)

@@ -8,6 +8,7 @@ decode step names rows and sends no ids: the token sampled at the step before li
 Rows are parallel tuples and not objects: a step of 256 rows costs the scheduler a few microseconds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,15 +71,44 @@ class Forward:
         return sum(self.counts)
 
 
+class Scored(NamedTuple):
+    """Log-probabilities of known tokens are wanted: of those after so many positions of a row, from start+first on."""
+
+    row: int
+    first: int
+    positions: int
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Indices of the rows whose last position is sampled; the id is written to the pool at start+count.
 
     counters: for each of them, how many tokens the request had sampled before (the random counter).
+    scored: parts of prompts whose log-probabilities are told. masked: entries, indices into rows and counters, that a
+    grammar binds: Masks of the step say which ids they may sample, and follow it.
     """
 
     rows: tuple[int, ...] = ()
     counters: tuple[int, ...] = ()
+    scored: tuple[Scored, ...] = ()
+    masked: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Of step `number`. bits: a row for each entry of Sample.masked, in 32-bit words; id i is allowed where bit i % 32
+    of word i // 32 is set."""
+
+    number: int
+    bits: bytes
+
+
+MaskSource = Callable[[int], Masks]  # waits for those of the step of this number
+
+
+def no_masks(number: int) -> Masks:
+    """Of devices whose steps nobody binds."""
+    raise ValueError(f"step {number} has rows that a grammar binds, and nobody sends its masks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +124,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """ids: one for each entry of Sample.rows, in that order. failed: entries whose logits were not finite."""
+    """ids: one for each entry of Sample.rows, in that order. failed: entries whose logits were not finite.
+
+    scores: (entry, log-probabilities of its token, packed as in engine.proto) of those who asked. prompts: one for each
+    entry of Sample.scored; empty when its logits were not finite.
+    """
 
     number: int
     ids: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
+    scores: tuple[tuple[int, bytes], ...] = ()
+    prompts: tuple[bytes, ...] = ()

@@ -14,8 +14,10 @@ from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config, ConfigError, is_unix
 
 _FILES = ("tls.key", "tls.crt", "ca.crt")
-# A peer that starts with us is looked for again soon, also by name: its pod may get its address later.
+# A peer that starts with us is looked for again soon, also by name: its pod may get its address later. Until then the
+# name may have that of a pod that is gone, where nothing answers: gRPC would wait 20 s for it.
 REDIAL = (
+    ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.dns_min_time_between_resolutions_ms", 1000),

@@ -6,12 +6,20 @@ from functools import partial
 from itertools import repeat
 
 from octavo.worker.lane import Members
-from octavo.worker.output import Output
+from octavo.worker.output import Output, Scores
 from octavo.worker.request import Finish, Request
 from octavo.worker.step import StepResult
 
 NOBODY = Members((), (), (), (), (), ())
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPart:
+    """Log-probabilities of a prompt that a step tells: up to the token at position `end`, of the request of `entry`."""
+
+    entry: int
+    end: int
 
 
 @dataclass(slots=True)
@@ -20,6 +28,8 @@ class UnderWay:
 
     others: requests whose prefill ends in this step. last: entries that are their request's last, by length.
     skipped: entries whose request has ended since, or is computed anew; their tokens are not shown.
+    scored: parts of prompts, in the order of Sample.scored. partial: requests with such a part whose prefill goes on:
+    further entries, without a token.
     """
 
     number: int
@@ -28,14 +38,19 @@ class UnderWay:
     last: set[int] = field(default_factory=set)
     prefill_tokens: int = 0
     skipped: set[int] = field(default_factory=set)
+    scored: tuple[ScoredPart, ...] = ()
+    partial: tuple[Request, ...] = ()
 
     @property
-    def entries(self) -> int:
+    def sampled(self) -> int:
+        """Entries with a token."""
         return len(self.members.requests) + len(self.others)
 
     def request(self, entry: int) -> Request:
-        decoding = self.members.requests
-        return decoding[entry] if entry < len(decoding) else self.others[entry - len(decoding)]
+        decoding = len(self.members.requests)
+        if entry < decoding:
+            return self.members.requests[entry]
+        return self.others[entry - decoding] if entry < self.sampled else self.partial[entry - self.sampled]
 
     def skip(self, request: Request) -> None:
         decoding = self.members.requests
@@ -43,13 +58,17 @@ class UnderWay:
             self.skipped.add(decoding.index(request))
         elif request in self.others:
             self.skipped.add(len(decoding) + self.others.index(request))
+        elif request in self.partial:
+            self.skipped.add(self.sampled + self.partial.index(request))
 
     def check(self, result: StepResult) -> None:
         """Raises ValueError when it is another step's result, or of another size."""
         if self.number != result.number:
             raise ValueError(f"result of step {result.number}, awaited is {self.number}")
-        if len(result.ids) != self.entries:
-            raise ValueError(f"step {self.number}: {len(result.ids)} ids for {self.entries} sampled rows")
+        if len(result.ids) != self.sampled:
+            raise ValueError(f"step {self.number}: {len(result.ids)} ids for {self.sampled} sampled rows")
+        if len(result.prompts) != len(self.scored):
+            raise ValueError(f"step {self.number}: {len(result.prompts)} of {len(self.scored)} prompts have scores")
 
     def take(self, result: StepResult, stops: Iterable[int]) -> tuple[list[Output], list[int]]:
         """Give the requests their tokens. Returns an output for each entry, and the entries that end their request.
@@ -61,26 +80,53 @@ class UnderWay:
             append(token)
         for request, token in zip(self.others, ids[len(members.keys) :], strict=True):
             request.tokens.append(token)
-        for entry in {*self.skipped, *result.failed}:
-            self.request(entry).tokens.pop()
+        failed = {*result.failed, *self._unscored(result)} if self.scored else result.failed
+        for entry in {*self.skipped, *failed}:
+            if entry < self.sampled:
+                self.request(entry).tokens.pop()
         keys = members.keys + tuple(request.new.key for request in self.others)
-        outputs = list(map(_output, zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0))))
-        special = self.last.union(range(len(members.keys), self.entries), result.failed, stops)
+        plain = zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0), repeat(None))
+        outputs = list(map(_output, plain))
+        outputs += [Output(request.new.key, ()) for request in self.partial]
+        special = self.last.union(range(len(members.keys), len(outputs)), failed, stops)
+        scores = self._scores(result) if result.scores or self.scored else {}
+        special.update(scores)
         special -= self.skipped
         for entry in special:
-            outputs[entry] = self._special(entry, result)
+            outputs[entry] = self._special(entry, result, entry in failed, scores.get(entry))
         return outputs, [entry for entry in special if outputs[entry].finish]
 
-    def _special(self, entry: int, result: StepResult) -> Output:
+    def _unscored(self, result: StepResult) -> list[int]:
+        """Entries with a part of a prompt whose logits were not finite."""
+        return [part.entry for part, scores in zip(self.scored, result.prompts, strict=True) if not scores]
+
+    def _scores(self, result: StepResult) -> dict[int, Scores]:
+        """By entry, of those that have any."""
+        scores = {entry: Scores(tokens) for entry, tokens in result.scores}
+        for part, prompt in zip(self.scored, result.prompts, strict=True):
+            tokens = scores[part.entry].tokens if part.entry in scores else b""
+            scores[part.entry] = Scores(tokens, prompt)
+            scoring = self.request(part.entry).scoring
+            if prompt and scoring is not None and part.entry not in self.skipped:
+                scoring.told = part.end
+        return scores
+
+    def _special(self, entry: int, result: StepResult, failed: bool, scores: Scores | None) -> Output:
         """The output of an entry that may not be just one more token."""
-        request, token = self.request(entry), result.ids[entry]
+        request = self.request(entry)
+        ids = result.ids[entry : entry + 1]
         finish = Finish.NOT_FINISHED
-        if entry in result.failed:
+        if failed:
             finish = Finish.FAILED
-        elif token in request.new.stop_ids:
+        elif ids and ids[0] in request.new.stop_ids:
             finish = Finish.STOP
         elif entry in self.last:
             finish = Finish.LENGTH
-        shown = (token,) if finish in (Finish.NOT_FINISHED, Finish.LENGTH) else ()
-        cached, request.cached = request.cached, 0
-        return Output(request.new.key, shown, finish, cached)
+        cached = 0
+        if entry < self.sampled:
+            cached, request.cached = request.cached, 0
+        if finish in (Finish.NOT_FINISHED, Finish.LENGTH):
+            return Output(request.new.key, ids, finish, cached, scores)
+        if scores is not None:  # the token is not shown, the prompt is
+            scores = Scores(prompt=scores.prompt) if scores.prompt and not failed else None
+        return Output(request.new.key, (), finish, cached, scores)

@@ -14,8 +14,9 @@ from octavo.worker import board, ring
 from octavo.worker.config import Config
 from octavo.worker.ring import RingFds
 
-# Bytes. The inbox holds prompts, and steps hold those of all requests they admit; memory is used as it is touched.
-_INBOX, _OUTBOX, _STEPS, _RESULTS = 16 << 20, 8 << 20, 32 << 20, 1 << 20
+# Bytes. The inbox holds prompts, and steps hold those of all requests they admit; results hold the log-probabilities of
+# a step's tokens. Memory is used as it is touched.
+_INBOX, _OUTBOX, _STEPS, _RESULTS = 16 << 20, 8 << 20, 32 << 20, 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

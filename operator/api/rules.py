@@ -45,6 +45,10 @@ def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     return bool(requests <= engine.get("maxBatchTokens", defaults.max_batch_tokens))
 
 
+def _differ(record: Mapping[str, Any], one: str, other: str) -> bool:
+    return bool(record[one] != record[other])
+
+
 def _divided(tensor: int, accelerator: Mapping[str, Any]) -> bool:
     return tensor % int(accelerator.get("perPod", 1)) == 0
 
@@ -175,6 +179,13 @@ RULES = (
         "spec.resources",
         "what spec.resources.requests asks for must not exceed spec.resources.limits",
         _requests_within_limits("worker"),
+    ),
+    Rule(
+        "spec.router.service",
+        "self.port != self.grpcPort",
+        "spec.router.service.grpcPort",
+        "spec.router.service.grpcPort must differ from spec.router.service.port",
+        lambda resource: _differ(resource["spec"]["router"]["service"], "port", "grpcPort"),
     ),
     Rule(
         "spec.router.resources",

@@ -198,12 +198,13 @@ def _router() -> Json:
             "type": fields.text(
                 "Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"
             ),
-            "port": fields.integer("Port of the Service.", 1, 65535, 80),
+            "port": fields.integer("Port of the Service for HTTP.", 1, 65535, 80),
+            "grpcPort": fields.integer("Port of the Service for gRPC.", 1, 65535, 8033),
         },
         default={},
     )
     return fields.record(
-        "The router: it speaks HTTP, queues requests and hands them to groups.",
+        "The router: it speaks HTTP and gRPC, queues requests and hands them to groups.",
         {
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
             "processes": fields.integer("Processes of a router pod, each using about one CPU when busy.", 1, 64, 1),

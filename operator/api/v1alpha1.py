@@ -58,6 +58,7 @@ class Queue:
 class RouterService:
     type: str
     port: int
+    grpc_port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _router(router: Json) -> Router:
         replicas=router["replicas"],
         processes=router["processes"],
         queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
-        service=RouterService(service["type"], service["port"]),
+        service=RouterService(service["type"], service["port"], service["grpcPort"]),
         resources=router["resources"],
     )
 

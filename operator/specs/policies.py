@@ -48,13 +48,9 @@ def worker_policy(service: InferenceService, options: Options) -> Json:
 
 
 def router_policy(service: InferenceService) -> Json:
-    """HTTP for clients, metrics for Prometheus."""
-    return _policy(
-        service,
-        names.router(service.name),
-        "router",
-        [{"ports": [_port(names.ROUTER_HTTP), _port(names.ROUTER_METRICS)]}],
-    )
+    """HTTP and gRPC for clients, metrics for Prometheus."""
+    ports = [_port(number) for number in (names.ROUTER_HTTP, names.ROUTER_GRPC, names.ROUTER_METRICS)]
+    return _policy(service, names.router(service.name), "router", [{"ports": ports}])
 
 
 def _policy(service: InferenceService, name: str, component: str, ingress: list[Json]) -> Json:

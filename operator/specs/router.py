@@ -65,7 +65,11 @@ def _container(service: InferenceService, options: Options) -> Json:
         "command": ["octavo", "router"],
         "args": _arguments(service),
         "env": [common.from_pod("POD_NAME", "metadata.name"), {"name": "HOME", "value": "/tmp"}],
-        "ports": [common.port("http", names.ROUTER_HTTP), common.port("metrics", names.ROUTER_METRICS)],
+        "ports": [
+            common.port("http", names.ROUTER_HTTP),
+            common.port("grpc", names.ROUTER_GRPC),
+            common.port("metrics", names.ROUTER_METRICS),
+        ],
         "startupProbe": common.probe("/livez", "http", 1, 300),
         "readinessProbe": common.probe("/routerz", "http", 1, 2),
         "livenessProbe": common.probe("/livez", "http", 10, 3),
@@ -83,6 +87,7 @@ def _arguments(service: InferenceService) -> list[str]:
         *flags(
             [
                 ("--http", f"0.0.0.0:{names.ROUTER_HTTP}"),
+                ("--grpc", f"0.0.0.0:{names.ROUTER_GRPC}"),
                 ("--metrics", f"0.0.0.0:{names.ROUTER_METRICS}"),
                 ("--processes", service.spec.router.processes),
                 ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),

@@ -20,7 +20,7 @@ def leaders(service: InferenceService) -> Json:
 
 
 def clients(service: InferenceService) -> Json:
-    """What clients connect to."""
+    """What clients connect to. Routers of an older operator, which have no port `grpc`, get no gRPC connections."""
     wished = service.spec.router.service
     return {
         "apiVersion": "v1",
@@ -29,7 +29,10 @@ def clients(service: InferenceService) -> Json:
         "spec": {
             "type": wished.type,
             "selector": names.component(service.name, "router"),
-            "ports": [_port("http", wished.port, "http")],
+            "ports": [
+                _port("http", wished.port, "http"),
+                {**_port("grpc", wished.grpc_port, "grpc"), "appProtocol": "kubernetes.io/h2c"},
+            ],
         },
     }
 

@@ -119,6 +119,8 @@ class Submit(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    SALT_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     prompt: _builtins.bytes
     """uint32 ids"""
@@ -126,6 +128,10 @@ class Submit(_message.Message):
     """uint32 ids that another group has already produced: counters and limits continue after them"""
     priority: _builtins.int
     """higher goes first"""
+    salt: _builtins.bytes
+    """64 bytes at most: prompts share cached blocks only with those of the same salt"""
+    grammar: _builtins.str
+    """that binds what is generated, as llguidance has it; empty: none"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -139,10 +145,12 @@ class Submit(_message.Message):
         sampling: Global___Sampling | None = ...,
         limits: Global___Limits | None = ...,
         priority: _builtins.int = ...,
+        salt: _builtins.bytes = ...,
+        grammar: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated", b"generated", "limits", b"limits", "number", b"number", "priority", b"priority", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated", b"generated", "grammar", b"grammar", "limits", b"limits", "number", b"number", "priority", b"priority", "prompt", b"prompt", "salt", b"salt", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -156,6 +164,9 @@ class Sampling(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    ADJUST_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    PROMPT_LOGPROBS_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0: greedy"""
     top_k: _builtins.int
@@ -164,6 +175,14 @@ class Sampling(_message.Message):
     """in (0, 1]; 1: off"""
     seed: _builtins.int
     """the router always sends one; the same seed gives the same tokens whatever the batch"""
+    logprobs: _builtins.int
+    """of each sampled token, and of so many of the likeliest"""
+    prompt_logprobs: _builtins.int
+    """of each token of the prompt but the first, likewise"""
+    @_builtins.property
+    def adjust(self) -> Global___Adjust:
+        """absent: nothing of it"""
+
     def __init__(
         self,
         *,
@@ -171,14 +190,76 @@ class Sampling(_message.Message):
         top_k: _builtins.int = ...,
         top_p: _builtins.float = ...,
         seed: _builtins.int = ...,
+        adjust: Global___Adjust | None = ...,
+        logprobs: _builtins.int | None = ...,
+        prompt_logprobs: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "adjust", b"adjust", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "adjust", b"adjust", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_logprobs: _TypeAlias = _typing.Literal["prompt_logprobs"]  # noqa: Y015
+    _WhichOneofArgType__prompt_logprobs: _TypeAlias = _typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_logprobs) -> _WhichOneofReturnType__prompt_logprobs | None: ...
+
+Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
+
+@_typing.final
+class Adjust(_message.Message):
+    """What changes the logits before the draw, in this order: allowed, bad_words and min_tokens mask; bias; penalties."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_P_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    BIAS_IDS_FIELD_NUMBER: _builtins.int
+    BIAS_VALUES_FIELD_NUMBER: _builtins.int
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    min_p: _builtins.float
+    """0: off; applied after temperature, before top_k and top_p"""
+    presence_penalty: _builtins.float
+    """of tokens generated"""
+    frequency_penalty: _builtins.float
+    """of tokens generated, times their count"""
+    repetition_penalty: _builtins.float
+    """of tokens of the prompt and generated; 0 or 1: off"""
+    bias_ids: _builtins.bytes
+    """uint32"""
+    bias_values: _builtins.bytes
+    """float32, one an id"""
+    allowed: _builtins.bytes
+    """uint32 ids, no others are drawn; empty: all are"""
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """uint32 ids each: the last is not drawn after the others"""
+
+    def __init__(
+        self,
+        *,
+        min_p: _builtins.float = ...,
+        presence_penalty: _builtins.float = ...,
+        frequency_penalty: _builtins.float = ...,
+        repetition_penalty: _builtins.float = ...,
+        bias_ids: _builtins.bytes = ...,
+        bias_values: _builtins.bytes = ...,
+        allowed: _builtins.bytes = ...,
+        bad_words: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "bad_words", b"bad_words", "bias_ids", b"bias_ids", "bias_values", b"bias_values", "frequency_penalty", b"frequency_penalty", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
+Global___Adjust: _TypeAlias = Adjust  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
@@ -187,10 +268,13 @@ class Limits(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_IDS_FIELD_NUMBER: _builtins.int
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
     max_tokens: _builtins.int
     """tokens to generate, those in `generated` included"""
     ignore_eos: _builtins.bool
     """the ids of generation_config.json do not stop this request"""
+    min_tokens: _builtins.int
+    """no id stops it before so many are generated"""
     @_builtins.property
     def stop_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -199,10 +283,11 @@ class Limits(_message.Message):
         max_tokens: _builtins.int = ...,
         stop_ids: _abc.Iterable[_builtins.int] | None = ...,
         ignore_eos: _builtins.bool = ...,
+        min_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "stop_ids", b"stop_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "stop_ids", b"stop_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -279,6 +364,7 @@ class Welcome(_message.Message):
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     fingerprint: _builtins.str
     """of the model: groups of one revision must agree"""
@@ -286,6 +372,10 @@ class Welcome(_message.Message):
     context_length: _builtins.int
     block_size: _builtins.int
     revision: _builtins.str
+    @_builtins.property
+    def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """fields of requests that not every device can serve, and this group's can"""
+
     def __init__(
         self,
         *,
@@ -295,10 +385,11 @@ class Welcome(_message.Message):
         context_length: _builtins.int = ...,
         block_size: _builtins.int = ...,
         revision: _builtins.str = ...,
+        features: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "features", b"features", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -314,6 +405,7 @@ class StepOutput(_message.Message):
     IDS_FIELD_NUMBER: _builtins.int
     FINISHES_FIELD_NUMBER: _builtins.int
     CACHED_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     numbers: _builtins.bytes
     """uint32, one a row"""
     ids: _builtins.bytes
@@ -322,6 +414,10 @@ class StepOutput(_message.Message):
     """uint8, a Finish"""
     cached: _builtins.bytes
     """uint32: prompt tokens that came from the prefix cache, on a request's first row; else 0"""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scores]:
+        """of rows that have any, in their order"""
+
     def __init__(
         self,
         *,
@@ -329,14 +425,48 @@ class StepOutput(_message.Message):
         ids: _builtins.bytes = ...,
         finishes: _builtins.bytes = ...,
         cached: _builtins.bytes = ...,
+        scores: _abc.Iterable[Global___Scores] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "finishes", b"finishes", "ids", b"ids", "numbers", b"numbers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached", b"cached", "finishes", b"finishes", "ids", b"ids", "numbers", b"numbers", "scores", b"scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepOutput: _TypeAlias = StepOutput  # noqa: Y015
+
+@_typing.final
+class Scores(_message.Message):
+    """Log-probabilities as the model gives them, before anything changes the logits. Of each token, packed:
+    rank uint32 (1: the likeliest) | n+1 ids uint32 | n+1 float32, all finite. The first id is the token, then come the
+    n likeliest, best first.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROW_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    row: _builtins.int
+    """index of the row"""
+    tokens: _builtins.bytes
+    """of the row's token, and of those that follow it in rows of the same output"""
+    prompt: _builtins.bytes
+    """of some more tokens of the prompt, in order"""
+    def __init__(
+        self,
+        *,
+        row: _builtins.int = ...,
+        tokens: _builtins.bytes = ...,
+        prompt: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "row", b"row", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scores: _TypeAlias = Scores  # noqa: Y015
 
 @_typing.final
 class Rejected(_message.Message):

@@ -14,7 +14,7 @@ BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TOOL_FIELDS = frozenset(("type", "function"))
 FUNCTION_FIELDS = frozenset(("name", "description", "parameters", "strict", "return"))
-CONSTRAINED = "needs constrained decoding, which this version does not have"
+CONSTRAINED = "needs answers that are constrained to calls, which this version does not do"
 Json = dict[str, Any]  # Any: JSON of any shape
 
 

@@ -3,6 +3,7 @@
 octavo run [MODEL]        serve a model on this machine
 octavo plan -f FILE       print the objects that the operator would make, and why
 octavo crd                print the custom resource definition
+octavo bench COMMAND      measure a server: serve, throughput, latency
 octavo operator | router | worker    what the images start
 """
 
@@ -19,6 +20,7 @@ COMMANDS = {
     "run": ("octavo.local", "router,worker"),
     "plan": ("octavo.operator.plan_cli", ""),
     "crd": ("octavo.operator.api.crd", ""),
+    "bench": ("octavo.bench", "bench"),
     "operator": ("octavo.operator.main", "operator"),
     "router": ("octavo.router.main", "router"),
     "worker": ("octavo.worker.main", "worker"),

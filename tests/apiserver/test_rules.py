@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ranks that share layers on GPUs": {"parallelism": {"tensor": 2}, **GPU},
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
+    "one port for HTTP and gRPC": {"router": {"service": {"port": 8033}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
 }
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -73,6 +74,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
     "spec.router.service.type": {"router": {"service": {"type": "ExternalName"}}},
     "spec.router.service.port": {"router": {"service": {"port": 70000}}},
+    "spec.router.service.grpcPort": {"router": {"service": {"grpcPort": 0}}},
     "spec.image": {"image": "two words"},
 }
 

@@ -78,6 +78,22 @@ def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_o
     assert admitted(WORKERS, port) == who
 
 
+@pytest.mark.parametrize("port", [names.ROUTER_HTTP, names.ROUTER_GRPC, names.ROUTER_METRICS])
+def test_a_routers_ports_are_open_to_anybody_and_no_other_is(port: int) -> None:
+    assert admitted(ROUTERS, port) == {"anybody"}
+    assert admitted(ROUTERS, 40000) == set()
+
+
+def test_each_port_of_the_clients_service_is_one_that_routers_have_and_listen_on() -> None:
+    (container,) = PLANNED["Deployment", names.router("chat")]["spec"]["template"]["spec"]["containers"]
+    has = {port["name"]: port["containerPort"] for port in container["ports"]}
+    service_ports = {port["name"]: port for port in PLANNED["Service", "chat"]["spec"]["ports"]}
+    assert {name: port["port"] for name, port in service_ports.items()} == {"http": 80, "grpc": 8033}
+    for name, port in service_ports.items():
+        assert port["targetPort"] == name
+        assert f"--{name}=0.0.0.0:{has[name]}" in container["args"]
+
+
 def test_one_worker_at_a_time_may_be_evicted_and_those_that_serve_nothing_always() -> None:
     budget = PLANNED["PodDisruptionBudget", names.workers("chat")]["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")

@@ -74,7 +74,8 @@ def test_logits_are_those_of_transformers(folder: Path, oracle: Oracle, backend:
 def test_greedy_text_is_that_of_transformers(folder: Path, oracle: Oracle) -> None:
     engine = LocalEngine(runner(folder), max_batch_tokens=32)
     answers = engine.generate(PROMPTS, 40, stop_ids=inspect(folder).eos_ids)
-    assert [answer.ids for answer in answers] == oracle.greedy(PROMPTS, 40)
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        oracle.confirm(prompt, answer.ids, 40)
 
 
 def test_bfloat16_is_float32_but_for_rounding(folder: Path, oracle: Oracle) -> None:

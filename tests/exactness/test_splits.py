@@ -1,7 +1,7 @@
 """However a model is split over ranks, the text is that of one rank; and logits are those of transformers."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ TOKENS = 24
 VOCABULARY = 513  # 2 and 4 ranks pad it
 PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 16, 20, 33, 47, 90)]
 SPLITS = [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)]  # tensor, pipeline
+TIED = [(1, 2), (4, 1), (2, 2)]  # embeddings that are the head too: on two stages, in parts, and both
 # How the engine is set up, by what happens then.
 WORK: dict[str, dict[str, int]] = {
     "a batch": {},
@@ -56,43 +57,66 @@ def texts(runner: Runner | Ranks, sampling: list[Sampling], **setup: int) -> lis
     return answers
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = {"vocab_size": VOCABULARY, "tie_word_embeddings": request.param}
-    return random_checkpoint(tmp_path_factory.mktemp("model"), seed=5, shards=2, config=config)
+Texts = dict[str, list[list[int]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A split of a model, and what one rank answers: greedy and drawn."""
+
+    ranks: Ranks
+    whole: Texts
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> dict[str, list[list[int]]]:
-    """What one rank answers."""
-    runner = Runner(settings(folder))
-    return {"greedy": texts(runner, [Sampling()] * len(PROMPTS)), "drawn": texts(runner, DRAWS)}
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """By whether embeddings are the head too."""
+
+    def made(tied: bool) -> Path:
+        config = {"vocab_size": VOCABULARY, "tie_word_embeddings": tied}
+        return random_checkpoint(tmp_path_factory.mktemp("model"), seed=5, shards=2, config=config)
+
+    return {tied: made(tied) for tied in (False, True)}
 
 
-@pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor {split[0]} pipeline {split[1]}")
-def ranks(request: pytest.FixtureRequest, folder: Path) -> Iterator[Ranks]:
-    group = Ranks(settings(folder), *request.param)
-    yield group
+@pytest.fixture(scope="module")
+def wholes(folders: dict[bool, Path]) -> dict[bool, Texts]:
+    def answered(folder: Path) -> Texts:
+        runner = Runner(settings(folder))
+        return {"greedy": texts(runner, [Sampling()] * len(PROMPTS)), "drawn": texts(runner, DRAWS)}
+
+    return {tied: answered(folder) for tied, folder in folders.items()}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(False, *split) for split in SPLITS] + [(True, *split) for split in TIED],
+    ids=lambda case: f"{'tied' if case[0] else 'untied'}, tensor {case[1]} pipeline {case[2]}",
+)
+def case(request: pytest.FixtureRequest, folders: dict[bool, Path], wholes: dict[bool, Texts]) -> Iterator[Case]:
+    tied, tensor, pipeline = request.param
+    group = Ranks(settings(folders[tied]), tensor, pipeline)
+    yield Case(group, wholes[tied])
     group.close()
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_greedy_text_is_that_of_one_rank(ranks: Ranks, whole: dict[str, list[list[int]]], work: str) -> None:
-    assert texts(ranks, [Sampling()] * len(PROMPTS), **WORK[work]) == whole["greedy"]
+def test_greedy_text_is_that_of_one_rank(case: Case, work: str) -> None:
+    assert texts(case.ranks, [Sampling()] * len(PROMPTS), **WORK[work]) == case.whole["greedy"]
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_drawn_text_is_that_of_one_rank(ranks: Ranks, whole: dict[str, list[list[int]]], work: str) -> None:
-    assert texts(ranks, DRAWS, **WORK[work]) == whole["drawn"]
+def test_drawn_text_is_that_of_one_rank(case: Case, work: str) -> None:
+    assert texts(case.ranks, DRAWS, **WORK[work]) == case.whole["drawn"]
 
 
-def test_ids_that_pad_the_vocabulary_have_no_probability(ranks: Ranks, folder: Path) -> None:
+def test_ids_that_pad_the_vocabulary_have_no_probability(case: Case) -> None:
     """So that what is left has all of it, and no draw finds them, however hot."""
-    logits = ranks.logits(one_row(PROMPTS[-1]))
+    logits = case.ranks.logits(one_row(PROMPTS[-1]))
     chances = logits.double().log_softmax(-1)
     assert logits.shape == (1, VOCABULARY) and float(chances.exp().sum()) == pytest.approx(1, abs=1e-12)
     hot = [Sampling(temperature=100.0, seed=seed) for seed in range(len(PROMPTS))]
-    answers = [token for ids in texts(ranks, hot) for token in ids]
+    answers = [token for ids in texts(case.ranks, hot) for token in ids]
     assert max(answers) < VOCABULARY and len(set(answers)) > len(answers) / 2
 
 
@@ -103,12 +127,12 @@ def one_row(ids: list[int]) -> Step:
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2), (2, 2)])
 def test_processes_that_sum_by_gloo_give_the_text_of_one_rank(
-    folder: Path, whole: dict[str, list[list[int]]], tmp_path: Path, tensor: int, pipeline: int
+    folders: dict[bool, Path], wholes: dict[bool, Texts], tmp_path: Path, tensor: int, pipeline: int
 ) -> None:
-    group = Ranks(settings(folder), tensor, pipeline, tmp_path)
+    group = Ranks(settings(folders[False]), tensor, pipeline, tmp_path)
     try:
-        assert texts(group, [Sampling()] * len(PROMPTS)) == whole["greedy"]
-        assert texts(group, DRAWS) == whole["drawn"]
+        assert texts(group, [Sampling()] * len(PROMPTS)) == wholes[False]["greedy"]
+        assert texts(group, DRAWS) == wholes[False]["drawn"]
     finally:
         group.close()
 

@@ -13,7 +13,7 @@ from support.jobs import Recorder, job, until
 from octavo.proto.v1 import engine_pb2
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
-from octavo.router.generation import LENGTH, RequestError
+from octavo.router.generation import LENGTH, RequestError, Sampling
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -313,3 +313,47 @@ async def test_another_services_leader_is_not_used(sockets: Path) -> None:
     async with serving(Script(service_uid="theirs"), address), running(settings) as router:
         await until(lambda: any("another service" in upstream.last_error for upstream in router.fleet.upstreams))
         assert not router.ready
+
+
+async def test_a_field_that_no_group_can_serve_is_refused_by_name(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with running(FleetSettings(groups=(address,))) as router:
+        early = Recorder()
+        router.submit(job(needs=frozenset({"min_p"})), early)
+        async with serving(Script(features=("logprobs",)), address) as leader:
+            await early.end()
+            assert (early.error.status, early.error.field) == (400, "min_p")
+            with pytest.raises(RequestError) as refused:
+                router.submit(job(needs=frozenset({"min_p", "logprobs"})), Recorder())
+            assert (refused.value.status, refused.value.field) == (400, "min_p")
+            assert refused.value.code == "unsupported_field"
+            served = Recorder()
+            router.submit(job(needs=frozenset({"logprobs"})), served)
+            await served.end()
+            assert served.finish == LENGTH and len(leader.submits) == 1
+
+
+async def test_a_request_goes_to_the_group_whose_device_can_serve_it(sockets: Path) -> None:
+    poor, rich = f"unix:{sockets}/a", f"unix:{sockets}/b"
+    async with serving(Script(features=()), poor) as one, serving(Script(), rich) as other:
+        async with running(FleetSettings(groups=(poor, rich))) as router:
+            await until(lambda: len(one.streams) == len(other.streams) == 1 and len(router.fleet.usable) == 2)
+            sinks = [Recorder() for _ in range(8)]
+            for sink in sinks:
+                router.submit(job(needs=frozenset({"min_p"})), sink)
+            for sink in sinks:
+                await sink.end()
+                assert not sink.errors
+            assert (len(one.submits), len(other.submits)) == (0, 8)
+
+
+async def test_log_probabilities_reach_the_sink_before_their_tokens(sockets: Path) -> None:
+    address = f"unix:{sockets}/a"
+    async with serving(Script(), address), running(FleetSettings(groups=(address,))) as router:
+        asking, plain = Recorder(), Recorder()
+        router.submit(job(max_tokens=3, sampling=Sampling(logprobs=0)), asking)
+        router.submit(job(max_tokens=3), plain)
+        await asking.end()
+        await plain.end()
+        assert [len(tokens) for tokens, _ in asking.told] == [12, 12, 12] and not plain.told
+        assert asking.heard_at == [0, 1, 2], "how many ids it had each time"

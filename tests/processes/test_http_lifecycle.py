@@ -140,6 +140,8 @@ async def test_a_request_that_waits_too_long_is_told_so_with_retry_after(address
 FLAGS = [
     (["--processes", "0"], "--processes"),
     (["--http", "nowhere"], "--http"),
+    (["--grpc", "nowhere"], "--grpc"),
+    (["--http", "127.0.0.1:9", "--grpc", "127.0.0.1:9"], "--grpc"),
     (["--queue-max-wait", "soon"], "--queue-max-wait"),
     (["--tls-dir", "/no/such/folder"], "--tls-dir"),
     (["--endpoints", "a"], "--endpoints"),

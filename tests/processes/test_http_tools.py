@@ -294,6 +294,22 @@ async def test_what_cannot_be_done_is_refused_by_name(models: dict[str, Model]) 
             assert (status, answer["error"]["param"]) == (400, field)
 
 
+async def test_several_answers_are_told_apart_each_by_itself(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says("<think>hm</think>" + ONE["hermes"] % PARIS)
+    answer = await model.client.chat.completions.create(model="m", messages=[USER], tools=TOOLS, n=2)
+    made = [choice.message.tool_calls for choice in answer.choices]
+    assert [call.function.arguments for calls in made if calls for call in calls] == [PARIS] * 2
+    body = {"model": "m", "messages": [USER], "n": 2, "tools": TOOLS}
+    events = [json.loads(event) for event in (await model.router.events("/v1/chat/completions", body))[:-1]]
+    for index in range(2):
+        said = Said(None, None, [], [], "")
+        for choice in (choice for event in events for choice in event["choices"] if choice["index"] == index):
+            if "role" not in choice["delta"]:
+                hear(said, choice["delta"])
+        assert (said.reasoning, said.calls) == ("hm", [("get_weather", PARIS)])
+
+
 async def test_flags_choose_the_parsers(tmp_path_factory: pytest.TempPathFactory) -> None:
     async with AsyncExitStack() as stack:
         flags = ("--tool-parser", "none", "--reasoning-parser", "none")

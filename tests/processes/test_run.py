@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
+from support.grpc_calls import calling, message_of
 from support.local import LocalRun, complete, local_run, many
 
 ALPHABET = "bcdefghi"
@@ -25,6 +26,16 @@ async def test_it_prints_the_url_answers_the_prompt_and_serves(model: Path) -> N
         assert "curl " in run.text and "> hello" in run.text
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 0, run.text
+
+
+async def test_with_a_grpc_port_it_prints_and_serves_that_too(model: Path) -> None:
+    with local_run(model, "--grpc-port", "0") as run:
+        run.until_serving()
+        found = re.search(r"gRPC \(octavo\.v1\.Inference\) at (\S+)", run.text)
+        assert found is not None, run.text
+        async with calling(found[1]) as stub:
+            answer = await stub.Generate(message_of({"prompt": "a", "temperature": 0, "max_tokens": 8}))
+        assert answer.outputs[0].text == ALPHABET
 
 
 async def test_two_groups_and_two_router_processes_share_one_port(model: Path) -> None:
@@ -61,6 +72,7 @@ async def test_a_resource_from_a_file_is_served_and_flags_win(model: Path, tmp_p
     [
         (["--replicas", "zero"], "--replicas"),
         (["--port", "70000"], "--port"),
+        (["--grpc-port", "70000"], "--grpc-port"),
         (["--context-length", "-1"], "spec.model.contextLength"),
         (["--kv-cache-memory", "lots"], "spec.engine.kvCacheMemory"),
         (["--dtype", "float8"], "spec.model.dtype"),

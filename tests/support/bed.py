@@ -180,7 +180,7 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
 @contextmanager
 def api_server() -> Iterator[Bed]:
     bed = Bed("api", *_places("api"))
-    with _session(bed, "api"):
+    with _session(bed, "lane-api"):
         yield bed
 
 

@@ -24,6 +24,8 @@ class Answer:
     ids: list[int] = field(default_factory=list)
     finish: Finish = Finish.NOT_FINISHED
     cached: int = 0
+    scores: bytes = b""
+    prompt_scores: bytes = b""
 
 
 class LocalEngine:
@@ -118,6 +120,9 @@ class LocalEngine:
                 answer.ids += output.ids
                 answer.finish = output.finish
                 answer.cached += output.cached
+                if output.scores is not None:
+                    answer.scores += output.scores.tokens
+                    answer.prompt_scores += output.scores.prompt
         for pending in under_way:  # issued before the last stop was seen
             self._settle(pending)
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.worker.request import FEATURES
 
 MESSAGE_BYTES = 64 << 20
 OPTIONS = (
@@ -56,6 +57,7 @@ class Script:
     context_length: int = 8192
     tokenizer: Path | None = None
     service_uid: str = ""
+    features: tuple[str, ...] = FEATURES
 
 
 @dataclass(slots=True)
@@ -205,6 +207,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
     def _step(self, stream: Stream) -> engine_pb2.StepOutput:
         """One row for each running request."""
         numbers, ids, finishes, cached = array("I"), array("I"), bytearray(), array("I")
+        scores: list[engine_pb2.Scores] = []
         script_ids, now = self.script.ids, time.monotonic()
         for number, running in list(stream.running.items()):
             if running.position == 0:
@@ -217,11 +220,17 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             ids.append(NO_TOKEN if failed else script_ids[running.position % len(script_ids)])
             finishes.append(engine_pb2.FAILED if failed else end if last else engine_pb2.NOT_FINISHED)
             cached.append(0)
+            if running.submit.sampling.HasField("logprobs") and not failed:
+                scores.append(engine_pb2.Scores(row=len(ids) - 1, tokens=_scores(ids[-1], running.submit)))
             running.position += 1
             if failed or last:
                 del stream.running[number]
         return engine_pb2.StepOutput(
-            numbers=numbers.tobytes(), ids=ids.tobytes(), finishes=bytes(finishes), cached=cached.tobytes()
+            numbers=numbers.tobytes(),
+            ids=ids.tobytes(),
+            finishes=bytes(finishes),
+            cached=cached.tobytes(),
+            scores=scores,
         )
 
     def _welcome(self) -> engine_pb2.Welcome:
@@ -232,12 +241,20 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             context_length=self.script.context_length,
             block_size=16,
             revision=self.script.revision,
+            features=self.script.features,
         )
 
     def _credited(self, message: engine_pb2.FromEngine, stream: Stream) -> engine_pb2.FromEngine:
         load = engine_pb2.Load(running=self.under_way, total_blocks=1000)
         message.credit.CopyFrom(engine_pb2.Credit(seen=stream.seen, tokens=self.credit, load=load))
         return message
+
+
+def _scores(token: int, submit: engine_pb2.Submit) -> bytes:
+    """The likeliest token with -0.5, and after it those with the next ids."""
+    top = submit.sampling.logprobs
+    ids = array("I", [1, token, *range(token, token + top)])
+    return ids.tobytes() + array("f", [-0.5, *(-0.5 - at for at in range(top))]).tobytes()
 
 
 @asynccontextmanager

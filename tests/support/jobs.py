@@ -14,7 +14,8 @@ _names = itertools.count()
 def job(prompt_tokens: int = 10, max_tokens: int = 5, **fields: Any) -> Job:
     """A greedy job; fields: of Job."""
     prompt = array("I", range(prompt_tokens)).tobytes()
-    return Job(f"test-{next(_names)}", prompt, Sampling(temperature=0.0), max_tokens, **fields)
+    fields = {"sampling": Sampling(temperature=0.0)} | fields
+    return Job(id=f"test-{next(_names)}", prompt=prompt, max_tokens=max_tokens, **fields)
 
 
 class Recorder:
@@ -23,6 +24,8 @@ class Recorder:
     def __init__(self, restartable: bool = False) -> None:
         self.ids: list[int] = []
         self.finish = 0
+        self.told: list[tuple[bytes, bytes]] = []
+        self.heard_at: list[int] = []
         self.errors: list[RequestError] = []
         self.restarts = 0
         self.ended = 0
@@ -40,6 +43,10 @@ class Recorder:
             self.finish = finish
             self.ended += 1
         self._changed.set()
+
+    def scores(self, tokens: bytes, prompt: bytes) -> None:
+        self.told.append((tokens, prompt))
+        self.heard_at.append(len(self.ids))
 
     def failed(self, error: RequestError) -> None:
         self.errors.append(error)

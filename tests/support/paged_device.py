@@ -52,6 +52,7 @@ class PagedDevice:
     block_size: int
     pool: dict[int, list[int]] = field(default_factory=dict)  # slot -> tokens
     prompts: dict[int, int] = field(default_factory=dict)  # slot -> tokens that were not sampled
+    asks: dict[int, bool] = field(default_factory=dict)  # slot -> whether log-probabilities are wanted
     tables: dict[int, dict[int, int]] = field(default_factory=dict)  # slot -> entry -> block
     kv: dict[tuple[int, int], int] = field(default_factory=dict)  # (block, offset) -> prefix
 
@@ -69,6 +70,7 @@ class PagedDevice:
         for admit in step.forward.admits:
             self.pool[admit.slot] = list(admit.tokens)
             self.prompts[admit.slot] = len(admit.tokens) - admit.generated_before
+            self.asks[admit.slot] = admit.sampling.logprobs is not None
             self.tables[admit.slot] = {}
         for append in step.forward.blocks:
             for entry, block in enumerate(append.blocks, append.first):
@@ -100,4 +102,29 @@ class PagedDevice:
                 failed.append(entry)
             ids.append(next_token(known))
             tokens[end:] = ids[-1:]
-        return StepResult(step.number, tuple(ids), tuple(failed))
+        return StepResult(step.number, tuple(ids), tuple(failed), self._scores(step, ids), self._prompts(step))
+
+    def _scores(self, step: Step, ids: list[int]) -> tuple[tuple[int, bytes], ...]:
+        """Of those who ask: a word that stands for all tokens up to the sampled one."""
+        scores = []
+        for entry, index in enumerate(step.sample.rows):
+            row = step.forward.rows[index]
+            if self.asks[row.slot]:
+                scores.append((entry, word([*self.pool[row.slot][: row.start + row.count], ids[entry]])))
+        return tuple(scores)
+
+    def _prompts(self, step: Step) -> tuple[bytes, ...]:
+        parts = []
+        for index, first, count in step.sample.scored:
+            row = step.forward.rows[index]
+            begin = row.start + first + 1
+            assert row.start <= begin - 1 and begin - 1 + count <= row.start + row.count, "only what is computed"
+            assert begin + count <= self.prompts[row.slot], "only the prompt"
+            tokens = self.pool[row.slot]
+            parts.append(b"".join(word(tokens[: end + 1]) for end in range(begin, begin + count)))
+        return tuple(parts)
+
+
+def word(tokens: list[int]) -> bytes:
+    """What stands for the log-probability of the last of them, four bytes."""
+    return (prefixes(tokens)[-1] & 0xFFFFFFFF).to_bytes(4, "little")

@@ -103,7 +103,7 @@ def _logits(runner: Runner, step: Step) -> Any:
 class Ranks:
     """A DeviceRunner, and the logits of its last stage."""
 
-    device, graphs = "cpu", list[str]()
+    device, graphs, features = "cpu", list[str](), list[str]()
 
     def __init__(self, config: RunnerConfig, tensor: int, pipeline: int, meeting: Path | None = None) -> None:
         """Threads; with a path to meet at, processes."""

@@ -20,6 +20,7 @@ class RunningRouter:
     process: asyncio.subprocess.Process
     url: str
     metrics_url: str
+    grpc: str  # host:port
     session: aiohttp.ClientSession
 
     async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict]:  # JSON of any shape
@@ -64,14 +65,15 @@ def free_port() -> int:
 @asynccontextmanager
 async def routing(groups: Sequence[str], *flags: str, ready: bool = True) -> AsyncIterator[RunningRouter]:
     """Ready means that a group serves; else the process only listens."""
-    http, metrics = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    places = [part for group in groups for part in ("--group", group)]
+    http, grpc, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    places = ["--http", http, "--grpc", grpc, "--metrics", metrics]
+    places += [part for group in groups for part in ("--group", group)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "octavo", "router", "--http", http, "--metrics", metrics, *places, *flags, env=os.environ
+        sys.executable, "-m", "octavo", "router", *places, *flags, env=os.environ
     )
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", session)
+        router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)
         try:
             await _until(router, "/readyz" if ready else "/livez")
             yield router

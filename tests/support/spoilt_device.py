@@ -24,7 +24,11 @@ class SpoiltDevice(PagedDevice):
             self.nan = self.nan | written if index in spoilt else self.nan - written
         failed = tuple(entry for entry, index in enumerate(step.sample.rows) if index in spoilt)
         assert set(result.failed) <= set(failed)
-        return StepResult(step.number, result.ids, failed)
+        prompts = tuple(
+            b"" if scored.row in spoilt else part
+            for scored, part in zip(step.sample.scored, result.prompts, strict=True)
+        )
+        return StepResult(step.number, result.ids, failed, result.scores, prompts)
 
     def _spoils(self, row: Row, sampled: bool) -> bool:
         """Whether it reads NaN, masked or not, which it has not overwritten itself, or computes it."""

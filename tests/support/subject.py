@@ -1,8 +1,9 @@
-"""A model with its right answers: what transformers says, and our runner, to be asked in many ways."""
+"""A model with its right answers, which transformers has confirmed, and our runner, to be asked in many ways."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.engine import LocalEngine
 from support.oracle import Oracle
 from tokenizers import Tokenizer
 
@@ -58,8 +59,12 @@ def make_subject(folder: Path) -> Subject:
     long, end = max(prompts, key=len), prompts[3][:5]
     texts = {size: long[offset : offset + size] for offset, size in enumerate(BOUNDARIES)}
     prefixed = {size: (text, text + end) for size, text in texts.items()}
-    runner, oracle = Runner(RunnerConfig(folder, max_requests=64, kv_cache_bytes=512 << 20)), Oracle(folder)
-    answers = oracle.greedy([*prompts, *(prompt for pair in prefixed.values() for prompt in pair)], TOKENS)
+    runner, oracle = Runner(RunnerConfig(folder, max_requests=64, kv_cache_bytes=512 << 20, threads=1)), Oracle(folder)
+    eos_ids = inspect(folder).eos_ids
+    asked = [*prompts, *(prompt for pair in prefixed.values() for prompt in pair)]
+    answers = [answer.ids for answer in LocalEngine(runner).generate(asked, TOKENS, stop_ids=eos_ids)]
+    for prompt, answer in zip(asked, answers, strict=True):
+        oracle.confirm(prompt, answer, TOKENS)
     rest = iter(answers[len(prompts) :])
     return Subject(
         runner=runner,
@@ -68,5 +73,5 @@ def make_subject(folder: Path) -> Subject:
         answers=answers[: len(prompts)],
         prefixed=prefixed,
         prefixed_answers={size: (next(rest), next(rest)) for size in BOUNDARIES},
-        eos_ids=inspect(folder).eos_ids,
+        eos_ids=eos_ids,
     )

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -136,6 +137,8 @@ class Answer:
     ids: list[int] = field(default_factory=list)
     finish: int = 0
     cached: int = 0
+    scores: bytes = b""
+    prompt_scores: bytes = b""
     rejected: engine_pb2.Rejected | None = None
     lost: bool = False
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -174,7 +177,7 @@ class RouterClient:
         async with self._writing:
             await self._call.write(message)
 
-    async def submit(self, prompt: Sequence[int], max_tokens: int, **sampling: float) -> Answer:
+    async def submit(self, prompt: Sequence[int], max_tokens: int, **sampling: Any) -> Answer:
         number = len(self.answers) + 1
         answer = self.answers[number] = Answer()
         message = engine_pb2.FromRouter(
@@ -243,6 +246,10 @@ class RouterClient:
             answer.finish = finish
             if finish:
                 answer.done.set()
+        for scores in output.scores:
+            answer = self.answers[numbers[scores.row]]
+            answer.scores += scores.tokens
+            answer.prompt_scores += scores.prompt
 
 
 @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ request.indexed  ---------------->                 offered to the prefix cache: 
 """
 
 from array import array
+from collections.abc import Iterable
 
 from octavo.hashing import ROOT, block_hashes
 from octavo.worker.cache.blocks import Blocks
@@ -22,13 +23,25 @@ class Cache:
         self.queried_tokens = 0  # looked up at admissions
         self.hit_tokens = 0
 
+    def shares(self, request: Request) -> bool:
+        """Whether it may start from blocks that others computed: log-probabilities of a prompt need all positions."""
+        return self._limits.prefix_caching and (request.scoring is None or request.scoring.done)
+
     def hits(self, request: Request) -> list[int]:
         """Cached blocks it could start from; the last known token is always computed, since its logits are wanted."""
-        if not self._limits.prefix_caching:
+        if not self.shares(request):
             return []
-        usable = (request.known - 1) // self._size
+        usable = self._usable(request)
         self._hash(request, usable)
         return self._prefix.match(request.hashes[:usable])
+
+    def is_coming(self, request: Request, hits: list[int], others: Iterable[Request]) -> bool:
+        """Whether one of `others`, which are computed, will soon offer the next block that it lacks."""
+        entry = len(hits)
+        if entry >= self._usable(request) or not self.shares(request):
+            return False
+        digest = request.hashes[entry]
+        return any(other.indexed <= entry < len(other.hashes) and other.hashes[entry] == digest for other in others)
 
     def fits(self, request: Request, hits: list[int], spare: int) -> bool:
         """Whether its known tokens fit and leave `spare` blocks free."""
@@ -68,6 +81,9 @@ class Cache:
         """Nobody shall find what this request computed or shared."""
         self.blocks.spoil(request.hashes)
 
+    def _usable(self, request: Request) -> int:
+        return (request.known - 1) // self._size
+
     def _fresh(self, request: Request, hits: list[int]) -> int:
         return self._limits.blocks_for(request.known) - len(hits)
 
@@ -77,4 +93,4 @@ class Cache:
         if have < blocks:
             ids = array("I", request.tokens[have * self._size : blocks * self._size]).tobytes()
             parent = request.hashes[-1] if have else ROOT
-            request.hashes += block_hashes(ids, block_size=self._size, parent=parent)
+            request.hashes += block_hashes(ids, request.new.salt, self._size, parent)

@@ -1,12 +1,13 @@
 """From a step's rows to the tensors that a pass needs. Made once a step, used by every layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask
 from octavo.worker.models.decoder import Batch
-from octavo.worker.step import Forward
+from octavo.worker.step import Forward, Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,27 +20,31 @@ class State:
     dtype: torch.dtype
 
 
-def make_batch(forward: Forward, state: State) -> Batch:
-    """The tensors of `forward`, whose changes were applied to `state` already."""
+def make_batch(forward: Forward, state: State, scored: Sequence[Scored] = ()) -> Batch:
+    """The tensors of `forward`, whose changes were applied to `state` already. scored: further positions of rows whose
+    hidden states are kept, after those of all rows' last."""
     tables, block_size = state.tables, state.block_size
     slots = torch.tensor(forward.slots)
     starts = torch.tensor(forward.starts)
     decoding = next((row for row, count in enumerate(forward.counts) if count > 1), len(forward.counts))
-    positions, token_slots, last = starts, slots, None
-    if decoding < len(forward.counts):
+    positions, token_slots, kept = starts, slots, None
+    if decoding < len(forward.counts) or scored:
         counts = torch.tensor(forward.counts)
         ends = counts.cumsum(0)
         within = torch.arange(forward.tokens) - (ends - counts).repeat_interleave(counts)
         positions = starts.repeat_interleave(counts) + within
         token_slots = slots.repeat_interleave(counts)
-        last = ends - 1
+        kept = ends - 1
+        if scored:
+            begins = (ends - counts).tolist()
+            kept = torch.cat((kept, *(torch.arange(count) + begins[row] + first for row, first, count in scored)))
     blocks = tables[token_slots, positions // block_size]
     paged = Paged(
         write_index=blocks * block_size + positions % block_size,
         decode=_decode_rows(slots[:decoding], starts[:decoding], state) if decoding else None,
         prefills=_prefill_rows(forward, decoding, state),
     )
-    return Batch(state.tokens[token_slots, positions], positions, paged, last)
+    return Batch(state.tokens[token_slots, positions], positions, paged, kept)
 
 
 def _decode_rows(slots: torch.Tensor, starts: torch.Tensor, state: State) -> DecodeRows:

@@ -1,6 +1,7 @@
 """A rank on a CPU: its part of the model, its KV pools, and the state of requests by slot. It runs steps in order.
 
-tokens   [slots, context]   ids; a sampled one is written where the next step reads it (first stage)
+tokens   [slots, context]   ids; a sampled one is written where the next step reads it: on the first stage, whose
+                            steps embed it, and on the last, whose penalties count it
 tables   [slots, blocks]    KV blocks of each request, padded with the block that nobody writes
 temperature, top_k, top_p, seeds   [slots]
 
@@ -16,8 +17,10 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.batch import State, make_batch
+from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampled import SampledIds
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
+from octavo.worker.cpu.wishes import Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.links import Links, Sampled
@@ -26,7 +29,8 @@ from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.request import FEATURES
+from octavo.worker.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 
@@ -62,7 +66,7 @@ class Runner:
         shape = KvShape.of(model, layout, config.block_size, self._dtype.itemsize)
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
-        self.device, self.graphs = "cpu", list[str]()
+        self.device, self.graphs, self.features = "cpu", list[str](), list(FEATURES)
         self.device_name = f"CPU, {torch.get_num_threads()} threads, {str(self._dtype).removeprefix('torch.')}"
         context = config.context(model.context_length)
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
@@ -81,6 +85,7 @@ class Runner:
         self.vocabulary = model.vocabulary
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
+        self._wishes = Wishes(self._part, self._state.tokens)
         self._sampled = SampledIds(links, self._state.tokens) if links is not None and self._shard.first else None
 
     def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
@@ -97,21 +102,20 @@ class Runner:
         self._top_p = torch.ones(slots)
         self._seeds = torch.zeros(slots, dtype=torch.int64)
 
-    def issue(self, step: Step) -> Done:
-        return Done(self.run(step))
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> Done:
+        return Done(self.run(step, masks))
 
-    def run(self, step: Step) -> StepResult:
+    def run(self, step: Step, masks: MaskSource = no_masks) -> StepResult:
         """This stage's part of the step. One without rows only applies its changes."""
         hidden = self.forward(step)
         if hidden is None:
             return StepResult(step.number)
-        ids, failed = self.sample(step, hidden)
-        return StepResult(step.number, ids, failed)
+        return self.sample(step, hidden, masks)
 
     @torch.inference_mode()
     def forward(self, step: Step) -> torch.Tensor | None:
-        """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position; the others
-        hand on and return None, as for a step without rows."""
+        """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position, then of the
+        scored ones; the others hand on and return None, as for a step without rows."""
         forward = step.forward
         if self._sampled is not None:
             self._sampled.settle(forward)
@@ -119,7 +123,7 @@ class Runner:
         if not forward.slots:
             return None
         before = None if self._shard.first or self._links is None else self._links.receive_hidden(step.number)
-        hidden = self._model.forward(make_batch(forward, self._state), self._pools, before)
+        hidden = self._model.forward(make_batch(forward, self._state, step.sample.scored), self._pools, before)
         if self._shard.last or self._links is None:
             return hidden
         self._links.send_hidden(step.number, hidden)
@@ -145,6 +149,7 @@ class Runner:
         self._top_k[slot] = sampling.top_k
         self._top_p[slot] = sampling.top_p
         self._seeds[slot] = _signed(sampling.seed)
+        self._wishes.admit(admit)
 
     def _append(self, blocks: Blocks) -> None:
         end = blocks.first + len(blocks.blocks)
@@ -156,30 +161,40 @@ class Runner:
         return self._model.logits(hidden).float()
 
     @torch.inference_mode()
-    def sample(self, step: Step, hidden: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """(ids, failed) of the rows that step.sample names; the ids are in the token pool then, or on their way."""
-        wanted: Sample = step.sample
-        if not wanted.rows:
-            return (), ()
-        rows = torch.tensor(wanted.rows)
-        slots = torch.tensor(step.forward.slots)[rows]
-        ends = torch.tensor([step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows])
-        logits = self.logits(hidden if len(wanted.rows) == hidden.shape[0] else hidden[rows])
-        found, finite = sample(logits, self._draw(slots, wanted), self._part)
-        ids = tuple(found.tolist())
-        if self._links is None:
-            self._state.tokens[slots, ends] = found
-        else:
-            self._links.send_sampled(Sampled(step.number, ids))
-        return ids, tuple((~finite).nonzero().squeeze(1).tolist())
+    def sample(self, step: Step, hidden: torch.Tensor, masks: MaskSource = no_masks) -> StepResult:
+        """Of the rows that step.sample names; the ids are in the token pool then, and on their way to the first stage.
 
-    def _draw(self, slots: torch.Tensor, wanted: Sample) -> Draw:
+        hidden: what `forward` returned.
+        """
+        wanted, wishes, slots = step.sample, self._wishes, step.forward.slots
+        prompts = wishes.prompts(step, hidden, self.logits) if wanted.scored else ()
+        if not wanted.rows:
+            return StepResult(step.number, prompts=prompts)
+        chosen = [slots[row] for row in wanted.rows]
+        ends = [step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows]
+        everyone = len(wanted.rows) == hidden.shape[0]
+        logits = self.logits(hidden if everyone else hidden[torch.tensor(wanted.rows)])
+        raw = wishes.raw(logits, chosen)
+        if wanted.masked:
+            bind(logits, wanted.masked, masks(step.number), self._part.first)
+        wishes.adjust(logits, chosen, ends)
+        found, finite = sample(logits, self._draw(chosen, wanted), self._part)
+        ids = tuple(found.tolist())
+        self._state.tokens[chosen, ends] = found
+        if self._links is not None:
+            self._links.send_sampled(Sampled(step.number, ids))
+        failed = tuple((~finite).nonzero().squeeze(1).tolist())
+        return StepResult(step.number, ids, failed, wishes.scores(raw, chosen, found), prompts)
+
+    def _draw(self, chosen: list[int], wanted: Sample) -> Draw:
+        slots = torch.tensor(chosen)
         return Draw(
             temperature=self._temperature[slots],
             top_k=self._top_k[slots],
             top_p=self._top_p[slots],
             seeds=self._seeds[slots],
             counters=torch.tensor(wanted.counters),
+            min_p=self._wishes.min_p(chosen),
         )
 
 

@@ -4,7 +4,7 @@
 
 The noise depends on the request's seed, how many tokens it has sampled, and the vocabulary entry; on nothing else: a
 request draws the same tokens alone, in any batch, after preemption, and however many ranks share the vocabulary.
-top_k and top_p remove entries first (filters.py). Every rank finds the same ids.
+min_p, top_k and top_p remove entries first (filters.py). Every rank finds the same ids.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ _MIX = (-4658895280553007687, -7723592293110705685)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Parameters of the sampled rows, each [rows]. temperature 0 is greedy; top_k 0 and top_p 1 are off.
+    """Parameters of the sampled rows, each [rows]. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off.
 
-    seeds: any 64 bits as int64; counters: tokens sampled before.
+    seeds: any 64 bits as int64; counters: tokens sampled before. min_p: None when it is off in every row.
     """
 
     temperature: torch.Tensor
@@ -30,6 +30,14 @@ class Draw:
     top_p: torch.Tensor
     seeds: torch.Tensor
     counters: torch.Tensor
+    min_p: torch.Tensor | None = None
+
+    def of(self, rows: torch.Tensor) -> "Draw":
+        """Those of some rows."""
+        min_p = None if self.min_p is None else self.min_p[rows]
+        return Draw(
+            self.temperature[rows], self.top_k[rows], self.top_p[rows], self.seeds[rows], self.counters[rows], min_p
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +56,15 @@ def sample(logits: torch.Tensor, draw: Draw, vocabulary: Vocabulary) -> tuple[to
     finite = torch.isfinite(best)
     random = ((draw.temperature > 0) & finite).nonzero().squeeze(1)
     if random.numel():
-        some = Draw(*(getattr(draw, name)[random] for name in ("temperature", "top_k", "top_p", "seeds", "counters")))
-        ids[random] = _draw(logits[random] - best[random, None], some, vocabulary)
+        ids[random] = _draw(logits[random] - best[random, None], draw.of(random), vocabulary)
     return ids, finite
 
 
 def _draw(logits: torch.Tensor, draw: Draw, vocabulary: Vocabulary) -> torch.Tensor:
     """logits: [rows, columns], at most 0: dividing by a tiny temperature gives -inf at worst, never NaN."""
     scaled = logits / draw.temperature[:, None]
+    if draw.min_p is not None:  # the likeliest entry has 0: no other rank need be asked
+        scaled = scaled.masked_fill(scaled < draw.min_p.log()[:, None], float("-inf"))
     filtered = ((draw.top_k > 0) & (draw.top_k < vocabulary.size)) | (draw.top_p < 1)
     rows = filtered.nonzero().squeeze(1)
     if rows.numel():

@@ -32,7 +32,7 @@ from octavo.worker.models.checkpoint import Checkpoint, inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.step import EAGER, Forward, Step, StepResult
+from octavo.worker.step import EAGER, Forward, MaskSource, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 256, 8192
 
@@ -75,6 +75,7 @@ class CudaRunner:
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
+        self.features = list[str]()  # its kernels sample by temperature, top_k and top_p alone
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests)
@@ -101,8 +102,9 @@ class CudaRunner:
         )
 
     @torch.inference_mode()
-    def issue(self, step: Step) -> "Pending":
-        """A step without rows captures the graph that it names, if any, and applies its changes."""
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
+        """A step without rows captures the graph that it names, if any, and applies its changes. No row is bound by a
+        grammar: this device does not offer it."""
         turn = self._turns.take()
         self._zero(step.forward.zeroed)
         self._change(step.forward)

@@ -35,12 +35,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Of one pass. ids, positions: [t]. last: [rows] index of each row's last token; None when every row has one."""
+    """Of one pass. ids, positions: [t]. kept: [k] indices of the tokens whose hidden states are wanted of the last
+    stage; None: of all."""
 
     ids: torch.Tensor
     positions: torch.Tensor
     paged: Any  # the backend's own
-    last: torch.Tensor | None
+    kept: torch.Tensor | None
 
 
 class Decoder:
@@ -76,8 +77,8 @@ class Decoder:
         progress(100)
 
     def forward(self, batch: Batch, pools: Sequence[torch.Tensor], x: torch.Tensor | None = None) -> torch.Tensor:
-        """Write the batch's KV into `pools` (one a layer of the stage). The last stage returns the hidden state of each
-        row's last token, the others that of all tokens, for the stage after. x: what the stage before returned,
+        """Write the batch's KV into `pools` (one a layer of the stage). The last stage returns the hidden states
+        that the batch keeps, the others those of all tokens, for the stage after. x: what the stage before returned,
         overwritten; None on the first."""
         kernels, eps = self._backend, self._config.norm_eps
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
@@ -91,7 +92,7 @@ class Decoder:
             self._add(kernels.attention(q, pool, seen[layer.window]), layer.o, x)
             wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
             self._add(wide, layer.down, x)
-        return x if batch.last is None or not self._shard.last else x.index_select(0, batch.last)
+        return x if batch.kept is None or not self._shard.last else x.index_select(0, batch.kept)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Every rank has some rows of the table; ids of the others' give zeros, and the sum is the whole."""

@@ -59,11 +59,12 @@ def pod_name(settings: Settings, sockets: Sockets) -> str:
     return f"{group}-{sockets.pod}" if settings.service.spec.pods > 1 else group
 
 
-def router_argv(settings: Settings, port: int, groups: list[Sockets]) -> list[str]:
-    """`octavo router ...`; the routers of the spec are processes of one, on one port."""
+def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: list[Sockets]) -> list[str]:
+    """`octavo router ...`; the routers of the spec are processes of one, on one port of each API."""
     router = settings.service.spec.router
     own = [
         ("--http", f"{settings.host}:{port}"),
+        ("--grpc", None if grpc_port is None else f"{settings.host}:{grpc_port}"),
         ("--metrics", "127.0.0.1:0"),
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes

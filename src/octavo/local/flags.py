@@ -29,12 +29,14 @@ class UsageError(Exception):
 class Settings:
     """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
 
-    tool_parser, reasoning_parser: as `octavo router` takes them.
+    tool_parser, reasoning_parser: as `octavo router` takes them. grpc_port: None: no gRPC API; 0, here and for port: a
+    free one.
     """
 
     service: InferenceService
     host: str
     port: int
+    grpc_port: int | None
     device: str
     prompt: str | None
     drain_timeout_s: float
@@ -76,6 +78,8 @@ def parse_args(argv: list[str]) -> Settings:
     if args["no_prefix_caching"]:
         _put(spec, "engine.prefixCaching", False)
     device = _device(args["device"], spec)
+    if args["grpc_port"] and args["grpc_port"] == args["port"]:
+        raise UsageError(f"--grpc-port: {args['port']} is --port's")
     try:
         service = parse(resource)
     except SpecError as error:
@@ -85,7 +89,7 @@ def parse_args(argv: list[str]) -> Settings:
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
     own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
-    return Settings(service, args["host"], args["port"], device, *own)
+    return Settings(service, args["host"], args["port"], args["grpc_port"], device, *own)
 
 
 def _device(flag: str | None, spec: Json) -> str:
@@ -109,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", "--file", type=Path, help="an InferenceService in YAML")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=_port, default=8000, help="port of the HTTP API (default: %(default)s)")
+    parser.add_argument("--grpc-port", type=_port, help="port of the gRPC API (default: none)")
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), help="default: the file's; auto, a GPU where there is one"
     )

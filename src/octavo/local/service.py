@@ -28,6 +28,7 @@ class Service:
         self._settings = settings
         self._leaders = [Sockets(folder, group) for group in range(settings.service.spec.replicas)]
         self._port = settings.port or _free_port(settings.host)
+        self._grpc_port = _free_port(settings.host) if settings.grpc_port == 0 else settings.grpc_port
         self._workers: list[Child] = []
         self._router: Child | None = None
 
@@ -59,7 +60,8 @@ class Service:
             child = Child(pod_name(self._settings, sockets), worker_argv(self._settings, sockets), _report)
             self._workers.append(child)
             await child.start()
-        self._router = Child("router", router_argv(self._settings, self._port, self._leaders), _report)
+        argv = router_argv(self._settings, self._port, self._grpc_port, self._leaders)
+        self._router = Child("router", argv, _report)
         await self._router.start()
         progress = Progress()
         for index, leader in enumerate(self._leaders):
@@ -89,7 +91,10 @@ class Service:
 
     def _greet(self, model: str) -> None:
         url = f"http://{self._host}:{self._port}/v1"
-        print(f"\nServing {model} at {url}   (Ctrl-C ends it)\n")
+        print(f"\nServing {model} at {url}   (Ctrl-C ends it)")
+        if self._grpc_port is not None:
+            print(f"gRPC (octavo.v1.Inference) at {self._host}:{self._grpc_port}")
+        print()
         print(f"curl {url}/chat/completions -H 'Content-Type: application/json' -d '{{")
         print(f'  "model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'', flush=True)
 

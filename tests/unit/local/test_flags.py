@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.local.commands import router_argv
 from octavo.local.flags import UsageError, parse_args
 from octavo.worker.models.resolve import resolve
 
@@ -21,3 +22,14 @@ def test_what_is_no_folder_is_refused_by_name(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="model"):
         parse_args([model])
+
+
+def test_grpc_is_served_where_its_port_says() -> None:
+    plain, with_grpc = parse_args(["--device", "cpu"]), parse_args(["--device", "cpu", "--grpc-port", "8033"])
+    assert not [flag for flag in router_argv(plain, 8000, plain.grpc_port, []) if flag.startswith("--grpc")]
+    assert "--grpc=127.0.0.1:8033" in router_argv(with_grpc, 8000, with_grpc.grpc_port, [])
+
+
+def test_one_port_for_both_apis_is_refused() -> None:
+    with pytest.raises(UsageError, match="--grpc-port"):
+        parse_args(["--device", "cpu", "--port", "9000", "--grpc-port", "9000"])

@@ -40,7 +40,7 @@ def test_pods_listen_beside_each_other_and_the_router_dials_the_first_of_each_gr
     pods = [Sockets(tmp_path, group, pod) for group in (0, 1) for pod in (0, 1)]
     listeners = [flag.partition("=")[2] for sockets in pods for flag in sockets.flags()]
     assert len(set(listeners)) == 20
-    dialled = [flag for flag in router_argv(settings, 8000, pods[::2]) if flag.startswith("--group=")]
+    dialled = [flag for flag in router_argv(settings, 8000, None, pods[::2]) if flag.startswith("--group=")]
     assert dialled == [f"--group=unix:{tmp_path}/{group}-0-serve.sock" for group in (0, 1)]
 
 

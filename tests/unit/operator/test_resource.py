@@ -134,6 +134,8 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.router.resources", {"router": {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1"}}}}),
         ("spec.router.queue.maxWait", {"router": {"queue": {"maxWait": "soon"}}}),
         ("spec.router.service.port", {"router": {"service": {"port": 70000}}}),
+        ("spec.router.service.grpcPort", {"router": {"service": {"port": 8033}}}),
+        ("spec.router.service.grpcPort", {"router": {"service": {"port": 90, "grpcPort": 90}}}),
         ("spec.accelerator.resource", {"accelerator": {"resource": "abacus"}}),
         ("spec.accelerator.tolerations[0].operator", {"accelerator": {"tolerations": [{"operator": "Maybe"}]}}),
         ("spec.image", {"image": "two words"}),

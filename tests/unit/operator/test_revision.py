@@ -62,6 +62,7 @@ def test_how_a_stage_lies_in_pods_is_of_the_revision() -> None:
 def test_an_operator_that_knows_more_fields_rolls_no_service_that_does_not_use_them() -> None:
     assert worker_revision(service()) == "c139ade5c9"
     assert worker_revision(service(accelerator={"resource": "nvidia.com/gpu"})) == "eeda7af052"
+    assert router_revision(service()) == "6a495611bd"
 
 
 def test_the_default_resources_are_those_of_the_device() -> None:
@@ -75,6 +76,7 @@ def test_the_default_resources_are_those_of_the_device() -> None:
 def test_routers_have_a_revision_of_their_own() -> None:
     plain = router_revision(service())
     assert router_revision(service(image="other", replicas=2, router={"replicas": 2})) == plain
+    assert router_revision(service(router={"service": {"port": 8080, "grpcPort": 9000}})) == plain
     assert router_revision(service(router={"processes": 2})) != plain
     assert router_revision(service(router={"queue": {"maxWait": "5s"}})) != plain
     assert router_revision(service(restartAt="now")) != plain

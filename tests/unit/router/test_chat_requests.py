@@ -127,10 +127,10 @@ def test_without_tools_to_call_nothing_is_rendered_or_looked_for() -> None:
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "f"}}, {"type": "allowed_tools"}, "f", 5, {}]
 )
-def test_a_choice_that_needs_constrained_decoding_is_refused(choice: object) -> None:
+def test_a_choice_that_would_constrain_the_answer_is_refused(choice: object) -> None:
     error = refused(tools=[TOOL], tool_choice=choice)
     assert error.field == "tool_choice"
-    assert ("constrained decoding" in error.message) == (choice not in ("f", 5, {}))
+    assert ("constrained to calls" in error.message) == (choice not in ("f", 5, {}))
 
 
 def test_how_the_template_is_rendered_is_taken_over() -> None:

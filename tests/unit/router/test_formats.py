@@ -74,7 +74,7 @@ def test_markers_that_are_control_tokens_are_found_by_id_and_never_shown() -> No
     make = formats.parser(Prepared(Ask("chat", tool_use=asked(tools=[TOOL]).tool_use), ()))
     assert make is not None
     parser, shown = make(), []
-    detokeniser = text.detokeniser(b"", formats.marks)
+    detokeniser = text.detokeniser(b"", marks=formats.marks)
     for token in tokenizer.encode(said).ids:
         shown += parser.push(detokeniser.push((token,)))
     shown += parser.push(detokeniser.flush()) + parser.finish()
@@ -127,7 +127,7 @@ def test_the_prompt_tells_whether_reasoning_is_open() -> None:
 
 
 def test_the_flags_reach_the_router() -> None:
-    argv = router_argv(parse_args(["--tool-parser", "hermes", "--reasoning-parser", "none"]), 8000, [])
+    argv = router_argv(parse_args(["--tool-parser", "hermes", "--reasoning-parser", "none"]), 8000, None, [])
     assert "--tool-parser=hermes" in argv and "--reasoning-parser=none" in argv
     group = f"--group={Sockets(Path('x'), 0).serve}"
     assert parse_arguments([*argv[1:], group]).parsers == ParserFlags("hermes", "none")

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from octavo.router.generation import Dispatcher
-from octavo.router.handlers import Life, Parts
 from octavo.router.metrics import RouterMetrics
+from octavo.router.path import Life, Parts
 from octavo.router.scrape import metrics_server
 from octavo.router.server import HttpServer
 from octavo.router.texts import Texts

@@ -10,12 +10,13 @@ from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
 from octavo.router.bodies import prepare
-from octavo.router.generation import RequestError, Sampling
+from octavo.router.generation import Adjust, RequestError, Sampling
 from octavo.router.openai import parse
 from octavo.router.tokens import ModelFilesInvalid, TextModel
 from octavo.router.words import WordEncoder
 
 BYTES = byte_level()
+METASPACE = metaspace()
 MODEL = TextModel(files(BYTES), 4096)
 BOS_TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -183,5 +184,50 @@ def test_the_models_sampling_advice_is_the_default() -> None:
     advice = {"generation_config.json": b'{"temperature": 0.1, "top_k": 5, "top_p": 0.5}'}
     assert TextModel(files(BYTES) | advice, 4096).sampling == Sampling(0.1, 5, 0.5)
     assert MODEL.sampling == Sampling(1.0, 0, 1.0)
+    advice = {"generation_config.json": b'{"min_p": 0.1, "repetition_penalty": 1.05}'}
+    assert TextModel(files(BYTES) | advice, 4096).sampling.adjust == Adjust(min_p=0.1, repetition_penalty=1.05)
     with pytest.raises(ModelFilesInvalid, match="generation_config"):
         TextModel(files(BYTES) | {"generation_config.json": b'{"temperature": "hot"}'}, 4096)
+
+
+def test_special_tokens_are_shown_when_asked() -> None:
+    for tokenizer, special in ((BYTES, "<|im_end|>"), (METASPACE, "</s>")):
+        model = TextModel(files(tokenizer), 4096)
+        first = prepare(model, "completion", b'{"prompt": "the fox"}').prompts[0]
+        ids = [*array("I", first), tokenizer.token_to_id(special)]
+        shown, hidden = model.detokeniser(b"", skip_special=False), model.detokeniser(b"")
+        assert (shown.push(ids) + shown.flush()).endswith("the fox" + special)
+        assert special not in hidden.push(ids) + hidden.flush()
+
+
+@pytest.mark.parametrize("kept", [1, 3, 100])
+def test_a_truncated_prompt_keeps_its_end(kept: int) -> None:
+    body = {"prompt": ["the quick brown fox", "the"], "truncate_prompt_tokens": kept, "echo": True}
+    whole = prepare(MODEL, "completion", json.dumps(body | {"truncate_prompt_tokens": None}).encode())
+    cut = prepare(MODEL, "completion", json.dumps(body).encode())
+    assert cut.prompts == tuple(prompt[-4 * kept :] for prompt in whole.prompts)
+    assert whole.echoes == ("the quick brown fox", "the")
+    assert all(text.endswith(end) for text, end in zip(whole.echoes, cut.echoes, strict=True))
+
+
+def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
+    body = {"prompt": [5] * 50, "truncate_prompt_tokens": -1, "max_tokens": 8}
+    model = TextModel(files(BYTES), 32)
+    assert len(prepare(model, "completion", json.dumps(body).encode()).prompts[0]) == 4 * 24
+    with pytest.raises(RequestError):
+        prepare(model, "completion", json.dumps(body | {"truncate_prompt_tokens": 25}).encode())
+
+
+def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:
+    extras = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').ask.extras
+    plain, spaced = BYTES.encode("the").ids, BYTES.encode(" the").ids
+    wish = {tuple(plain), tuple(spaced)} if len(plain) == len(spaced) else {tuple(plain)}
+    assert set(extras.bad_word_ids) == wish
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, METASPACE], ids=["byte level", "metaspace"])
+def test_the_bytes_of_tokens_joined_are_those_of_the_text(tokenizer: Tokenizer) -> None:
+    model = TextModel(files(tokenizer), 4096)
+    text = "the house of the king \U0001f336 \u010e"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert b"".join(model.names[token].raw for token in ids).decode().lstrip() == text

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router import wire
-from octavo.router.generation import Job, Sampling
+from octavo.router.generation import Adjust, Job, Sampling
 from octavo.router.tls import check_loopback
 
 
@@ -19,15 +19,25 @@ def test_the_rows_of_a_step_keep_their_order() -> None:
     output = engine_pb2.StepOutput(
         numbers=packed(3, 1, 3), ids=packed(10, wire.NO_TOKEN, 11), finishes=bytes([0, 1, 2]), cached=packed(16, 0, 0)
     )
-    assert wire.rows(output) == [(3, 10, 0, 16), (1, wire.NO_TOKEN, 1, 0), (3, 11, 2, 0)]
+    assert wire.rows(output) == [(3, 10, 0, 16, None), (1, wire.NO_TOKEN, 1, 0, None), (3, 11, 2, 0, None)]
 
 
 def test_first_tokens_go_out_before_the_rest_of_a_step() -> None:
     fresh = {7, 9}
-    rows = [(1, 10, 0, 0), (7, 11, 0, 0), (1, 12, 0, 0), (7, 13, 0, 0)]
+    rows: list[wire.Row] = [(1, 10, 0, 0, None), (7, 11, 0, 0, None), (1, 12, 0, 0, None), (7, 13, 0, 0, None)]
     assert wire.first_rows_first(rows, fresh) == [rows[1], rows[3], rows[0], rows[2]]
     assert fresh == {9}
     assert wire.first_rows_first(rows, fresh) == rows
+
+
+def test_scores_come_with_their_rows() -> None:
+    output = engine_pb2.StepOutput(numbers=packed(3, 1, 3), ids=packed(10, 11, 12), finishes=bytes(3))
+    output.scores.add(row=2, tokens=b"t", prompt=b"p")
+    scores = [row[4] for row in wire.rows(output)]
+    assert scores[:2] == [None, None] and scores[2] is not None and scores[2].tokens == b"t"
+    output.scores.add(row=3)
+    with pytest.raises(ValueError, match="row 3, of 3"):
+        wire.rows(output)
 
 
 def test_arrays_that_disagree_are_refused() -> None:
@@ -41,6 +51,20 @@ def test_a_job_arrives_as_it_was_sent() -> None:
     assert (submit.number, submit.prompt, submit.priority) == (9, packed(1, 2, 3), -3)
     assert (submit.limits.max_tokens, list(submit.limits.stop_ids), submit.limits.ignore_eos) == (17, [7, 8], True)
     assert (submit.sampling.temperature, submit.sampling.top_k, submit.sampling.seed) == (0.5, 40, 2**63)
+    assert not submit.sampling.HasField("adjust") and not submit.sampling.HasField("logprobs")
+
+
+def test_what_few_jobs_ask_arrives_too() -> None:
+    adjust = Adjust(0.5, 1.5, -1.0, 2.0, ((7, -100.0), (9, 1.5)), (1, 2), ((3,), (4, 5)))
+    sampling = Sampling(adjust=adjust, logprobs=0, prompt_logprobs=3)
+    job = Job("r", packed(1), sampling, 9, min_tokens=4, salt=b"s" * 32)
+    submit = engine_pb2.FromRouter.FromString(wire.submit(1, job).SerializeToString()).submit
+    sent = submit.sampling.adjust
+    assert (sent.min_p, sent.presence_penalty, sent.frequency_penalty, sent.repetition_penalty) == (0.5, 1.5, -1.0, 2.0)
+    assert (sent.bias_ids, array("f", sent.bias_values).tolist()) == (packed(7, 9), [-100.0, 1.5])
+    assert (sent.allowed, list(sent.bad_words)) == (packed(1, 2), [packed(3), packed(4, 5)])
+    assert (submit.sampling.logprobs, submit.sampling.prompt_logprobs) == (0, 3)
+    assert submit.sampling.HasField("logprobs") and (submit.limits.min_tokens, submit.salt) == (4, b"s" * 32)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8500", "[::1]:8500", "localhost:8500", "127.8.8.8:1"])
@@ -65,5 +89,12 @@ def test_messages_that_wait_together_are_sent_together_in_order() -> None:
 def test_large_prompts_are_not_sent_together() -> None:
     large = packed(*range(60_000))
     outbox = deque(wire.submit(n, Job("r", large, Sampling(), 1)) for n in (1, 2))
+    assert not wire.bundle(outbox).more
+    assert len(outbox) == 1
+
+
+def test_large_wishes_are_not_sent_together() -> None:
+    sampling = Sampling(adjust=Adjust(allowed=tuple(range(60_000))))
+    outbox = deque(wire.submit(n, Job("r", packed(1), sampling, 1)) for n in (1, 2))
     assert not wire.bundle(outbox).more
     assert len(outbox) == 1

@@ -7,15 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.worker.codec import VERSION, CodecError, Message, Outputs, decode, encode
-from octavo.worker.output import Cancel, Load, Output, Refused
-from octavo.worker.request import Finish, NewRequest, Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.output import Cancel, Load, Output, Refused, Scores
+from octavo.worker.request import Adjust, Finish, NewRequest, Sampling
+from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 ids = st.lists(u32, max_size=40).map(tuple)
 words = st.text(max_size=20)
-sampling = st.builds(Sampling, st.floats(0, 2), u32, st.floats(0, 1), u64)
+floats = st.floats(-2, 2)
+adjusts = st.builds(
+    Adjust, floats, floats, floats, floats, st.lists(st.tuples(u32, floats), max_size=5).map(tuple), ids,
+    st.lists(ids, max_size=4).map(tuple), u32, ids,
+)  # fmt: skip
+sampling = st.builds(
+    Sampling, st.floats(0, 2), u32, st.floats(0, 1), u64, st.none() | adjusts, st.none() | u32, st.none() | u32
+)
+pieces = st.binary(max_size=20)
+scores = st.none() | st.builds(Scores, pieces, pieces)
 hashes = st.lists(st.binary(min_size=16, max_size=16), max_size=5).map(tuple)
 
 
@@ -31,21 +40,24 @@ def steps(draw: st.DrawFn) -> Step:
     chosen = [draw(st.lists(u32, min_size=samples, max_size=samples).map(tuple)) for _ in range(2)]
     admits = draw(many(st.builds(Admit, u32, ids, sampling, u32)))
     blocks = draw(many(st.builds(Blocks, u32, u32, ids)))
-    return Step(draw(u64), Forward(admits, blocks, *columns, draw(ids)), Sample(*chosen), draw(words), draw(words))
+    sample = Sample(*chosen, draw(many(st.builds(Scored, u32, u32, u32))), draw(ids))
+    return Step(draw(u64), Forward(admits, blocks, *columns, draw(ids)), sample, draw(words), draw(words))
 
 
 new_requests = st.builds(
-    NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes
-)
-outputs = st.builds(Outputs, many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32)))
+    NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes,
+    st.binary(max_size=64), words,
+)  # fmt: skip
+outputs = st.builds(Outputs, many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32, scores)))
 messages: st.SearchStrategy[Message] = st.one_of(
     steps(),
-    st.builds(StepResult, u64, ids, ids),
+    st.builds(StepResult, u64, ids, ids, many(st.tuples(u32, pieces)), many(pieces)),
     new_requests,
     st.builds(Cancel, u64),
     outputs,
     st.builds(Load, *[u64] * 10),
     st.builds(Refused, u64, words, words),
+    st.builds(Masks, u64, st.binary(max_size=40)),
 )
 
 
@@ -80,7 +92,7 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 2"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 3"):
         decode(bytes(data))
 
 
@@ -108,6 +120,16 @@ def test_an_unknown_finish_is_refused() -> None:
 def test_a_value_that_fits_no_field_is_refused(message: Message) -> None:
     with pytest.raises(CodecError):
         encode(message)
+
+
+@pytest.mark.parametrize("rows", [(0, 0), (1, 0), (2, 3)])
+def test_scores_of_rows_that_are_not_there_are_refused(rows: tuple[int, int]) -> None:
+    whole = encode(Outputs((Output(1, (2,), scores=Scores(b"a")), Output(2, (3,), scores=Scores(b"b")))))
+    data = bytearray(whole)
+    for row, at in zip(rows, (len(whole) - 26, len(whole) - 13), strict=True):
+        data[at : at + 4] = row.to_bytes(4, "little")
+    with pytest.raises(CodecError, match="scores of row"):
+        decode(bytes(data))
 
 
 def test_a_memoryview_of_a_ring_can_be_decoded() -> None:

@@ -2,11 +2,11 @@
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from support.paged_device import CURSED, is_finite, right_answer
+from support.paged_device import CURSED, is_finite, right_answer, word
 from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.codec import encode
@@ -149,6 +149,112 @@ def test_equal_prompts_at_the_same_moment_are_both_right() -> None:
     engine.run()
     for new in both:
         engine.check(new)
+
+
+def test_equal_prompts_at_the_same_moment_are_computed_once() -> None:
+    engine = Engine()
+    prompt = [(7 * index) % 40 for index in range(37)]  # three steps of 16
+    news = [request(key, prompt) for key in range(4)]
+    other = request(9, [1, 2, 3])
+    for new in (*news, other):
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in (*news, other):
+        engine.check(new)
+    assert [engine.outputs[key][0].cached for key in (0, 1, 2, 3)] == [0, 36, 36, 36]
+    first = next(step for step in engine.steps if any(admit.tokens == (1, 2, 3) for admit in step.forward.admits))
+    assert first.number <= 3, "who waits for nobody's blocks is not held up"
+
+
+def test_who_waits_for_blocks_lets_nobody_less_important_pass() -> None:
+    engine = Engine()
+    prompt = [(7 * index) % 40 for index in range(37)]
+    for new in (request(1, prompt, priority=2), request(2, prompt, priority=1), request(3, [1, 2, 3], priority=0)):
+        engine.scheduler.submit(new)
+    engine.run()
+    admitted = [admit.tokens for step in engine.steps for admit in step.forward.admits]
+    assert admitted == [tuple(prompt), tuple(prompt), (1, 2, 3)]
+
+
+def test_log_probabilities_of_a_prompt_are_of_all_its_positions_in_pieces() -> None:
+    engine = Engine()
+    prompt = [(7 * index) % 40 for index in range(37)]
+    asks = replace(request(1, prompt), sampling=Sampling(prompt_logprobs=0))
+    engine.scheduler.submit(request(0, prompt))
+    engine.run()
+    engine.scheduler.submit(asks)
+    engine.run()
+    engine.check(asks)
+    outputs = engine.outputs[1]
+    pieces = [output.scores.prompt for output in outputs if output.scores is not None]
+    assert b"".join(pieces) == b"".join(word(prompt[: end + 1]) for end in range(1, 37))
+    assert [len(piece) // 4 for piece in pieces] == [16, 16, 4] and outputs[2].ids, "the last came with the first token"
+    assert sum(output.cached for output in outputs) == 0
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_log_probabilities_of_a_prompt_are_told_once_though_it_is_preempted(caching: bool) -> None:
+    engine = Engine(replace(LIMITS, blocks=16, prefix_caching=caching))
+    prompts = [[(step * index) % 40 for index in range(21)] for step in (3, 7, 11)]
+    asks = [
+        replace(request(key, prompt, max_tokens=25), sampling=Sampling(logprobs=0, prompt_logprobs=0))
+        for key, prompt in enumerate(prompts)
+    ]
+    for new in asks:
+        engine.scheduler.submit(new)
+    engine.run()
+    assert engine.scheduler.load().preemptions > 0
+    for new in asks:
+        engine.check(new)
+        whole = [*new.prompt, *(token for output in engine.outputs[new.key] for token in output.ids)]
+        scores = [output.scores for output in engine.outputs[new.key] if output.scores is not None]
+        assert b"".join(one.prompt + one.tokens for one in scores) == b"".join(
+            word(whole[: end + 1]) for end in range(1, len(whole))
+        )
+
+
+@pytest.mark.parametrize("bad_step", [1, 2, 3])
+def test_a_prompt_whose_logits_were_not_finite_is_computed_anew_and_told_once(bad_step: int) -> None:
+    engine = Engine()
+    prompt = [(7 * index) % 40 for index in range(37)]  # three steps
+    asks = replace(request(1, prompt), sampling=Sampling(prompt_logprobs=0))
+    engine.scheduler.submit(asks)
+    run_spoilt(engine, lambda number: number == bad_step)
+    engine.check(asks)
+    pieces = [output.scores.prompt for output in engine.outputs[1] if output.scores is not None]
+    assert b"".join(pieces) == b"".join(word(prompt[: end + 1]) for end in range(1, 37))
+
+
+def test_a_prompt_whose_logits_are_never_finite_fails() -> None:
+    engine = Engine()
+    asks = replace(request(1, range(20)), sampling=Sampling(prompt_logprobs=0))
+    engine.scheduler.submit(asks)
+    run_spoilt(engine, lambda number: True)
+    assert engine.outputs[1] == [Output(1, (), Finish.FAILED)]
+
+
+def run_spoilt(engine: Engine, is_spoilt: Callable[[int], bool]) -> None:
+    """To the end, with steps under way; the log-probabilities of some steps, by number, are not finite."""
+    while True:
+        while engine.issue():
+            pass
+        if not engine.under_way:
+            return
+        step, result = engine.under_way[0]
+        if is_spoilt(step.number):
+            engine.under_way[0] = step, replace(result, prompts=(b"",) * len(result.prompts))
+        engine.finish()
+
+
+def test_a_cancelled_request_tells_no_log_probabilities_of_steps_under_way() -> None:
+    engine = Engine()
+    engine.scheduler.submit(replace(request(1, range(37)), sampling=Sampling(prompt_logprobs=0)))
+    while engine.issue():
+        pass
+    engine.finish()
+    engine.scheduler.cancel(1)
+    engine.run()
+    assert len(engine.outputs[1]) == 1
 
 
 def test_an_answer_sent_back_as_a_prompt_hits_the_blocks_that_it_filled() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.paged_device import CURSED, VOCABULARY, right_answer
+from support.paged_device import CURSED, VOCABULARY, right_answer, word
 from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.output import Output
@@ -16,6 +16,13 @@ from octavo.worker.scheduler import Invalid, Limits, Scheduler
 from octavo.worker.step import Step, StepResult
 
 CONTEXT = 40
+ASKS = (
+    Sampling(),
+    Sampling(),
+    Sampling(logprobs=0),
+    Sampling(prompt_logprobs=0),
+    Sampling(logprobs=1, prompt_logprobs=0),
+)
 PHRASES = ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 9, 9, 9], [5, 5, 5, 5], [6], [CURSED, 1])
 
 
@@ -25,6 +32,20 @@ class Client:
     tokens: list[int] = field(default_factory=list)
     finish: Finish = Finish.NOT_FINISHED
     cancelled: bool = False
+    scores: bytes = b""
+    prompt_scores: bytes = b""
+
+    def check_scores(self) -> None:
+        """Each token's log-probability came with it, the prompt's each once and in order; nobody's who did not ask."""
+        asked = self.new.sampling
+        known = [*self.new.prompt, *self.new.generated]
+        words = [word([*known, *self.tokens[: end + 1]]) for end in range(len(self.tokens))]
+        assert self.scores == (b"".join(words) if asked.logprobs is not None else b"")
+        prompt = list(self.new.prompt)
+        words = [word(prompt[: end + 1]) for end in range(1, len(prompt))] if asked.prompt_logprobs is not None else []
+        whole = b"".join(words)
+        assert whole.startswith(self.prompt_scores)
+        assert self.prompt_scores == whole or not (self.tokens or self.finish in (Finish.STOP, Finish.LENGTH))
 
 
 class Traffic(RuleBasedStateMachine):
@@ -55,8 +76,9 @@ class Traffic(RuleBasedStateMachine):
         copies=st.integers(1, 3),
         stops=st.sampled_from(((), (7,), (1, 2, 3), tuple(range(20, 30)))),
         priority=st.integers(-1, 1),
+        sampling=st.sampled_from(ASKS),
     )
-    def arrive(self, phrases, cut, generated, max_tokens, copies, stops, priority) -> None:  # type: ignore[no-untyped-def]
+    def arrive(self, phrases, cut, generated, max_tokens, copies, stops, priority, sampling) -> None:  # type: ignore[no-untyped-def]
         prompt = [token for phrase in phrases for token in phrase]
         prompt = prompt[: max(1, len(prompt) - cut)]
         for _ in range(copies):
@@ -64,7 +86,7 @@ class Traffic(RuleBasedStateMachine):
                 key=len(self.clients),
                 prompt=tuple(prompt),
                 generated=tuple(generated),
-                sampling=Sampling(),
+                sampling=sampling,
                 max_tokens=max_tokens,
                 stop_ids=frozenset(stops),
                 priority=priority,
@@ -130,6 +152,10 @@ class Traffic(RuleBasedStateMachine):
         assert client.finish is Finish.NOT_FINISHED, "an output after the last"
         right, finish = right_answer(client.new, CONTEXT)
         client.tokens += output.ids
+        if output.scores is not None:
+            client.scores += output.scores.tokens
+            client.prompt_scores += output.scores.prompt
+        client.check_scores()
         client.finish = output.finish
         assert client.tokens == right[: len(client.tokens)], "a wrong, repeated or lost token"
         if output.finish:

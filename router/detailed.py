@@ -1,0 +1,229 @@
+"""Answers with more than text: log-probabilities, ids, the prompt, usage in every event; and stop strings that need
+more than a cut. What a request without such wishes gets is in answers.py, and costs nothing of this.
+
+A token goes out once its text is shown; one without text of its own goes with the next that has some:
+
+    tokens   | a | b | half | char | st | op | ...      stop string "stop"
+    out      | a | b | half + char |                    never: st, op
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from octavo.router.answers import Answer, Generation
+from octavo.router.detokenise import Detokeniser
+from octavo.router.frames import Usage
+from octavo.router.generation import FAILED, LENGTH
+from octavo.router.logprobs import Entry, Scored, unpack
+from octavo.router.refusals import engine_failed
+from octavo.router.stops import StopFinder
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What one generation has to tell and keep to.
+
+    echo: the prompt's text, shown before the answer. prompt_ids: shown. top, prompt_top: what the engine was asked for;
+    None: nothing. prompt_table: the prompt's log-probabilities are shown apart from the text. min_tokens: stop strings
+    count after so many. drop: the engine generates a token that nobody asked for. reader: gives the prompt's text.
+    """
+
+    reader: Callable[[], Detokeniser]
+    echo: str | None = None
+    first_id: int = 0
+    prompt_ids: tuple[int, ...] | None = None
+    top: int | None = None
+    prompt_top: int | None = None
+    prompt_table: bool = False
+    min_tokens: int = 0
+    include_stop: bool = False
+    continuous_usage: bool = False
+    drop: bool = False
+
+
+@dataclass(slots=True)
+class Part:
+    """Some more of one generation. ids: all generated, those that are not shown included. prompt_ids: on its first
+    part, when asked for. prompt_scores: packed, on its last. usage: so far, when every event has it."""
+
+    text: str = ""
+    entries: list[Entry] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    prompt_ids: tuple[int, ...] | None = None
+    prompt_scores: bytes | None = None
+    usage: Usage | None = None
+
+    def add(self, later: "Part") -> None:
+        self.text += later.text
+        self.entries += later.entries
+        self.ids += later.ids
+        self.prompt_ids = later.prompt_ids if self.prompt_ids is None else self.prompt_ids
+        self.prompt_scores = later.prompt_scores
+        self.usage = later.usage
+
+    @property
+    def shows(self) -> bool:
+        return bool(self.text or self.entries)
+
+    @property
+    def size(self) -> int:
+        """Characters, by a rough count."""
+        return len(self.text) + sum(64 * (2 + len(one.scored.top)) for one in self.entries if one.scored)
+
+
+class DetailedOutlet(Protocol):
+    """Takes what one request's generations show, beside what an Outlet takes."""
+
+    def part(self, index: int, part: Part) -> None:
+        """Some more; the outlet may keep it."""
+
+    def last(self, index: int, part: Part, reason: str) -> None:
+        """The end of it, perhaps empty."""
+
+
+class DetailedGeneration(Generation):
+    """The Sink of one job with such wishes."""
+
+    __slots__ = (
+        "_base", "_details", "_echoed", "_made", "_outlet", "_part", "_prompt", "_read", "_reader", "_scored", "_shown",
+        "_textless", "_waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        answer: Answer,
+        detokeniser: Callable[[], Detokeniser],
+        stop: Sequence[str],
+        details: Details,
+        outlet: DetailedOutlet,
+    ) -> None:
+        self._details, self._outlet = details, outlet
+        super().__init__(answer, answer.joined, detokeniser, stop)
+
+    def held(self) -> str:
+        """Nothing: its text waits with its tokens, and goes with them."""
+        return ""
+
+    def _begin(self) -> None:
+        super()._begin()
+        details = self._details
+        if self._stop:
+            self._finder = StopFinder(self._stop, details.include_stop)
+        echo = details.echo or ""
+        self._part = Part(text=echo, prompt_ids=details.prompt_ids)
+        self._prompt = b""  # its packed log-probabilities
+        self._reader = details.reader() if self._echoes_scores else None
+        self._echoed = 0  # tokens of the prompt that are shown with theirs
+        self._read = 0  # and their characters
+        self._base = len(echo)
+        self._made = self._shown = 0  # characters of the answer
+        self._scored: deque[Scored] = deque()  # of ids that are to come
+        self._waiting: deque[tuple[Entry, int]] = deque()  # and where its text ends
+        self._textless: list[Entry] = []
+
+    @property
+    def _echoes_scores(self) -> bool:
+        return self._details.echo is not None and self._details.top is not None
+
+    def scores(self, tokens: bytes, prompt: bytes) -> None:
+        if self.over:
+            return
+        details = self._details
+        if prompt and details.prompt_top is not None:
+            if details.prompt_table:
+                self._prompt += prompt
+            if self._echoes_scores:
+                self._echo(unpack(prompt, details.prompt_top))
+                self._tell()
+        if tokens and details.top is not None:
+            self._scored.extend(unpack(tokens, details.top))
+
+    def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
+        if self.over or not (ids or finish):
+            return
+        answer, details = self._answer, self._details
+        answer.begun()
+        if cached:
+            self.cached += cached
+            answer.tally.cached_tokens += cached
+        if finish == FAILED:
+            self.failed(engine_failed())
+            return
+        if self._echoes_scores and not self._echoed:
+            self._echo(())  # a prompt of one token
+        for token in ids if not details.drop else ():
+            if self._take(token):
+                self._last("stop")
+                self._cancel()
+                return
+        if finish:
+            hit = self._show(self._detokeniser.flush(), ended=True)
+            self._last("stop" if hit or (finish != LENGTH and not details.drop) else "length")
+        elif self._part.shows:
+            self._tell()
+
+    def _echo(self, scored: Sequence[Scored]) -> None:
+        if not self._echoed:
+            self._place_prompt(self._details.first_id, None)
+        for one in scored:
+            self._place_prompt(one.id, one)
+
+    def _place_prompt(self, token: int, scored: Scored | None) -> None:
+        assert self._reader is not None
+        self._part.entries.append(Entry(token, min(self._read, self._base), scored))
+        self._read += len(self._reader.push((token,)))
+        self._echoed += 1
+
+    def _take(self, token: int) -> bool:
+        """One generated id; whether a stop string is complete."""
+        self.count += 1
+        self._answer.tally.completion_tokens += 1
+        self._part.ids.append(token)
+        text = self._detokeniser.push((token,))
+        if self._details.top is not None:
+            self._textless.append(Entry(token, self._base + self._made, self._scored.popleft()))
+        if text:
+            self._made += len(text)
+            self._settle()
+        return self._show(text)
+
+    def _settle(self) -> None:
+        """The text of those without any of their own has come."""
+        self._waiting.extend((entry, self._made) for entry in self._textless)
+        self._textless.clear()
+
+    def _show(self, text: str, ended: bool = False) -> bool:
+        hit = False
+        finder = self._finder
+        if finder is not None and self.count > self._details.min_tokens:
+            text, hit = finder.push(text)
+            if ended and not hit:
+                text += finder.flush()
+        self._part.text += text
+        self._shown += len(text)
+        if ended and not hit:
+            self._settle()
+        while self._waiting and self._is_shown(*self._waiting[0], cut=hit, ended=ended and not hit):
+            self._part.entries.append(self._waiting.popleft()[0])
+        return hit
+
+    def _is_shown(self, entry: Entry, end: int, cut: bool, ended: bool) -> bool:
+        return ended or end <= self._shown or (cut and entry.offset - self._base < self._shown)
+
+    def _tell(self) -> None:
+        part, self._part = self._part, Part()
+        if self._details.continuous_usage:
+            part.usage = self._answer.usage()
+        self._outlet.part(self.index, part)
+
+    def _last(self, reason: str) -> None:
+        self.over = True
+        part = self._part
+        if self._details.continuous_usage:
+            part.usage = self._answer.usage()
+        if self._details.prompt_table:
+            part.prompt_scores = self._prompt
+        self._outlet.last(self.index, part, reason)
+        self._answer.finished()

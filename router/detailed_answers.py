@@ -1,0 +1,86 @@
+"""The two forms of an answer with details: as answers.py has them of plain text."""
+
+import asyncio
+from collections.abc import Mapping
+
+from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Stream, Tally, Whole
+from octavo.router.detailed import Part
+from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
+from octavo.router.frames import Identity, Usage, error_frame
+from octavo.router.generation import RequestError
+
+
+class DetailedWhole(Whole):
+    """Collects; `render` makes the body, which may take long enough to be done in a thread."""
+
+    def __init__(self, identity: Identity, form: Form) -> None:
+        super().__init__(identity)
+        self._form = form
+        self._parts: dict[int, Part] = {}
+        self._detailed: list[DetailedChoice] = []
+        self._usage = Usage(0, 0, 0)
+
+    def part(self, index: int, part: Part) -> None:
+        if index in self._parts:
+            self._parts[index].add(part)
+        else:
+            self._parts[index] = part
+
+    def last(self, index: int, part: Part, reason: str) -> None:
+        self.part(index, part)
+        self._detailed.append(DetailedChoice(index, self._parts.pop(index), reason))
+
+    def end(self, usage: Usage) -> None:
+        self._usage = usage
+
+    def render(self) -> bytes:
+        choices = sorted(self._detailed, key=lambda choice: choice.index)
+        return detailed_whole(self._identity, self._form, choices, self._usage)
+
+    def forget(self, index: int) -> bool:
+        self._parts.pop(index, None)
+        return True
+
+
+class DetailedStream(Stream):
+    """Writes events of parts; those for a client that does not read are merged."""
+
+    def __init__(
+        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: DetailedFrames, tally: Tally
+    ) -> None:
+        super().__init__(transport, head, chunked, frames, tally)
+        self._detailed = frames
+        self._kept: dict[int, Part] = {}
+
+    def part(self, index: int, part: Part) -> None:
+        whole = self._with_kept(index, part)
+        if self._transport.get_write_buffer_size() <= BUFFER_BYTES:
+            self._write(self._first(index) + self._detailed.part(index, whole))
+            return
+        self._tally.merged_writes += 1
+        self._kept[index] = whole
+        if whole.size > MERGED_CHARACTERS:
+            self._transport.abort()
+
+    def last(self, index: int, part: Part, reason: str) -> None:
+        whole = self._with_kept(index, part)
+        self._write(self._first(index) + self._detailed.last(index, whole, reason))
+
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        if not self.begun:
+            return  # the handler answers with the error's status
+        kept = b"".join(self._detailed.part(index, part) for index, part in self._kept.items())
+        self._last(kept + error_frame(error))
+
+    def forget(self, index: int) -> bool:
+        if index in self._named:
+            return False
+        self._kept.pop(index, None)
+        return True
+
+    def _with_kept(self, index: int, part: Part) -> Part:
+        kept = self._kept.pop(index, None)
+        if kept is None:
+            return part
+        kept.add(part)
+        return kept

@@ -1,0 +1,106 @@
+"""The JSON of answers with details, whole or as server-sent events; frames.py writes plain text faster."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import orjson
+
+from octavo.router.detailed import Part
+from octavo.router.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
+from octavo.router.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Which details are shown. top: likeliest tokens beside each, None: no log-probabilities; prompt_top: the same of
+    the prompt's table; asked_top: what the engine was asked for of the prompt."""
+
+    names: Names
+    top: int | None = None
+    prompt_top: int | None = None
+    asked_top: int = 0
+    token_ids: bool = False
+    usage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DetailedChoice:
+    index: int
+    part: Part
+    finish_reason: str
+
+
+class DetailedFrames(FrameWriter):
+    """The events of one stream."""
+
+    def __init__(self, identity: Identity, form: Form) -> None:
+        super().__init__(identity, form.usage)
+        self._form = form
+        self._kind = identity.kind
+        self._detailed_head = head(identity, STREAM_OBJECTS[identity.kind])
+
+    def part(self, index: int, part: Part) -> bytes:
+        return self._event(index, part, {"content": part.text}, None)
+
+    def last(self, index: int, part: Part, reason: str) -> bytes:
+        """A completion's last text travels with its reason; a chat's in an event before."""
+        if self._kind == "completion":
+            return self._event(index, part, {}, reason)
+        before = b""
+        if part.shows or part.ids:
+            before = self.part(index, part)
+        return before + self._event(index, Part(usage=part.usage), {}, reason)
+
+    def _event(self, index: int, part: Part, delta: Body, reason: str | None) -> bytes:
+        form = self._form
+        choice: Body = {"index": index}
+        event: Body = {**self._detailed_head, "choices": [choice]}
+        if self._kind == "chat":
+            choice["delta"] = delta
+            if part.prompt_ids is not None:
+                event["prompt_token_ids"] = part.prompt_ids
+        else:
+            choice["text"] = part.text
+            if part.prompt_ids is not None:
+                choice["prompt_token_ids"] = part.prompt_ids
+        choice["logprobs"] = _logprobs(self._kind, form, part) if part.entries else None
+        choice["finish_reason"] = reason
+        if form.token_ids:
+            choice["token_ids"] = part.ids
+        if form.usage:
+            event["usage"] = part.usage.body() if part.usage is not None else None
+        return b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+def detailed_whole(identity: Identity, form: Form, choices: Iterable[DetailedChoice], usage: Usage) -> bytes:
+    body: Body = {**head(identity, OBJECTS[identity.kind]), "choices": []}
+    body["choices"] = [_choice(identity, form, choice, body) for choice in choices]
+    return orjson.dumps(body | {"usage": usage.body()})
+
+
+def _choice(identity: Identity, form: Form, choice: DetailedChoice, body: Body) -> Body:
+    """What a chat tells once goes into `body`, as vLLM has it."""
+    part = choice.part
+    chat = identity.kind == "chat"
+    shown: Body = {"index": choice.index}
+    if chat:
+        shown["message"] = {"role": "assistant", "content": part.text, "refusal": None}
+    else:
+        shown["text"] = part.text
+    shown["logprobs"] = _logprobs(identity.kind, form, part) if form.top is not None else None
+    shown["finish_reason"] = choice.finish_reason
+    if form.token_ids:
+        shown["token_ids"] = part.ids
+    once = body if chat else shown
+    if part.prompt_ids is not None:
+        once["prompt_token_ids"] = part.prompt_ids
+    if form.prompt_top is not None and part.prompt_scores is not None:
+        once["prompt_logprobs"] = prompt_body(unpack(part.prompt_scores, form.asked_top), form.prompt_top, form.names)
+    return shown
+
+
+def _logprobs(kind: str, form: Form, part: Part) -> Body | None:
+    if form.top is None:
+        return None
+    render = chat_body if kind == "chat" else completion_body
+    return render(part.entries, form.top, form.names)

@@ -1,0 +1,146 @@
+"""What one request's wishes make of its jobs and of the form of its answer. Pure but for the seed that is drawn."""
+
+import secrets
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from octavo.router.answer_parser import AnswerParser
+from octavo.router.answers import Answer, Generation, Outlet
+from octavo.router.bodies import Prepared
+from octavo.router.detailed import DetailedGeneration, Details
+from octavo.router.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.detailed_frames import Form
+from octavo.router.fields import unsupported
+from octavo.router.generation import Job, Sampling
+from octavo.router.openai import Ask
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.sampling import PLAIN, Extras, needs, with_extras
+from octavo.router.texts import Loaded
+from octavo.router.tokens import NO_MARKS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One request: each of its prompts is answered `extras.n` times."""
+
+    loaded: Loaded
+    prepared: Prepared
+
+    @property
+    def copies(self) -> int:
+        return self.prepared.ask.extras.n
+
+    @property
+    def form(self) -> Form | None:
+        """What is shown beside the text; None when nothing is, and stop strings are cut as usual."""
+        ask = self.prepared.ask
+        extras = ask.extras
+        if extras is PLAIN or not _is_detailed(ask):
+            return None
+        return Form(
+            names=self.loaded.text.names.__getitem__,
+            top=extras.logprobs,
+            prompt_top=extras.prompt_logprobs,
+            asked_top=extras.prompt_top or 0,
+            token_ids=extras.token_ids,
+            usage=ask.include_usage,
+        )
+
+    @property
+    def parser(self) -> Callable[[], AnswerParser] | None:
+        """Makes one for each answer; None where the text is all content. Raises RequestError 400 for details beside it.
+
+        What is told of tokens has no place yet among reasoning and calls.
+        """
+        parser = self.loaded.formats.parser(self.prepared)
+        if parser is not None and self.form is not None:
+            field = _detail(self.prepared.ask)
+            message = f"{field} is not available where reasoning or tool calls are told apart from the text: remove it"
+            raise unsupported(field, message)
+        return parser
+
+    def job(self, index: int, id: str, deadline: float) -> Job:
+        """Of the generation of this index. deadline: monotonic seconds."""
+        ask, loaded = self.prepared.ask, self.loaded
+        extras = ask.extras
+        at, copy = divmod(index, extras.n)
+        prompt = self.prepared.prompts[at]
+        room = loaded.model.context_length - len(prompt) // 4
+        sampling = with_extras(_sampling(ask, loaded.text.sampling, copy), extras, loaded.model.features)
+        return Job(
+            id=f"{id}-{index}",
+            prompt=prompt,
+            sampling=sampling,
+            max_tokens=room if ask.max_tokens is None else max(1, ask.max_tokens),
+            stop_ids=ask.stop_ids,
+            ignore_eos=ask.ignore_eos,
+            deadline=deadline,
+            fingerprint=loaded.model.fingerprint,
+            min_tokens=min(extras.min_tokens, room),
+            salt=bytes.fromhex(extras.salt),
+            needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
+            grammar=self.prepared.grammar,
+        )
+
+    def generation(self, index: int, answer: Answer, outlet: Outlet) -> Generation:
+        """The sink of that job."""
+        ask = self.prepared.ask
+        at = index // ask.extras.n
+        prompt, skip = self.prepared.prompts[at], ask.extras.skip_special
+        marks = self.loaded.formats.marks if isinstance(outlet, ParsedWhole | ParsedStream) else NO_MARKS
+        detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
+        if not isinstance(outlet, DetailedWhole | DetailedStream):
+            return answer.generation(detokeniser, ask.stop)
+        details = self._details(at, prompt)
+        return answer.join(DetailedGeneration(answer, detokeniser, ask.stop, details, outlet))
+
+    def _details(self, at: int, prompt: bytes) -> Details:
+        ask = self.prepared.ask
+        extras = ask.extras
+        return Details(
+            reader=partial(self.loaded.text.detokeniser, b"", extras.skip_special),
+            echo=self.prepared.echoes[at] if extras.echo else None,
+            first_id=array("I", prompt[:4])[0],
+            prompt_ids=tuple(array("I", prompt)) if extras.token_ids else None,
+            top=extras.logprobs,
+            prompt_top=extras.prompt_top,
+            prompt_table=extras.prompt_logprobs is not None,
+            min_tokens=extras.min_tokens,
+            include_stop=extras.include_stop,
+            continuous_usage=extras.continuous_usage,
+            drop=ask.max_tokens == 0,
+        )
+
+
+def _detail(ask: Ask) -> str:
+    """The field that makes an answer detailed."""
+    extras = ask.extras
+    named = {
+        "logprobs": extras.logprobs is not None,
+        "prompt_logprobs": extras.prompt_logprobs is not None,
+        "return_token_ids": extras.token_ids,
+        "stream_options": extras.continuous_usage,
+        "include_stop_str_in_output": extras.include_stop,
+    }
+    return next((name for name, given in named.items() if given), "min_tokens")
+
+
+def _is_detailed(ask: Ask) -> bool:
+    extras: Extras = ask.extras
+    stops = bool(ask.stop) and (extras.include_stop or extras.min_tokens > 0)
+    scores = extras.logprobs is not None or extras.prompt_logprobs is not None
+    return stops or scores or extras.echo or extras.token_ids or extras.continuous_usage
+
+
+def _sampling(ask: Ask, default: Sampling, copy: int) -> Sampling:
+    """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
+    seed = secrets.randbits(63) if ask.seed is None else (ask.seed + copy) & (2**64 - 1)
+    return Sampling(
+        default.temperature if ask.temperature is None else ask.temperature,
+        default.top_k if ask.top_k is None else ask.top_k,
+        default.top_p if ask.top_p is None else ask.top_p,
+        seed,
+        default.adjust,
+    )

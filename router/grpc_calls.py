@@ -1,0 +1,100 @@
+"""What is around each gRPC call: its one message read within a time limit, its end counted, its error told.
+
+Every method is a client-streaming one on this end, which is the same on the wire: so a message that never comes whole
+has a time limit. A client that goes, or whose deadline passes, cancels the call's task, and so its jobs.
+"""
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import NoReturn
+
+import grpc
+
+from octavo.router import grpc_errors
+from octavo.router.generation import RequestError
+from octavo.router.holding import BODY_S
+from octavo.router.metrics import CLIENT_GONE, CUT
+from octavo.router.path import Parts, bug
+
+log = logging.getLogger(__name__)
+
+LAST_WORD_S = 5.0  # for a client to take the status of its call
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class Cut(Exception):
+    """The stream failed after its first message. error: its end, as the client is told it."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+async def call(parts: Parts, endpoint: str, context: Context, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work of one call. endpoint: its name in metrics."""
+    parts.life.open += 1
+    try:
+        error = await _counted(parts, endpoint, work)
+        if error is not None:
+            await _abort(context, error)
+    finally:
+        parts.life.open -= 1
+
+
+async def read(context: Context) -> bytes:
+    """The call's one message. Raises RequestError 408 when it stalls, 400 when there is none."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            message = await context.read()
+    except TimeoutError:
+        what = f"the message did not come whole within {BODY_S:.0f} s; send it faster"
+        raise RequestError(408, "invalid_request_error", "body_too_slow", what) from None
+    if not isinstance(message, bytes):
+        raise RequestError(400, "invalid_request_error", "invalid_message", "the call has no message")
+    return message
+
+
+def deadline(context: Context) -> float:
+    """Of the client, as monotonic seconds."""
+    left = context.time_remaining()
+    return math.inf if left is None else asyncio.get_running_loop().time() + left
+
+
+async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[None]]) -> RequestError | None:
+    """The error that the work ended with."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    code = CLIENT_GONE
+    try:
+        await work()
+        code = "200"
+        parts.metrics.seconds.labels(endpoint).observe(loop.time() - begun)
+        return None
+    except Cut as cut:
+        code = CUT
+        return cut.error
+    except RequestError as error:
+        code = str(error.status)
+        return error
+    except grpc.aio.InternalError as gone:  # the connection broke under a read or write
+        raise asyncio.CancelledError from gone
+    except Exception:  # a bug of ours: told as one, and the server lives on
+        own = secrets.token_hex(12)
+        log.exception("call %s failed", own)
+        code = "500"
+        return bug(own)
+    finally:
+        parts.metrics.requests.labels(endpoint, code).inc()
+
+
+async def _abort(context: Context, error: RequestError) -> NoReturn:
+    """Tell a client that takes it; one that does not read is left to its connection's end."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORD_S):
+            await context.abort(grpc_errors.status(error), error.message, grpc_errors.metadata(error))
+    raise asyncio.CancelledError  # what gRPC takes for a call's own end; any other exception it would log

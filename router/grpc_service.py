@@ -1,0 +1,180 @@
+"""The public gRPC API: each call reads one message, takes the path of all requests (`path.py`), and sends its answer.
+
+Messages stay bytes here: large ones, and chats, are parsed where hostile ones can be killed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from octavo.proto.v1 import octavo_pb2
+from octavo.router import grpc_calls
+from octavo.router.bodies import INLINE_BODY_BYTES
+from octavo.router.frames import Usage
+from octavo.router.generation import RequestError
+from octavo.router.grpc_answers import Pending, Recorded, Streamed
+from octavo.router.grpc_calls import Context, Cut
+from octavo.router.grpc_fields import MessageForm, decode
+from octavo.router.handlers import SLOW_CLIENT_S
+from octavo.router.path import Accepted, Parts, accept, answering, served_by
+from octavo.router.refusals import unknown_model
+
+log = logging.getLogger(__name__)
+
+SERVICE: str = octavo_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
+PREFIX = "gen-"
+
+M = TypeVar("M", bound=Message)
+Requests = AsyncIterable[bytes]
+Unary = Callable[[bytes, float], Awaitable[bytes]]  # message, deadline (monotonic seconds) -> answer
+
+
+class Inference:
+    """Answers the calls of octavo.v1.Inference."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        unary: dict[str, tuple[str, Unary]] = {
+            "Generate": ("grpc_generate", self._generate),
+            "Tokenize": ("grpc_tokenize", self._tokenize),
+            "Detokenize": ("grpc_detokenize", self._detokenize),
+            "ListModels": ("grpc_list_models", self._list_models),
+            "GetModel": ("grpc_get_model", self._get_model),
+        }
+        methods: dict[str, Any] = {  # Any: grpc's stubs have no common type of these
+            name: grpc.stream_unary_rpc_method_handler(partial(self._unary, endpoint, work))
+            for name, (endpoint, work) in unary.items()
+        }
+        methods["GenerateStream"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _unary(self, endpoint: str, work: Unary, _requests: Requests, context: Context) -> bytes:
+        answer = b""
+
+        async def answered() -> None:
+            nonlocal answer
+            answer = await work(await grpc_calls.read(context), grpc_calls.deadline(context))
+
+        await grpc_calls.call(self._parts, endpoint, context, answered)
+        return answer
+
+    async def _stream(self, _requests: Requests, context: Context) -> None:
+        async def answered() -> None:
+            await self._generate_stream(await grpc_calls.read(context), context)
+
+        await grpc_calls.call(self._parts, "grpc_generate_stream", context, answered)
+
+    async def _accept(self, form: MessageForm, message: bytes, deadline: float) -> Accepted:
+        with self._parts.holding.room(len(message)):
+            return await accept(self._parts, form, message, deadline)
+
+    async def _generate(self, message: bytes, deadline: float) -> bytes:
+        accepted = await self._accept("generate", message, deadline)
+        id = PREFIX + accepted.id
+        pending = Pending()
+        with answering(self._parts, accepted, pending, id, partial(Recorded, pending)) as answer:
+            if (error := await answer.done) is not None:
+                raise error
+            response = octavo_pb2.GenerateResponse(
+                id=id, model=accepted.name, outputs=pending.take(), usage=_usage(answer.usage())
+            )
+        return response.SerializeToString()
+
+    async def _generate_stream(self, message: bytes, context: Context) -> None:
+        accepted = await self._accept("generate", message, grpc_calls.deadline(context))
+        id = PREFIX + accepted.id
+        try:
+            async with asyncio.timeout(None) as patience:
+                slow, too_slow = partial(_hurry, patience, SLOW_CLIENT_S), partial(_hurry, patience, 0.0)
+                pending = Streamed(self._parts.metrics.tally, slow, too_slow)
+                with answering(self._parts, accepted, pending, id, partial(Recorded, pending)):
+                    await _send(pending, context, octavo_pb2.GenerateChunk(id=id, model=accepted.name))
+        except TimeoutError:
+            log.warning("request %s: the client does not read; call ended", id)
+            raise Cut(_unread()) from None
+        except Cut as cut:
+            log.warning("request %s: cut: %s", id, cut)
+            raise
+
+    async def _tokenize(self, message: bytes, deadline: float) -> bytes:
+        accepted = await self._accept("tokenize", message, deadline)
+        (prompt,) = accepted.prepared.prompts
+        return octavo_pb2.TokenizeResponse(
+            token_ids=memoryview(prompt).cast("I"), context_length=accepted.loaded.model.context_length
+        ).SerializeToString()
+
+    async def _detokenize(self, message: bytes, deadline: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        with self._parts.holding.room(len(message)):
+            loaded = await self._parts.texts.current(min(loop.time() + self._parts.max_wait_s, deadline))
+            read = await loaded.detokenise(message)
+        served_by(self._parts, loaded, read.model)
+        return octavo_pb2.DetokenizeResponse(text=read.text).SerializeToString()
+
+    async def _list_models(self, message: bytes, deadline: float) -> bytes:
+        _little(octavo_pb2.ListModelsRequest, message)
+        return octavo_pb2.ListModelsResponse(models=self._models()).SerializeToString()
+
+    async def _get_model(self, message: bytes, deadline: float) -> bytes:
+        asked = _little(octavo_pb2.GetModelRequest, message).model
+        for model in self._models():
+            if model.id == asked:
+                return model.SerializeToString()
+        raise unknown_model(asked, self._parts.model_name)
+
+    def _models(self) -> list[octavo_pb2.Model]:
+        name, loaded = self._parts.model_name, self._parts.texts.loaded
+        context_length = loaded.model.context_length if loaded is not None else 0
+        return [octavo_pb2.Model(id=name, context_length=context_length)] if name else []
+
+
+def _little(kind: type[M], message: bytes) -> M:
+    """A message that is parsed here. Raises RequestError 400, 413 when it is longer than any that makes sense."""
+    if len(message) > INLINE_BODY_BYTES:
+        what = f"a {kind.DESCRIPTOR.name} may have {INLINE_BODY_BYTES} bytes"
+        raise RequestError(413, "invalid_request_error", "body_too_large", what)
+    return decode(kind, message)
+
+
+async def _send(pending: Streamed, context: Context, chunk: octavo_pb2.GenerateChunk) -> None:
+    """Until the last message is written. Raises RequestError while none is, else Cut. chunk: how the first begins."""
+    begun = False
+    while True:
+        await pending.news()
+        if pending.error is not None and not begun:
+            raise pending.error
+        chunk.outputs.extend(pending.take())
+        usage = pending.usage if pending.is_empty else None
+        if usage is not None:
+            chunk.usage.CopyFrom(_usage(usage))
+        if chunk.outputs or usage is not None:
+            begun = True
+            await context.write(chunk.SerializeToString())
+        if usage is not None:
+            return
+        if pending.error is not None and pending.is_empty:
+            raise Cut(pending.error)
+        chunk = octavo_pb2.GenerateChunk()
+
+
+def _hurry(patience: asyncio.Timeout, seconds: float) -> None:
+    """The client has this long to read on."""
+    if not patience.expired():
+        patience.reschedule(asyncio.get_running_loop().time() + seconds)
+
+
+def _unread() -> RequestError:
+    return RequestError(
+        429, "rate_limit_error", "client_too_slow", "the answer was not read; what was left of it is dropped"
+    )
+
+
+def _usage(usage: Usage) -> octavo_pb2.Usage:
+    return octavo_pb2.Usage(prompt_tokens=usage.prompt, completion_tokens=usage.completion, cached_tokens=usage.cached)

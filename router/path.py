@@ -1,0 +1,132 @@
+"""The path of one request, whichever protocol brought it: prepare, submit, answer as tokens come, settle.
+
+    message --(held, bounded)--> accept --> Accepted --> answering: Dispatcher.submit --> sinks write --> done
+
+HTTP (`handlers.py`) and gRPC (`grpc_service.py`) are shells over it: they read, write, and tell errors.
+"""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from octavo.router.answers import Answer, Generation, Outlet
+from octavo.router.bodies import Form, Prepared
+from octavo.router.exchange import Plan
+from octavo.router.generation import Dispatcher, RequestError, Sink
+from octavo.router.holding import Holding
+from octavo.router.metrics import RouterMetrics
+from octavo.router.refusals import unknown_model
+from octavo.router.texts import Loaded, Texts
+
+
+@dataclass(slots=True)
+class Life:
+    """Where the process is in its life, as all handlers see it."""
+
+    draining: bool = False
+    open: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a process answers with. served_name: in the API; empty: what the groups call the model.
+
+    max_wait_s: for a group's files to come.
+    """
+
+    dispatcher: Dispatcher
+    texts: Texts
+    metrics: RouterMetrics
+    life: Life
+    served_name: str
+    max_wait_s: float
+    holding: Holding = field(default_factory=Holding)
+
+    @property
+    def ready(self) -> bool:
+        """A group serves, and its text side is loaded."""
+        return self.dispatcher.ready and self.texts.loaded is not None
+
+    @property
+    def model_name(self) -> str:
+        """As clients know it; empty before the first group."""
+        loaded = self.texts.loaded
+        return self.served_name or (loaded.model.name if loaded is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A request that may be answered now. begun, deadline: monotonic seconds. name: of the model, for the client."""
+
+    id: str
+    name: str
+    loaded: Loaded
+    prepared: Prepared
+    begun: float
+    deadline: float = math.inf
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.loaded, self.prepared)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(prompt) // 4 for prompt in self.prepared.prompts)
+
+
+async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.inf) -> Accepted:
+    """Check and tokenise. Raises RequestError; so it does when no group has come by `deadline` (monotonic seconds)."""
+    begun = asyncio.get_running_loop().time()
+    loaded = await parts.texts.current(min(begun + parts.max_wait_s, deadline))
+    prepared = await loaded.prepare(form, body)
+    name = served_by(parts, loaded, prepared.ask.model)
+    return Accepted(secrets.token_hex(12), name, loaded, prepared, begun, deadline)
+
+
+def served_by(parts: Parts, loaded: Loaded, asked: str | None) -> str:
+    """The model's name. Raises RequestError 404 when another was asked for."""
+    name = parts.served_name or loaded.model.name
+    if asked is not None and asked != name:
+        raise unknown_model(asked, name)
+    return name
+
+
+@contextmanager
+def answering(
+    parts: Parts,
+    accepted: Accepted,
+    outlet: Outlet,
+    id: str,
+    sink: Callable[[Generation], Sink] = lambda generation: generation,
+) -> Iterator[Answer]:
+    """`n` jobs a prompt, each cancelled when the block is left before it has ended. Raises RequestError.
+
+    id: for logs. sink: what hears a generation's tokens, and passes them on to it.
+    """
+    plan, first_token = accepted.plan, partial(_first_token, parts.metrics, accepted.begun)
+    answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token, plan.copies)
+    try:
+        for index in range(len(accepted.prepared.prompts) * plan.copies):
+            generation, job = plan.generation(index, answer, outlet), plan.job(index, id, accepted.deadline)
+            handle = parts.dispatcher.submit(job, sink(generation))
+            answer.handles.append(handle)
+            if generation.over:
+                handle.cancel()
+            if index % plan.copies == 0:
+                parts.metrics.tally.prompt_tokens += job.prompt_tokens
+        yield answer
+    finally:
+        answer.cancel()
+
+
+def bug(id: str) -> RequestError:
+    """What a client is told of an error of ours."""
+    return RequestError(500, "server_error", "internal_error", f"the router failed; its log has the cause under {id}")
+
+
+def _first_token(metrics: RouterMetrics, begun: float) -> None:
+    metrics.first_token.observe(asyncio.get_running_loop().time() - begun)

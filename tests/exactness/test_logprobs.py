@@ -1,0 +1,185 @@
+"""Log-probabilities and penalties are those of transformers, however the engine cuts, repeats and splits the work."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.checkpoints import random_checkpoint
+from support.engine import Answer, LocalEngine
+from support.oracle import Oracle
+from support.ranks import Ranks
+from transformers import (
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    NoBadWordsLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+)
+
+from octavo.worker.cpu.runner import Runner
+from octavo.worker.device import RunnerConfig
+from octavo.worker.request import Adjust, Sampling
+
+TOLERANCE = 1e-4
+TOKENS = 20
+TOP = 5
+PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 2, 16, 33, 90)]
+SCORED = Sampling(logprobs=TOP, prompt_logprobs=TOP)
+WORK: dict[str, dict[str, int]] = {"a batch": {}, "chunks": {"max_batch_tokens": 21}, "preemption": {"blocks": 9}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_checkpoint(tmp_path_factory.mktemp("model"), seed=5, config={"vocab_size": 513})
+
+
+@pytest.fixture(scope="module")
+def oracle(folder: Path) -> Oracle:
+    return Oracle(folder)
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Runner:
+    return Runner(settings(folder))
+
+
+def settings(folder: Path) -> RunnerConfig:
+    return RunnerConfig(folder, max_requests=8, kv_cache_bytes=16 << 20)
+
+
+def unpacked(scores: bytes) -> list[tuple[int, list[int], list[float]]]:
+    """(rank, ids, log-probabilities) of each token."""
+    found = struct.iter_unpack(f"<I{1 + TOP}I{1 + TOP}f", scores)
+    return [(row[0], list(row[1 : 2 + TOP]), list(row[2 + TOP :])) for row in found]
+
+
+def check(scores: bytes, tokens: list[int], expected: torch.Tensor) -> None:
+    """expected: [tokens, vocabulary] logits of transformers."""
+    rows = unpacked(scores)
+    assert len(rows) == len(tokens)
+    for (rank, ids, values), token, wish in zip(rows, tokens, expected.log_softmax(-1), strict=True):
+        assert ids[0] == token and rank == 1 + int((wish > wish[token]).sum())
+        assert max(abs(value - float(wish[index])) for index, value in zip(ids, values, strict=True)) < TOLERANCE
+        assert values[1:] == sorted(values[1:], reverse=True)
+        assert set(ids[1:]) == set(wish.topk(TOP).indices.tolist())
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_log_probabilities_of_prompt_and_answer_are_those_of_transformers(
+    runner: Runner, oracle: Oracle, work: str
+) -> None:
+    engine = LocalEngine(runner, **WORK[work])
+    for _ in range(2):  # the second time there would be hits
+        answers = engine.generate(PROMPTS, TOKENS, SCORED)
+        for prompt, answer in zip(PROMPTS, answers, strict=True):
+            logits = oracle.logits([*prompt, *answer.ids])
+            check(answer.prompt_scores, prompt[1:], logits[: len(prompt) - 1])
+            check(answer.scores, answer.ids, logits[len(prompt) - 1 : -1])
+            assert answer.cached == 0
+    assert (engine.scheduler.load().preemptions > 0) == (work == "preemption")
+
+
+def test_masks_and_penalties_do_not_change_what_is_told(runner: Runner, oracle: Oracle) -> None:
+    adjust = Adjust(allowed=tuple(range(40)), repetition_penalty=1.5, bias=((3, 50.0),))
+    sampling = Sampling(temperature=0.7, top_k=1, adjust=adjust, logprobs=TOP)
+    (answer,) = LocalEngine(runner).generate(PROMPTS[3:4], TOKENS, sampling)
+    assert max(answer.ids) < 40
+    check(answer.scores, answer.ids, oracle.logits([*PROMPTS[3], *answer.ids])[len(PROMPTS[3]) - 1 : -1])
+
+
+def test_who_does_not_ask_hears_none(runner: Runner) -> None:
+    sampling = [Sampling(), SCORED, Sampling(), SCORED, Sampling()]
+    answers = LocalEngine(runner).generate(PROMPTS, TOKENS, sampling)
+    assert [bool(answer.scores) for answer in answers] == [False, True] * 2 + [False]
+    assert [bool(answer.prompt_scores) for answer in answers] == [False, True] * 2 + [False]
+
+
+def expected(oracle: Oracle, prompt: list[int], processors: LogitsProcessorList) -> list[int]:
+    ids = list(prompt)
+    for _ in range(TOKENS):
+        scores: torch.Tensor = processors(torch.tensor([ids]), oracle.logits(ids, last=1))
+        ids.append(int(scores.argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("penalty", [0.7, 1.3, 2.0])
+def test_the_repetition_penalty_is_that_of_transformers(runner: Runner, oracle: Oracle, penalty: float) -> None:
+    answers = greedy(runner, Adjust(repetition_penalty=penalty))
+    processors = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(penalty)])
+    assert [answer.ids for answer in answers] == [expected(oracle, prompt, processors) for prompt in PROMPTS]
+
+
+def greedy(runner: Runner, adjust: Adjust, stop_ids: tuple[int, ...] = (), **setup: int) -> list[Answer]:
+    return LocalEngine(runner, **setup).generate(PROMPTS, TOKENS, Sampling(adjust=adjust), stop_ids)
+
+
+def test_single_bad_words_are_those_of_transformers(runner: Runner, oracle: Oracle) -> None:
+    free = [answer.ids for answer in greedy(runner, Adjust())]
+    bad = sorted({token for ids in free for token in ids[:3]})
+    answers = greedy(runner, Adjust(bad_words=tuple((token,) for token in bad)))
+    processors = LogitsProcessorList([NoBadWordsLogitsProcessor([[token] for token in bad])])
+    assert [answer.ids for answer in answers] == [expected(oracle, prompt, processors) for prompt in PROMPTS]
+
+
+def test_min_tokens_is_that_of_transformers(runner: Runner, oracle: Oracle) -> None:
+    free = [answer.ids for answer in greedy(runner, Adjust())]
+    for prompt, ids in zip(PROMPTS, free, strict=True):
+        end = ids[4]
+        sampling = Sampling(adjust=Adjust(min_tokens=9, forbidden=(end,)))
+        (answer,) = LocalEngine(runner).generate([prompt], TOKENS, sampling, stop_ids=[end])
+        minimum = MinNewTokensLengthLogitsProcessor(len(prompt), 9, end, device="cpu")
+        wish = expected(oracle, prompt, LogitsProcessorList([minimum]))
+        cut = next((at for at, token in enumerate(wish) if token == end), TOKENS)
+        assert cut >= 9 and answer.ids == wish[:cut]
+
+
+def test_presence_and_frequency_count_what_was_generated_and_not_the_prompt(runner: Runner, oracle: Oracle) -> None:
+    def penalised(ids: torch.Tensor, scores: torch.Tensor, prompt: int) -> torch.Tensor:
+        counts = torch.bincount(ids[0, prompt:], minlength=scores.shape[1])
+        return scores - 0.8 * (counts > 0) - 0.3 * counts
+
+    answers = greedy(runner, Adjust(presence_penalty=0.8, frequency_penalty=0.3))
+    for prompt, answer in zip(PROMPTS, answers, strict=True):
+        processors: Any = lambda ids, scores, prompt=prompt: penalised(ids, scores, len(prompt))  # noqa: E731
+        assert answer.ids == expected(oracle, prompt, processors)
+
+
+PENALISED = Adjust(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
+    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+)  # fmt: skip
+MIXED = [
+    Sampling(adjust=PENALISED, logprobs=3),
+    Sampling(temperature=0.9, seed=3, adjust=PENALISED, logprobs=0),
+    Sampling(temperature=1.4, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1, repetition_penalty=1.2)),
+    Sampling(temperature=0.9, seed=3, prompt_logprobs=TOP),
+    Sampling(logprobs=TOP, prompt_logprobs=2),
+]
+
+
+@pytest.mark.parametrize("split", [(2, 1), (4, 1), (1, 2), (2, 2), (1, 4)], ids=str)
+@pytest.mark.parametrize("setup", [{}, {"max_batch_tokens": 29}, {"blocks": 10}], ids=str)
+def test_text_is_the_same_for_any_split(folder: Path, runner: Runner, split: tuple, setup: dict[str, int]) -> None:
+    alone = LocalEngine(runner).generate(PROMPTS, TOKENS, MIXED)
+    ranks = Ranks(settings(folder), *split)
+    try:
+        answers = LocalEngine(ranks, stages=ranks.stages, **setup).generate(PROMPTS, TOKENS, MIXED)
+        for one, other, sampling in zip(alone, answers, MIXED, strict=True):
+            assert one.ids == other.ids
+            same_scores(one.scores, other.scores, sampling.logprobs)
+            same_scores(one.prompt_scores, other.prompt_scores, sampling.prompt_logprobs)
+    finally:
+        ranks.close()
+
+
+def same_scores(one: bytes, other: bytes, top: int | None) -> None:
+    """The same ids and ranks, and values but for the order of sums."""
+    if top is None:
+        assert one == other == b""
+        return
+    layout = f"<{2 + top}I{1 + top}f"
+    rows, others = list(struct.iter_unpack(layout, one)), list(struct.iter_unpack(layout, other))
+    assert rows and [row[: 2 + top] for row in rows] == [row[: 2 + top] for row in others]
+    for row, another in zip(rows, others, strict=True):
+        assert row[2 + top :] == pytest.approx(another[2 + top :], abs=TOLERANCE)
