@@ -53,6 +53,8 @@ class Formats:
         ask = prepared.ask
         if ask.kind != "chat" or (ask.tool_use is None and not self.reasoning):
             return None
+        if prepared.grammar:  # every token is bound to it: there is no room for reasoning or calls
+            return None
         return lambda: self._parser(ask, prepared.reasoning_open)
 
     def _parser(self, ask: Ask, opened: bool) -> AnswerParser:

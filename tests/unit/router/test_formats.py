@@ -101,6 +101,11 @@ def test_plain_chats_and_completions_have_no_parser() -> None:
     assert thinks.parser(Prepared(parse("completion", {"prompt": "x"}), ())) is None
 
 
+def test_an_answer_that_is_bound_to_a_grammar_is_all_content() -> None:
+    thinks = Formats.of(model(template("deepseek_r1")), AUTO)
+    assert thinks.parser(Prepared(asked(), (), grammar="g", reasoning_open=True)) is None
+
+
 def test_tools_without_a_parser_are_refused() -> None:
     formats = Formats.of(model(template("command_r_tool_macros")), AUTO)
     with pytest.raises(RequestError, match="--tool-parser") as caught:
