@@ -25,12 +25,13 @@ MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later nee
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
-    answers are bound to; empty: none."""
+    answers are bound to; empty: none. reasoning_open: the prompt ends inside the model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
+    reasoning_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,9 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
     for prompt in prompts if form != "tokenize" else ():
         check_length(ask, len(prompt) // 4, model.context_length)
     extras = ask.extras
+    thinks = ask.kind != "completion" and model.opens_reasoning(ask, prompts[0])
     if extras is PLAIN:
-        return Prepared(ask, prompts)
+        return Prepared(ask, prompts, reasoning_open=thinks)
     if len(prompts) * extras.n > MAX_PROMPTS:
         raise invalid(
             "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"
@@ -104,7 +106,8 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
         field = "echo" if extras.prompt_logprobs is None else "prompt_logprobs"
         text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
         raise invalid(field, text)
-    return Prepared(replace(ask, extras=model.resolved(extras)), prompts, _echoes(model, ask, prompts))
+    asked = replace(ask, extras=model.resolved(extras))
+    return Prepared(asked, prompts, _echoes(model, ask, prompts), reasoning_open=thinks)
 
 
 def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, ...]:

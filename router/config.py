@@ -6,6 +6,7 @@ from pathlib import Path
 
 from octavo.router.cors import is_origin
 from octavo.router.keys import KeyFile, KeysInvalid
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 from octavo.router.tls import check_loopback
 
 
@@ -40,6 +41,7 @@ class Config:
     api_keys_file: Path | None
     cors_origins: frozenset[str]
     strict: bool
+    parsers: ParserFlags
     log_level: str  # a level of the logging module
 
 
@@ -76,6 +78,7 @@ def parse_arguments(argv: list[str]) -> Config:
         api_keys_file=flags.api_keys_file,
         cors_origins=frozenset(flags.cors_origin),
         strict=flags.strict,
+        parsers=ParserFlags(flags.tool_parser, flags.reasoning_parser),
         log_level=flags.log_level.upper(),
     )
 
@@ -133,6 +136,18 @@ def _parser() -> argparse.ArgumentParser:
         help="origin whose pages may call the API from a browser, or *; repeatable (none)",
     )
     add("--strict", action="store_true", help="refuse requests with fields that nobody knows, instead of a warning")
+    add(
+        "--tool-parser",
+        choices=TOOL_FLAGS,
+        default="auto",
+        help="format of the model's tool calls (auto: what its chat template shows)",
+    )
+    add(
+        "--reasoning-parser",
+        choices=REASONING_FLAGS,
+        default="auto",
+        help="whether <think> sets reasoning apart from content (auto: what the chat template shows)",
+    )
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level to log (info)")
     return parser
 

@@ -1,7 +1,7 @@
 """Answers in OpenAI's JSON, whole or as server-sent events. What does not change in a stream is written once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import orjson
@@ -47,6 +47,7 @@ class Choice:
     index: int
     text: str
     finish_reason: str
+    more: Mapping[str, object] = field(default_factory=dict)  # of a chat's message
 
 
 class Frames(Protocol):
@@ -57,6 +58,9 @@ class Frames(Protocol):
 
     def text(self, index: int, text: str) -> bytes:
         """Some more text."""
+
+    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+        """Any part of a chat's message; empty where the endpoint does not show it."""
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
         """A generation's last text, perhaps empty, and why it ended."""
@@ -96,6 +100,11 @@ class FrameWriter:
         if index == 0:
             return self._single + orjson.dumps(text) + self._after
         return b"%b%d%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), self._after)
+
+    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+        """Any part of a chat's message."""
+        end = b',"logprobs":null,"finish_reason":null}'
+        return b'%b%d,"delta":%b%b%b' % (self._before, index, orjson.dumps(delta), end, self._end)
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
         """A completion's last text travels with its reason; a chat's in an event before."""
@@ -141,5 +150,5 @@ def _choice(kind: Kind, choice: Choice) -> dict[str, object]:
     end = {"logprobs": None, "finish_reason": choice.finish_reason}
     if kind == "completion":
         return {"index": choice.index, "text": choice.text} | end
-    message = {"role": "assistant", "content": choice.text, "refusal": None}
+    message = {"role": "assistant", "content": choice.text, "refusal": None, **choice.more}
     return {"index": choice.index, "message": message} | end

@@ -18,6 +18,7 @@ from octavo.router.frames import Frames, FrameWriter, Identity
 from octavo.router.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai import Kind
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.path import Accepted, Parts, accept, answering, operate
 from octavo.router.response_frames import ResponseObject, ResponseWriter, WholeResponse
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
@@ -76,9 +77,9 @@ class _Exchange:
     headers: Mapping[str, str]
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        form = self.accepted.plan.form
+        form, parser = self.accepted.plan.form, self.accepted.plan.parser
         outlet = self._whole_outlet()
-        error = await self._run(outlet)
+        error = await self._run(outlet if parser is None else ParsedWhole(outlet, parser))
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id), **self.headers}
@@ -92,8 +93,8 @@ class _Exchange:
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.parts.life.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
-        outlet = self._stream_outlet(transport, head, chunked)
-        error = await self._run(outlet)
+        outlet, parser = self._stream_outlet(transport, head, chunked), self.accepted.plan.parser
+        error = await self._run(outlet if parser is None else ParsedStream(outlet, parser))
         if error is not None and not outlet.begun:
             raise error
         if error is not None:

@@ -24,11 +24,13 @@ from typing import Any, BinaryIO
 import orjson
 
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of, prepare
+from octavo.router.chat import AS_IT_IS
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tools.definitions import ToolUse
 
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
@@ -101,10 +103,10 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=(), structured=None)
+    bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
         "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar,
+        "grammar": prepared.grammar, "reasoning_open": prepared.reasoning_open,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
 
@@ -123,14 +125,18 @@ def tokenized(header: Header, payload: bytes) -> Tokenized:
 
 def prepared(header: Header, payload: bytes) -> Prepared:
     """The router's end: what a helper read."""
-    ask = header["ask"] | {"prompts": (), "messages": (), "extras": revived(header["ask"]["extras"])}
+    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
     ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
+    ask["extras"] = revived(ask["extras"])
+    if (use := ask["tool_use"]) is not None:
+        ask["tool_use"] = ToolUse(tuple(use["names"]), use["parallel"])
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), header["grammar"])
+    echoes, opened = tuple(header["echoes"]), header["reasoning_open"]
+    return Prepared(Ask(**ask), tuple(prompts), echoes, header["grammar"], opened)
 
 
 def detokenised(header: Header, payload: bytes) -> Detokenised:

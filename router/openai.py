@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from octavo.router.chat import AS_IT_IS, Rendering, rendering
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
 from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
@@ -16,6 +17,7 @@ from octavo.router.sampling import NAMES, PLAIN, Extras
 from octavo.router.sampling import parse as parse_extras
 from octavo.router.structured import NAMES as STRUCTURED
 from octavo.router.structured import Structured, structured
+from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
 Prompt = str | list[int]
@@ -62,9 +64,13 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
 COMMON = frozenset(
     "model max_tokens temperature top_p top_k seed stop stop_token_ids ignore_eos stream stream_options".split()
 )
+CHAT = frozenset(
+    "messages max_completion_tokens tools tool_choice parallel_tool_calls documents chat_template_kwargs "
+    "reasoning_effort add_generation_prompt continue_final_message".split()
+)
 KNOWN: Mapping[Kind, frozenset[str]] = {
     "completion": COMMON | NAMES["completion"] | STRUCTURED | {"prompt"},
-    "chat": COMMON | NAMES["chat"] | STRUCTURED | {"messages", "max_completion_tokens"},
+    "chat": COMMON | NAMES["chat"] | STRUCTURED | CHAT,
 }
 
 
@@ -73,7 +79,8 @@ class Ask:
     """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
 
     max_tokens 0: the prompt alone is echoed. timeout_s: for the whole answer. unknown: names of fields that were
-    ignored. echo: what a `response` says again.
+    ignored. echo: what a `response` says again. rendering, tool_use: of chats. tool_use None: no calls are looked for
+    in the answer.
     """
 
     kind: Kind
@@ -95,6 +102,8 @@ class Ask:
     timeout_s: float | None = None
     unknown: tuple[str, ...] = ()
     echo: Mapping[str, object] | None = None
+    rendering: Rendering = AS_IT_IS
+    tool_use: ToolUse | None = None
 
 
 def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
@@ -107,6 +116,7 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
     max_tokens = _max_tokens(kind, fields)
     include_usage, continuous = _stream_options(fields, stream)
     extras = parse_extras(kind, fields, stream, max_tokens)
+    offered = offer(fields) if kind == "chat" else Offer()
     return Ask(
         kind=kind,
         model=fields.text("model"),
@@ -126,6 +136,8 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
         structured=structured(body),
         timeout_s=fields.number("timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
         unknown=unknown,
+        rendering=rendering(fields, offered.tools) if kind == "chat" else AS_IT_IS,
+        tool_use=offered.use,
     )
 
 

@@ -74,7 +74,7 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
 
 
 async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMetrics, stop: asyncio.Event) -> None:
-    texts = Texts(dispatcher)
+    texts = Texts(dispatcher, config.parsers)
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)

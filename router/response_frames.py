@@ -110,6 +110,11 @@ class ResponseWriter:
         self._count += 1
         return b'%b%d,"delta":%b}\n\n' % (self._delta, number, orjson.dumps(text))
 
+    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+        """Reasoning is not shown."""
+        content = delta.get("content")
+        return self.text(index, content) if isinstance(content, str) else b""
+
     def finish(self, index: int, text: str, reason: str) -> bytes:
         last = self.text(index, text) if text else b""
         self._reason = reason

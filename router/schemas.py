@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.router.messages import MAX_MESSAGES, ROLES
+from octavo.router.chat import EFFORTS, MAX_DOCUMENTS
+from octavo.router.messages import MAX_CALLS, MAX_MESSAGES, ROLES
 from octavo.router.openai import HIGHEST_ID, MAX_IDS, MAX_PROMPTS, MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.response_ask import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.response_items import ROLES as ITEM_ROLES
@@ -16,6 +17,7 @@ from octavo.router.sampling import (
     MAX_SALT_CHARACTERS,
 )
 from octavo.router.structured import MAX_CHOICES
+from octavo.router.tools.definitions import MAX_TOOLS, NAME
 
 Schema = dict[str, Any]  # Any: JSON
 
@@ -56,6 +58,9 @@ MESSAGES = array(
         "properties": {
             "role": {"enum": list(ROLES)},
             "content": {"anyOf": [STRING, array(TEXT_PART, least=1), {"type": "null"}]},
+            "tool_calls": nullable(array(OBJECT, MAX_CALLS)),
+            "tool_call_id": nullable(STRING),
+            "reasoning_content": nullable(STRING),
         },
     },
     MAX_MESSAGES,
@@ -110,6 +115,12 @@ FIELDS: Mapping[str, Schema] = {
         "additionalProperties": STRING | {"maxLength": MAX_METADATA_VALUE},
     },
     "text": {"type": "object", "properties": {"format": nullable(fixed(type={"const": "text"}))}},
+    "tools": array(
+        fixed(type={"const": "function"}, function=fixed(name=STRING | {"pattern": f"^{NAME.pattern}$"})), MAX_TOOLS
+    ),
+    "tool_choice": {"enum": ["auto", "none"]},
+    "documents": array(OBJECT, MAX_DOCUMENTS),
+    "chat_template_kwargs": OBJECT,
     "logit_bias": {
         "type": "object",
         "maxProperties": MAX_BIASES,
@@ -149,13 +160,18 @@ RESPONSE_FIELDS: Mapping[str, Schema] = {
 EXACTLY: Mapping[str, Schema] = {
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 2},
+    "reasoning_effort": {"enum": list(EFFORTS)},
     "cache_salt": STRING | {"maxLength": MAX_SALT_CHARACTERS},
     "truncate_prompt_tokens": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": -1}]},
 }
 
 _ANSWER = {"id": STRING, "created": INTEGER, "model": STRING}
 _CHOICE = {"index": INTEGER, "finish_reason": {"enum": ["stop", "length", "tool_calls"]}}
-_CHAT_MESSAGE = fixed(role={"const": "assistant"}, content=nullable(STRING))
+_CALL = fixed(id=STRING, type={"const": "function"}, function=fixed(name=STRING, arguments=STRING))
+_CHAT_MESSAGE = fixed(role={"const": "assistant"}, content=nullable(STRING)) | {
+    "description": "`tool_calls` and `reasoning_content` where there are some."
+}
+_CHAT_MESSAGE["properties"] |= {"tool_calls": array(_CALL, least=1), "reasoning_content": STRING}
 _OUTPUT_TEXT = fixed(type={"const": "output_text"}, text=STRING, annotations=array(OBJECT))
 _OUTPUT_STATUS = {"enum": ["in_progress", "completed", "incomplete"]}
 _OUTPUT = {"id": STRING, "type": {"const": "message"}, "role": {"const": "assistant"}, "status": _OUTPUT_STATUS}

@@ -21,7 +21,8 @@ TOKENIZE = frozenset(("prompt", "messages", "add_special_tokens", "return_token_
 DETOKENIZE = frozenset(("tokens",))
 # What changes how a chat is rendered is checked where chats are.
 RENDERING = frozenset(
-    "messages tools documents chat_template chat_template_kwargs add_generation_prompt continue_final_message".split()
+    "messages tools tool_choice documents reasoning_effort chat_template chat_template_kwargs add_generation_prompt "
+    "continue_final_message".split()
 )
 # A body that is good for an answer is good here: what only says how to sample has no effect.
 SAMPLING = (KNOWN["completion"] | KNOWN["chat"] | NEUTRAL.keys()) - RENDERING - TOKENIZE - EVERYWHERE

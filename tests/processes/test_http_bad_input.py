@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from support.fake_leader import FakeLeader, Script, serving
 from support.routers import RunningRouter, routing
-from support.vocabularies import LOOP, byte_level, files, write
+from support.vocabularies import LOOP, SWELL, byte_level, files, write
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 TOKENIZER = byte_level()
@@ -97,6 +97,7 @@ FIELDS = [
     ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
     ({"tools": [{"type": "function"}]}, "tools"),
     ({"response_format": {"type": "xml"}}, "response_format"),
+    ({"chat_template": LOOP}, "chat_template"),
     ({"chat_template_kwargs": {"chat_template": LOOP}}, "chat_template_kwargs"),
     ({"guided_json": 5}, "guided_json"),
     ({"lora_path": "x"}, "lora_path"),
@@ -217,6 +218,21 @@ async def test_a_template_that_loops_fails_only_its_own_request(tmp_path_factory
         assert status == 200
         assert max(await asyncio.wait_for(stream, 30)) < 1.5
         assert await router.sample("octavo_router_helpers_killed_total") == 3
+
+
+async def test_a_template_that_swells_fails_only_its_own_request(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("swell")
+    address = f"unix:{folder}/leader.sock"
+    model = write(folder / "model", files(TOKENIZER, SWELL))
+    script = Script(tokenizer=model, served_name="m", context_length=CONTEXT)
+    async with serving(script, address), routing([address]) as router:
+        for _ in range(3):
+            status, answer = await router.post("/v1/chat/completions", CHAT)
+            assert (status, answer["error"]["code"]) == (400, "chat_template_failed")
+            assert "256 MiB" in answer["error"]["message"]
+        assert (await router.post("/v1/completions", GOOD))[0] == 200
+        assert await router.sample("octavo_router_helpers_killed_total") == 0
+        assert await router.sample("octavo_router_helpers_died_total") == 0
 
 
 async def _gaps(router: RunningRouter, body: dict) -> list[float]:

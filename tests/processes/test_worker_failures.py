@@ -136,20 +136,36 @@ def _huge_header(folder: Path) -> str:
     return "model.safetensors"
 
 
+async def _named(worker, file):
+    """The status says that the model cannot be served, and names the file."""
+    await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+    async with asyncio.timeout(5):
+        while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
+            await asyncio.sleep(0.1)
+    assert status.last_failure.reason in ("ModelInvalid", "ModelNotFound")
+    assert file in status.last_failure.message
+    assert worker.get("health", "/readyz")[0] == 503
+    assert not worker.children(), "no process is started for a model that cannot be served"
+
+
 @pytest.mark.parametrize("spoil", [_truncate, _pointer, _no_config, _broken_config, _no_tokenizer, _huge_header])
-async def test_a_bad_model_folder_is_named_in_the_status_and_mended_without_a_restart(tmp_path, spoil):
+async def test_a_bad_model_folder_is_named_in_the_status(tmp_path, spoil):
     folder = successor_checkpoint(tmp_path / "model")
     file = spoil(folder)
     worker = WorkerProcess(folder).start()
     try:
-        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
-        async with asyncio.timeout(5):
-            while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
-                await asyncio.sleep(0.1)
-        assert status.last_failure.reason in ("ModelInvalid", "ModelNotFound")
-        assert file in status.last_failure.message
-        assert worker.get("health", "/readyz")[0] == 503
-        assert not worker.children(), "no process is started for a model that cannot be served"
+        await _named(worker, file)
+    finally:
+        worker.close()
+
+
+async def test_a_bad_model_folder_is_mended_without_a_restart(tmp_path):
+    folder = successor_checkpoint(tmp_path / "model")
+    worker = WorkerProcess(folder)
+    file = _truncate(folder)
+    worker.start()
+    try:
+        await _named(worker, file)
         successor_checkpoint(folder)
         await worker.ready()
     finally:

@@ -15,7 +15,7 @@ TYPES = {
 }
 KEYWORDS = frozenset(
     "type enum const anyOf $ref properties required additionalProperties items minItems maxItems maxProperties "
-    "minLength maxLength minimum maximum exclusiveMinimum description".split()
+    "minLength maxLength pattern minimum maximum exclusiveMinimum description".split()
 )
 
 
@@ -49,6 +49,8 @@ def _inside(value: Any, schema: dict[str, Any], document: dict[str, Any], where:
             yield from problems(item, schema.get("items", {}), document, f"{where}[{index}]")
     elif isinstance(value, str):
         yield from _bounded(len(value), schema, "Length", where)
+        if not re.search(schema.get("pattern", ""), value):
+            yield f"{where} does not match {schema['pattern']}: {value!r}"
     elif type(value) in (int, float):
         yield from _bounded(value, schema, "imum", where)
         if value <= schema.get("exclusiveMinimum", value - 1):

@@ -69,6 +69,8 @@ def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: li
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
+        ("--tool-parser", settings.tool_parser),
+        ("--reasoning-parser", settings.reasoning_parser),
         ("--log-level", settings.log_level),
     ]
     if settings.keys_file is not None:

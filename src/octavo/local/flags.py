@@ -16,6 +16,7 @@ from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.config import origin
 from octavo.router.keys import KeysInvalid, parse_keys
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.worker import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -30,9 +31,9 @@ class UsageError(Exception):
 class Settings:
     """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
 
-    grpc_port: None: no gRPC API; 0, here and for port: a free one.
-    api_key: one of those that clients need, if any. keys_file: the file that routers read them from; None with an
-    api_key: it is yet to be written. cors_origins, strict: as `octavo router` has them.
+    grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
+    keys_file: the file that routers read them from; None with an api_key: it is yet to be written. tool_parser,
+    reasoning_parser, cors_origins, strict: as `octavo router` takes them.
     """
 
     service: InferenceService
@@ -43,6 +44,8 @@ class Settings:
     prompt: str | None
     drain_timeout_s: float
     log_level: str
+    tool_parser: str
+    reasoning_parser: str
     api_key: str | None = None
     keys_file: Path | None = None
     cors_origins: tuple[str, ...] = ()
@@ -92,7 +95,7 @@ def parse_args(argv: list[str]) -> Settings:
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
-    own = args["prompt"], args["drain_timeout"], args["log_level"]
+    own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
     return Settings(
         service,
         args["host"],
@@ -155,6 +158,9 @@ def _parser() -> argparse.ArgumentParser:
         "--cors-origin", action="append", default=[], type=origin, help="pages that may call the API, or *; repeatable"
     )
     parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields")
+    shown = "default: what the model's chat template shows"
+    parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
+    parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
     fields = parser.add_argument_group("fields of the spec")
     for flag, (path, kind, text) in FIELDS.items():
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")

@@ -106,6 +106,10 @@ BOMBS = [
     "{{ raise_exception('no') }}",
     "{{ messages[5].content }}",
     "{% if %}",
+    "{{ " + "(" * 30_000 + "1" + ")" * 30_000 + " }}",
+    "{% if x %}" * 150 + "{% endif %}" * 150,
+    "{{ x" + ".a" * 900 + " }}",
+    "{{ 'x' | center(10000000000) }}",
 ]
 
 
@@ -125,6 +129,15 @@ def test_the_template_may_stand_in_tokenizer_config() -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": CHATML}]
     for template in (CHATML, named):
         assert chat(TextModel(files(BYTES, None, chat_template=template), 4096), "x") == chat(MODEL, "x")
+
+
+def test_tools_take_the_template_that_is_named_for_them() -> None:
+    named = [{"name": "tool_use", "template": "{{ tools | length }}"}, {"name": "default", "template": CHATML}]
+    model = TextModel(files(BYTES, None, chat_template=named), 4096)
+    tool = {"type": "function", "function": {"name": "f"}}
+    ids = ids_of(model, messages=[{"role": "user", "content": "x"}], tools=[tool])
+    assert BYTES.decode(ids) == "1"
+    assert chat(model, "x") == chat(MODEL, "x")
 
 
 @given(st.text(alphabet=st.sampled_from("ab Z09.,!'\n\té日 \u00a0_-{}"), max_size=60))
