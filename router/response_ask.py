@@ -1,7 +1,7 @@
 """/v1/responses, without state: its fields are put into a chat's words and checked as a chat is.
 
 Nothing is stored, so what refers to something stored (previous_response_id, conversation, background) is refused, and
-`store` counts as false when it is absent. `tools` is refused until chats have them; then it passes through.
+`store` counts as false when it is absent. `tools` is refused; items that tell of calls are chats' to accept or refuse.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +32,8 @@ REFUSED: Mapping[str, Values] = {
     "echo": (False,),
     "image": (),
     "include": ([],),
-    "logprobs": (False,),
     "include_stop_str_in_output": (False,),
+    "logprobs": (False,),
     "max_completion_tokens": (),
     "max_tokens": (),
     "max_tool_calls": (),

@@ -103,6 +103,33 @@ async def test_what_is_not_http_gets_400_in_openais_form(served: Front, beside: 
     assert answer.status in (0, 400)
 
 
+TARGETS = [
+    b"OPTIONS * HTTP/1.1",
+    b"CONNECT octavo:80 HTTP/1.1",
+    b"GET http://octavo/v1/nothing HTTP/1.1",
+    b"GET //octavo/livez HTTP/1.1",
+    b"GET /v1/models/%zz HTTP/1.1",
+    b"GET /v1/models/%ff%fe HTTP/1.1",
+    b"GET /v1/models/\xff\xfe HTTP/1.1",
+    b"GET /v1/models/a%00b HTTP/1.1",
+    b"GET /v1/models/%0d%0aX-Evil:%201 HTTP/1.1",
+    b"GET /nothing?%zz=%ff#x HTTP/1.1",
+    b"GET ?x HTTP/1.1",
+    b"PRI * HTTP/2.0",
+    b"POST /v1/models HTTP/1.1\r\nContent-Length: -5",
+    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6",
+    b"GET /nothing HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_odd_targets_and_framings_get_4xx_in_openais_form(served: Front, target: bytes) -> None:
+    answer = await raw(served.router.url, target + b"\r\nHost: x\r\n\r\n")
+    assert 400 <= answer.status < 500, answer
+    assert json.loads(answer.body)["error"]["code"] and "x-evil" not in answer.headers
+
+
 def nested(depth: int) -> object:
     value: object = "x"
     for _ in range(depth):
