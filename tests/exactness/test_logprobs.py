@@ -161,8 +161,15 @@ MIXED = [
 @pytest.mark.parametrize("split", [(2, 1), (4, 1), (1, 2), (2, 2), (1, 4)], ids=str)
 @pytest.mark.parametrize("setup", [{}, {"max_batch_tokens": 29}, {"blocks": 10}], ids=str)
 def test_text_is_the_same_for_any_split(folder: Path, runner: Runner, split: tuple, setup: dict[str, int]) -> None:
+    check_split(runner, Ranks(settings(folder), *split), **setup)
+
+
+def test_processes_that_sum_by_gloo_give_the_same(folder: Path, runner: Runner, tmp_path: Path) -> None:
+    check_split(runner, Ranks(settings(folder), 2, 2, tmp_path))
+
+
+def check_split(runner: Runner, ranks: Ranks, **setup: int) -> None:
     alone = LocalEngine(runner).generate(PROMPTS, TOKENS, MIXED)
-    ranks = Ranks(settings(folder), *split)
     try:
         answers = LocalEngine(ranks, stages=ranks.stages, **setup).generate(PROMPTS, TOKENS, MIXED)
         for one, other, sampling in zip(alone, answers, MIXED, strict=True):
