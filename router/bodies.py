@@ -83,9 +83,11 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
 
 
 def is_quick(ask: Ask) -> bool:
-    """May be encoded in the event loop: no template, and little text."""
-    return ask.kind == "completion" and (
-        sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
+    """May be encoded in the event loop: no template, no lists of words, and little text."""
+    return (
+        ask.kind == "completion"
+        and not ask.extras.bad_words
+        and (sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS)
     )
 
 
