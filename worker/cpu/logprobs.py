@@ -59,13 +59,15 @@ def _exponents(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _likeliest(logits: torch.Tensor, top: int, vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:
     """(logits as float64, ids), each [rows, top], the best first."""
-    columns = logits.shape[1]
+    rows, columns = logits.shape
+    if not top:
+        return torch.empty((rows, 0), dtype=torch.float64), torch.empty((rows, 0), dtype=torch.int64)
     ids = torch.arange(vocabulary.first, vocabulary.first + columns)
     keys = (_ascending(logits) << 32) | (0xFFFFFFFF - ids)
     if top > columns:  # so few ids: what is missing is less likely than any
         keys = torch.nn.functional.pad(keys, (0, top - columns), value=torch.iinfo(torch.int64).min)
     local = keys.topk(top, dim=1).values.contiguous()
-    gathered = vocabulary.collective.gather(local).transpose(0, 1).reshape(logits.shape[0], -1)
+    gathered = vocabulary.collective.gather(local).transpose(0, 1).reshape(rows, -1)
     best = gathered.topk(top, dim=1).values
     return _value(best >> 32).double(), 0xFFFFFFFF - (best & 0xFFFFFFFF)
 
