@@ -44,6 +44,9 @@ def encode(model: TextModel, ask: Ask) -> Prepared:
     extras = ask.extras
     if extras is PLAIN:
         return Prepared(ask, prompts)
+    room = model.context_length - max(map(len, prompts)) // 4
+    if extras.min_tokens > room:
+        raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
     if len(prompts) * extras.n > MAX_PROMPTS:
         raise invalid(
             "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"

@@ -59,7 +59,7 @@ class Plan:
             stop_ids=ask.stop_ids,
             ignore_eos=ask.ignore_eos,
             fingerprint=loaded.model.fingerprint,
-            min_tokens=min(extras.min_tokens, room),
+            min_tokens=extras.min_tokens,
             salt=bytes.fromhex(extras.salt),
             needs=needs(sampling, extras),
         )
