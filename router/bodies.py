@@ -98,6 +98,9 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
     thinks = ask.kind != "completion" and model.opens_reasoning(ask, prompts[0])
     if extras is PLAIN:
         return Prepared(ask, prompts, reasoning_open=thinks)
+    room = model.context_length - max(map(len, prompts)) // 4
+    if extras.min_tokens > room:
+        raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
     if len(prompts) * extras.n > MAX_PROMPTS:
         raise invalid(
             "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"
@@ -166,10 +169,11 @@ def input_field(form: Form, body: bytes) -> str | None:
 
 
 def is_quick(ask: Ask) -> bool:
-    """May be encoded in the event loop: no template, no grammar, and little text."""
+    """May be encoded in the event loop: no template, no grammar, no lists of words, and little text."""
     return (
         ask.kind == "completion"
         and ask.structured is None
+        and not ask.extras.bad_words
         and sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 

@@ -78,7 +78,7 @@ class Plan:
             ignore_eos=ask.ignore_eos,
             deadline=deadline,
             fingerprint=loaded.model.fingerprint,
-            min_tokens=min(extras.min_tokens, room),
+            min_tokens=extras.min_tokens,
             salt=bytes.fromhex(extras.salt),
             needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,

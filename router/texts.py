@@ -11,6 +11,7 @@ from octavo.router.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
+from octavo.router.sampling import PLAIN, needs
 from octavo.router.tokens import TextModel
 
 log = logging.getLogger(__name__)
@@ -111,6 +112,9 @@ class Texts:
         self._loaded = Loaded(model, text, HelperPool(model, HELPERS), formats)
         log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
         log.info("model %s: tool calls %s, reasoning %s", model.name, formats.tools, formats.reasoning)
+        if left_out := needs(text.sampling, PLAIN) - model.features:
+            names = ", ".join(sorted(left_out))
+            log.warning("model %s: the device cannot do its own default %s: left out", model.name, names)
         return self._loaded
 
     def _retire(self) -> None:

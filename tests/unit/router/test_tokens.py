@@ -218,6 +218,15 @@ def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
         prepare(model, "completion", json.dumps(body | {"truncate_prompt_tokens": 25}).encode())
 
 
+def test_min_tokens_that_the_context_cannot_hold_are_refused() -> None:
+    body = {"prompt": [5] * 30, "min_tokens": 2}
+    model = TextModel(files(BYTES), 32)
+    assert prepare(model, "completion", json.dumps(body).encode()).ask.extras.min_tokens == 2
+    with pytest.raises(RequestError) as caught:
+        prepare(model, "completion", json.dumps(body | {"min_tokens": 3}).encode())
+    assert caught.value.field == "min_tokens"
+
+
 def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:
     extras = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').ask.extras
     plain, spaced = BYTES.encode("the").ids, BYTES.encode(" the").ids
