@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 import pytest_asyncio
+from support import grpc_calls
 from support.fake_leader import FakeLeader, Script, serving
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, template, write
@@ -356,3 +357,36 @@ async def test_tokenize_renders_what_a_chat_renders(models: dict[str, Model]) ->
         await model.router.post("/v1/chat/completions", body)
         status, answer = await model.router.post("/tokenize", body)
         assert (status, answer["tokens"]) == (200, memoryview(model.leader.submits[-1].prompt).cast("I").tolist())
+
+
+DETAILS: Any = [
+    ({"logprobs": True}, "logprobs"),
+    ({"return_token_ids": True}, "return_token_ids"),
+    ({"include_stop_str_in_output": True, "stop": "x"}, "include_stop_str_in_output"),
+    ({"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}, "stream_options"),
+]
+
+
+@pytest.mark.parametrize(("details", "field"), DETAILS)
+async def test_what_is_told_of_tokens_is_refused_beside_calls_and_reasoning(
+    models: dict[str, Model], details: dict[str, Any], field: str
+) -> None:
+    for kind, more in (("llama3", {"tools": TOOLS}), ("think", {})):
+        for stream in ({}, {"stream": True}):
+            body = {"model": "m", "messages": [USER], "max_tokens": 3, **stream, **details}
+            status, answer = await models[kind].router.post("/v1/chat/completions", body | more)
+            assert (status, answer["error"]["param"]) == (400, field)
+    plain = {"model": "m", "messages": [USER], "max_tokens": 3, "logprobs": True}
+    models["llama3"].says("Fine.")
+    status, answer = await models["llama3"].router.post("/v1/chat/completions", plain)
+    assert status == 200 and answer["choices"][0]["logprobs"]["content"]
+
+
+async def test_over_grpc_the_text_is_as_it_came(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says("<think>Hm.</think>\n\nIt is 4.")
+    body = {"messages": [{"role": "user", "content": "2 + 2?"}]}
+    async with grpc_calls.calling(model.router.grpc) as stub:
+        whole = await stub.Generate(grpc_calls.message_of(body))
+        pieces = grpc_calls.joined(await grpc_calls.streamed(stub, grpc_calls.message_of(body)))
+    assert whole.outputs[0].text == pieces.outputs[0].text == "<think>Hm.</think>\n\nIt is 4."
