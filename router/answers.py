@@ -7,17 +7,18 @@ every generation has ended or one has failed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from octavo.router.detokenise import Detokeniser
-from octavo.router.frames import LAST_CHUNK, Choice, FrameWriter, Identity, Usage, chunk, error_frame, whole
+from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
 from octavo.router.generation import FAILED, LENGTH, Handle, RequestError
 from octavo.router.refusals import engine_failed
 from octavo.router.stops import StopFinder
 
 BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged
 MERGED_CHARACTERS = 4 << 20  # beyond it the client is cut off
+NOTHING: Mapping[str, object] = {}
 
 
 class Tally:
@@ -44,8 +45,8 @@ class Outlet(Protocol):
     def end(self, usage: Usage) -> None:
         """Every generation has finished."""
 
-    def failed(self, error: RequestError) -> None:
-        """No more comes."""
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        """No more comes. held: by index, text that was held back: it stands, as all that came before."""
 
     def forget(self, index: int) -> bool:
         """Drop one generation's text to have it anew; False when some of it has reached the client."""
@@ -99,7 +100,8 @@ class Answer:
 
     def failed(self, error: RequestError) -> None:
         if not self.done.done():
-            self.outlet.failed(error)
+            held = {generation.index: text for generation in self._generations if (text := generation.held())}
+            self.outlet.failed(error, held)
             self.done.set_result(error)
             self.cancel()
 
@@ -201,8 +203,12 @@ class Generation:
 
     def failed(self, error: RequestError) -> None:
         if not self.over:
-            self.over = True
             self._answer.failed(error)
+            self.over = True
+
+    def held(self) -> str:
+        """What may have become a stop string, and no longer can. Half a character is no text."""
+        return self._finder.flush() if self._finder is not None and not self.over else ""
 
 
 class Whole:
@@ -217,8 +223,9 @@ class Whole:
     def text(self, index: int, text: str) -> None:
         self._texts.setdefault(index, []).append(text)
 
-    def finish(self, index: int, text: str, reason: str) -> None:
-        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason))
+    def finish(self, index: int, text: str, reason: str, more: Mapping[str, object] = NOTHING) -> None:
+        """more: of a chat's message, besides its content."""
+        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason, more))
 
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
@@ -227,7 +234,7 @@ class Whole:
         """The body, once it has ended."""
         return self.body
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         """The handler answers with the error."""
 
     def forget(self, index: int) -> bool:
@@ -241,9 +248,7 @@ class Stream:
     A client that does not read: its buffer fills to BUFFER_BYTES, then text waits here and goes out as one event.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: FrameWriter, tally: Tally
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: Frames, tally: Tally) -> None:
         self.begun = False
         self._transport = transport
         self._head = head
@@ -262,10 +267,25 @@ class Stream:
         self._write(self._first(index) + self._frames.text(index, text))
 
     def _hold(self, index: int, text: str) -> None:
-        self._tally.merged_writes += 1
         held = self._waiting[index] = self._waiting.get(index, "") + text
-        if len(held) > MERGED_CHARACTERS:
+        self.held(len(held) > MERGED_CHARACTERS)
+
+    @property
+    def slow(self) -> bool:
+        """The client does not read: what comes is to be merged."""
+        return self._transport.get_write_buffer_size() > BUFFER_BYTES
+
+    def held(self, too_much: bool) -> None:
+        """A write waits for the client, here or in the outlet before this."""
+        self._tally.merged_writes += 1
+        if too_much:
             self._transport.abort()
+
+    def deltas(self, index: int, deltas: Sequence[Mapping[str, object]]) -> None:
+        """Parts of a chat's message, each in an event."""
+        shown = self._first(index) + b"".join([self._frames.delta(index, delta) for delta in deltas])
+        if shown:  # an empty chunk would be the stream's last
+            self._write(shown)
 
     def finish(self, index: int, text: str, reason: str) -> None:
         text = self._waiting.pop(index, "") + text
@@ -274,11 +294,12 @@ class Stream:
     def end(self, usage: Usage) -> None:
         self._last(self._frames.end(usage))
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if not self.begun:
             return  # the handler answers with the error's status
-        held = b"".join(self._frames.text(index, text) for index, text in self._waiting.items())
-        self._last(held + error_frame(error))
+        texts = {index: self._waiting.get(index, "") + held.get(index, "") for index in {*self._waiting, *held}}
+        events = [self._first(index) + self._frames.text(index, text) for index, text in sorted(texts.items())]
+        self._last(b"".join(events) + self._frames.error(error))
 
     def forget(self, index: int) -> bool:
         if index in self._named:

@@ -1,6 +1,6 @@
 """From a request's body to what can be dispatched: the checked ask and each prompt's packed ids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -9,6 +9,7 @@ from octavo.router.fields import invalid
 from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
 from octavo.router.openai import MAX_PROMPTS, Ask, Kind, parse
+from octavo.router.response_ask import parse_response, told
 from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel
 
@@ -17,17 +18,20 @@ Form = Kind | MessageForm
 
 INLINE_BODY_BYTES = 65_536  # parsed in the event loop: well under a millisecond
 INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
+INPUTS: Mapping[Kind, str] = {"completion": "prompt", "chat": "messages", "response": "input"}
+MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later need not fear for its stack
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
-    answers are bound to; empty: none."""
+    answers are bound to; empty: none. reasoning_open: the prompt ends inside the model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
+    reasoning_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +47,41 @@ def decode(body: bytes) -> object:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise invalid(None, f"the body is not valid JSON: {error}", "invalid_json") from error
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:  # few bodies have to be walked
+        _check_depth(value)
     return value
+
+
+def _check_depth(value: object) -> None:
+    """Raises RequestError 400."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[object] = []
+        for item in level:
+            held = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+            inner += [one for one in held if type(one) is dict or type(one) is list]
+        if not inner:
+            return
+        level = inner
+    message = f"arrays and objects of the body lie deeper than {MAX_DEPTH} in each other"
+    raise invalid(None, message, "json_too_deep")
 
 
 def read(form: Form, body: bytes) -> Ask:
     """Raises RequestError 400."""
     if form == "completion" or form == "chat":
         return parse(form, decode(body))
+    if form == "response":
+        return parse_response(decode(body))
     return parse(*body_of(form, body))
 
 
 def prepare(model: TextModel, form: Form, body: bytes) -> Prepared:
     """All of it, at whatever cost. Raises RequestError 400."""
-    prepared = encode(model, form, read(form, body))
+    try:
+        prepared = encode(model, form, read(form, body))
+    except RequestError as error:
+        raise (told(error) if form == "response" else error) from None
     if prepared.ask.structured is None:
         return prepared
     from octavo.router.grammars import grammar  # only helpers compile
@@ -69,8 +95,12 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
     for prompt in prompts if form != "tokenize" else ():
         check_length(ask, len(prompt) // 4, model.context_length)
     extras = ask.extras
+    thinks = ask.kind != "completion" and model.opens_reasoning(ask, prompts[0])
     if extras is PLAIN:
-        return Prepared(ask, prompts)
+        return Prepared(ask, prompts, reasoning_open=thinks)
+    room = model.context_length - max(map(len, prompts)) // 4
+    if extras.min_tokens > room:
+        raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
     if len(prompts) * extras.n > MAX_PROMPTS:
         raise invalid(
             "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"
@@ -79,7 +109,8 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
         field = "echo" if extras.prompt_logprobs is None else "prompt_logprobs"
         text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
         raise invalid(field, text)
-    return Prepared(replace(ask, extras=model.resolved(extras)), prompts, _echoes(model, ask, prompts))
+    asked = replace(ask, extras=model.resolved(extras))
+    return Prepared(asked, prompts, _echoes(model, ask, prompts), reasoning_open=thinks)
 
 
 def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, ...]:
@@ -96,7 +127,7 @@ def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, 
 def detokenise(model: TextModel, body: bytes) -> Detokenised:
     """The text of a DetokenizeRequest. Raises RequestError 400."""
     asked, ids = detokenize_ids(body)
-    return Detokenised(asked, model.decode(ids))
+    return Detokenised(asked, model.decode("token_ids", ids))
 
 
 def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
@@ -104,7 +135,7 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
     wanted = ask.max_tokens or 1
     if prompt_tokens + wanted <= context_length:
         return
-    what = "messages" if ask.kind == "chat" else "prompt"
+    what = "prompt" if ask.kind == "completion" else "messages"
     if prompt_tokens >= context_length:
         field, hint = what, f"shorten {what}"
     else:
@@ -117,7 +148,7 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
 
 def read_quick(form: Form, body: bytes) -> Ask | None:
     """What may be parsed and encoded in the event loop: no template, and little text. Raises RequestError 400."""
-    if len(body) > INLINE_BODY_BYTES or kind_of(form, body) == "chat":
+    if len(body) > INLINE_BODY_BYTES or kind_of(form, body) != "completion":
         return None
     ask = read(form, body)
     return ask if is_quick(ask) else None
@@ -125,7 +156,7 @@ def read_quick(form: Form, body: bytes) -> Ask | None:
 
 def kind_of(form: Form, body: bytes) -> Kind:
     """What the body says of itself, before anything is checked."""
-    if form == "completion" or form == "chat":
+    if form == "completion" or form == "chat" or form == "response":
         return form
     return "chat" if is_chat(form, body) else "completion"
 
@@ -134,14 +165,15 @@ def input_field(form: Form, body: bytes) -> str | None:
     """The field with what is to be tokenised; None for a message that is too large to look into here."""
     if form in TYPES and len(body) > INLINE_BODY_BYTES:
         return None
-    return "messages" if kind_of(form, body) == "chat" else "prompt"
+    return INPUTS[kind_of(form, body)]
 
 
 def is_quick(ask: Ask) -> bool:
-    """May be encoded in the event loop: no template, no grammar, and little text."""
+    """May be encoded in the event loop: no template, no grammar, no lists of words, and little text."""
     return (
         ask.kind == "completion"
         and ask.structured is None
+        and not ask.extras.bad_words
         and sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 

@@ -4,6 +4,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.router.cors import is_origin
+from octavo.router.keys import KeyFile, KeysInvalid
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 from octavo.router.tls import check_loopback
 
 
@@ -35,6 +38,10 @@ class Config:
     queue_max_wait_s: float
     grace_period_s: float
     drain_delay_s: float
+    api_keys_file: Path | None
+    cors_origins: frozenset[str]
+    strict: bool
+    parsers: ParserFlags
     log_level: str  # a level of the logging module
 
 
@@ -52,6 +59,8 @@ def parse_arguments(argv: list[str]) -> Config:
         parser.error("argument --endpoints: groups on other machines need --tls-dir")
     if flags.grpc is not None and flags.grpc == flags.http and flags.grpc.port:
         parser.error(f"argument --grpc: {flags.grpc} is --http's")  # SO_REUSEPORT would let both listen there
+    if flags.api_keys_file is not None:
+        _check_keys(parser, flags.api_keys_file)
     return Config(
         http=flags.http,
         grpc=flags.grpc,
@@ -66,6 +75,10 @@ def parse_arguments(argv: list[str]) -> Config:
         queue_max_wait_s=flags.queue_max_wait,
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
+        api_keys_file=flags.api_keys_file,
+        cors_origins=frozenset(flags.cors_origin),
+        strict=flags.strict,
+        parsers=ParserFlags(flags.tool_parser, flags.reasoning_parser),
         log_level=flags.log_level.upper(),
     )
 
@@ -77,6 +90,13 @@ def _check_local(parser: argparse.ArgumentParser, groups: list[str]) -> None:
                 check_loopback(group)
             except ValueError as error:
                 parser.error(f"argument --group: {error}")
+
+
+def _check_keys(parser: argparse.ArgumentParser, path: Path) -> None:
+    try:
+        KeyFile(path)
+    except (OSError, KeysInvalid) as error:
+        parser.error(f"argument --api-keys-file: {path}: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,6 +127,27 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="seconds to serve on after SIGTERM, until no one sends more (5)",
     )
+    add("--api-keys-file", type=Path, help="file of the keys that clients need, one a line, read anew when it changes")
+    add(
+        "--cors-origin",
+        action="append",
+        default=[],
+        type=origin,
+        help="origin whose pages may call the API from a browser, or *; repeatable (none)",
+    )
+    add("--strict", action="store_true", help="refuse requests with fields that nobody knows, instead of a warning")
+    add(
+        "--tool-parser",
+        choices=TOOL_FLAGS,
+        default="auto",
+        help="format of the model's tool calls (auto: what its chat template shows)",
+    )
+    add(
+        "--reasoning-parser",
+        choices=REASONING_FLAGS,
+        default="auto",
+        help="whether <think> sets reasoning apart from content (auto: what the chat template shows)",
+    )
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level to log (info)")
     return parser
 
@@ -130,6 +171,12 @@ def _endpoints(text: str) -> tuple[str, str]:
     if not slash or not namespace or not service or "/" in service:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE/SERVICE")
     return namespace, service
+
+
+def origin(text: str) -> str:
+    if not is_origin(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an origin such as https://example.com, nor *")
+    return text
 
 
 class _count:

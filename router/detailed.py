@@ -102,6 +102,10 @@ class DetailedGeneration(Generation):
         self._details, self._outlet = details, outlet
         super().__init__(answer, answer.joined, detokeniser, stop)
 
+    def held(self) -> str:
+        """Nothing: its text waits with its tokens, and goes with them."""
+        return ""
+
     def _begin(self) -> None:
         super()._begin()
         details = self._details

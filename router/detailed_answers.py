@@ -1,11 +1,12 @@
 """The two forms of an answer with details: as answers.py has them of plain text."""
 
 import asyncio
+from collections.abc import Mapping
 
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Stream, Tally, Whole
 from octavo.router.detailed import Part
 from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
-from octavo.router.frames import Identity, Usage, error_frame
+from octavo.router.frames import Identity, Usage
 from octavo.router.generation import RequestError
 
 
@@ -65,11 +66,11 @@ class DetailedStream(Stream):
         whole = self._with_kept(index, part)
         self._write(self._first(index) + self._detailed.last(index, whole, reason))
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if not self.begun:
             return  # the handler answers with the error's status
-        held = b"".join(self._detailed.part(index, part) for index, part in self._kept.items())
-        self._last(held + error_frame(error))
+        kept = b"".join(self._detailed.part(index, part) for index, part in self._kept.items())
+        self._last(kept + self._detailed.error(error))
 
     def forget(self, index: int) -> bool:
         if index in self._named:

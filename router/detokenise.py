@@ -10,7 +10,7 @@ Two ways, chosen by the tokenizer's decoder:
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -29,7 +29,7 @@ class Detokeniser(Protocol):
         """The whole characters that these ids complete."""
 
     def flush(self) -> str:
-        """What is left at the end: at most one broken character."""
+        """What is left at an end: at most one broken character."""
 
 
 class Pieces(dict[int, bytes]):
@@ -140,11 +140,30 @@ class WindowDetokeniser:
     def flush(self) -> str:
         text = self._decoded()
         new = text[len(self._shown) :]
-        self._slide()
+        if new:
+            self._slide()
         return new
 
     def _decoded(self) -> str:
         return self._tokenizer.decode(self._window, skip_special_tokens=self._skip_special)
+
+
+class MarkedDetokeniser:
+    """Shows some control tokens, each as a character that stands for it; `inner` leaves them out."""
+
+    def __init__(self, inner: Detokeniser, marks: Mapping[int, str]) -> None:
+        self._inner = inner
+        self._marks = marks
+
+    def push(self, ids: Sequence[int]) -> str:
+        return "".join([self._one(token) for token in ids])
+
+    def _one(self, token: int) -> str:
+        mark = self._marks.get(token)
+        return self._inner.push((token,)) if mark is None else self._inner.flush() + mark
+
+    def flush(self) -> str:
+        return self._inner.flush()
 
 
 def _byte_characters() -> dict[str, int]:

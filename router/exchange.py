@@ -2,18 +2,23 @@
 
 import secrets
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import Answer, Generation, Outlet
 from octavo.router.bodies import Prepared
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
+from octavo.router.fields import unsupported
 from octavo.router.generation import Job, Sampling
 from octavo.router.openai import Ask
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.texts import Loaded
+from octavo.router.tokens import NO_MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,19 @@ class Plan:
             usage=ask.include_usage,
         )
 
+    @property
+    def parser(self) -> Callable[[], AnswerParser] | None:
+        """Makes one for each answer; None where the text is all content. Raises RequestError 400 for details beside it.
+
+        What is told of tokens has no place yet among reasoning and calls.
+        """
+        parser = self.loaded.formats.parser(self.prepared)
+        if parser is not None and self.form is not None:
+            field = _detail(self.prepared.ask)
+            message = f"{field} is not available where reasoning or tool calls are told apart from the text: remove it"
+            raise unsupported(field, message)
+        return parser
+
     def job(self, index: int, id: str, deadline: float) -> Job:
         """Of the generation of this index. deadline: monotonic seconds."""
         ask, loaded = self.prepared.ask, self.loaded
@@ -50,7 +68,7 @@ class Plan:
         at, copy = divmod(index, extras.n)
         prompt = self.prepared.prompts[at]
         room = loaded.model.context_length - len(prompt) // 4
-        sampling = with_extras(_sampling(ask, loaded.text.sampling, copy), extras, loaded.model.features)
+        sampling = with_extras(self.sampling(copy), extras, loaded.model.features)
         return Job(
             id=f"{id}-{index}",
             prompt=prompt,
@@ -60,10 +78,22 @@ class Plan:
             ignore_eos=ask.ignore_eos,
             deadline=deadline,
             fingerprint=loaded.model.fingerprint,
-            min_tokens=min(extras.min_tokens, room),
+            min_tokens=extras.min_tokens,
             salt=bytes.fromhex(extras.salt),
             needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,
+        )
+
+    def sampling(self, copy: int) -> Sampling:
+        """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
+        ask, default = self.prepared.ask, self.loaded.text.sampling
+        seed = secrets.randbits(63) if ask.seed is None else (ask.seed + copy) & (2**64 - 1)
+        return Sampling(
+            default.temperature if ask.temperature is None else ask.temperature,
+            default.top_k if ask.top_k is None else ask.top_k,
+            default.top_p if ask.top_p is None else ask.top_p,
+            seed,
+            default.adjust,
         )
 
     def generation(self, index: int, answer: Answer, outlet: Outlet) -> Generation:
@@ -71,7 +101,8 @@ class Plan:
         ask = self.prepared.ask
         at = index // ask.extras.n
         prompt, skip = self.prepared.prompts[at], ask.extras.skip_special
-        detokeniser = partial(self.loaded.text.detokeniser, prompt, skip)
+        marks = self.loaded.formats.marks if isinstance(outlet, ParsedWhole | ParsedStream) else NO_MARKS
+        detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
         if not isinstance(outlet, DetailedWhole | DetailedStream):
             return answer.generation(detokeniser, ask.stop)
         details = self._details(at, prompt)
@@ -95,20 +126,21 @@ class Plan:
         )
 
 
+def _detail(ask: Ask) -> str:
+    """The field that makes an answer detailed."""
+    extras = ask.extras
+    named = {
+        "logprobs": extras.logprobs is not None,
+        "prompt_logprobs": extras.prompt_logprobs is not None,
+        "return_token_ids": extras.token_ids,
+        "stream_options": extras.continuous_usage,
+        "include_stop_str_in_output": extras.include_stop,
+    }
+    return next((name for name, given in named.items() if given), "min_tokens")
+
+
 def _is_detailed(ask: Ask) -> bool:
     extras: Extras = ask.extras
     stops = bool(ask.stop) and (extras.include_stop or extras.min_tokens > 0)
     scores = extras.logprobs is not None or extras.prompt_logprobs is not None
     return stops or scores or extras.echo or extras.token_ids or extras.continuous_usage
-
-
-def _sampling(ask: Ask, default: Sampling, copy: int) -> Sampling:
-    """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
-    seed = secrets.randbits(63) if ask.seed is None else (ask.seed + copy) & (2**64 - 1)
-    return Sampling(
-        default.temperature if ask.temperature is None else ask.temperature,
-        default.top_k if ask.top_k is None else ask.top_k,
-        default.top_p if ask.top_p is None else ask.top_p,
-        seed,
-        default.adjust,
-    )

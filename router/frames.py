@@ -1,7 +1,8 @@
 """Answers in OpenAI's JSON, whole or as server-sent events. What does not change in a stream is written once."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import orjson
 
@@ -10,8 +11,8 @@ from octavo.router.openai import Kind, error_body
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"
-OBJECTS = {"completion": "text_completion", "chat": "chat.completion"}
-STREAM_OBJECTS = {"completion": "text_completion", "chat": "chat.completion.chunk"}
+OBJECTS: Mapping[Kind, str] = {"completion": "text_completion", "chat": "chat.completion"}
+STREAM_OBJECTS: Mapping[Kind, str] = {"completion": "text_completion", "chat": "chat.completion.chunk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,29 @@ class Choice:
     index: int
     text: str
     finish_reason: str
+    more: Mapping[str, object] = field(default_factory=dict)  # of a chat's message
+
+
+class Frames(Protocol):
+    """The events of one stream, as an endpoint has them."""
+
+    def first(self, index: int) -> bytes:
+        """Before a generation's first text."""
+
+    def text(self, index: int, text: str) -> bytes:
+        """Some more text."""
+
+    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+        """Any part of a chat's message; empty where the endpoint does not show it."""
+
+    def finish(self, index: int, text: str, reason: str) -> bytes:
+        """A generation's last text, perhaps empty, and why it ended."""
+
+    def end(self, usage: Usage) -> bytes:
+        """Every generation has finished."""
+
+    def error(self, error: RequestError) -> bytes:
+        """The last event of a stream that failed."""
 
 
 class FrameWriter:
@@ -77,6 +101,11 @@ class FrameWriter:
             return self._single + orjson.dumps(text) + self._after
         return b"%b%d%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), self._after)
 
+    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+        """Any part of a chat's message."""
+        end = b',"logprobs":null,"finish_reason":null}'
+        return b'%b%d,"delta":%b%b%b' % (self._before, index, orjson.dumps(delta), end, self._end)
+
     def finish(self, index: int, text: str, reason: str) -> bytes:
         """A completion's last text travels with its reason; a chat's in an event before."""
         if self._chat:
@@ -91,9 +120,12 @@ class FrameWriter:
             return DONE
         return self._start + b'],"usage":' + orjson.dumps(usage.body()) + b"}\n\n" + DONE
 
+    def error(self, error: RequestError) -> bytes:
+        """Neither a finish_reason nor [DONE] follows."""
+        return error_frame(error)
+
 
 def error_frame(error: RequestError) -> bytes:
-    """The last event of a stream that failed: neither a finish_reason nor [DONE] follows."""
     return b"data: " + orjson.dumps(error_body(error)) + b"\n\n"
 
 
@@ -118,5 +150,5 @@ def _choice(kind: Kind, choice: Choice) -> dict[str, object]:
     end = {"logprobs": None, "finish_reason": choice.finish_reason}
     if kind == "completion":
         return {"index": choice.index, "text": choice.text} | end
-    message = {"role": "assistant", "content": choice.text, "refusal": None}
+    message = {"role": "assistant", "content": choice.text, "refusal": None, **choice.more}
     return {"index": choice.index, "message": message} | end

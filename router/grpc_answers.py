@@ -8,7 +8,7 @@ once: a client that reads slower than tokens come gets fewer, larger messages.
 
 import asyncio
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.answers import MERGED_CHARACTERS, Generation, Tally
@@ -59,7 +59,7 @@ class Pending:
     def end(self, usage: Usage) -> None:
         """The caller asks the Answer."""
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         """The caller hears it from the Answer."""
 
     def forget(self, index: int) -> bool:
@@ -129,7 +129,10 @@ class Streamed(Pending):
         self.usage = usage
         self._last()
 
-    def failed(self, error: RequestError) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        for index, text in held.items():
+            if index in self._sent:
+                self.text(index, text)
         self.error = error
         self._last()
 

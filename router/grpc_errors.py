@@ -37,9 +37,6 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def status(error: RequestError) -> grpc.StatusCode:
-    """A passed deadline has a status of its own here; over HTTP it is a 503 like other waits in vain."""
-    if error.code == "deadline_exceeded":
-        return grpc.StatusCode.DEADLINE_EXCEEDED
     return STATUSES.get(error.status, grpc.StatusCode.UNKNOWN)
 
 

@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from octavo.router.config import Address
 from octavo.router.grpc_health import Health
+from octavo.router.grpc_keys import KeyInterceptor
 from octavo.router.grpc_service import SERVICE, Inference
 from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.path import Parts
@@ -42,7 +43,7 @@ class GrpcServer:
 
     def __init__(self, parts: Parts, address: Address) -> None:
         self._stopping = asyncio.Event()
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._server = grpc.aio.server(options=OPTIONS, interceptors=_interceptors(parts))
         self._server.add_generic_rpc_handlers((Inference(parts).handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(Health(parts, (SERVICE, HEALTH), self._stopping), self._server)
         reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), self._server)
@@ -62,3 +63,8 @@ class GrpcServer:
     async def stop(self) -> None:
         """Cut what is left, but for what has ended already."""
         await self.refuse(FLUSH_S)
+
+
+def _interceptors(parts: Parts) -> list[grpc.aio.ServerInterceptor]:
+    refused = parts.metrics.requests.labels("other", "401").inc
+    return [] if parts.keys is None else [KeyInterceptor(parts.keys, refused)]

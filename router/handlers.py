@@ -1,61 +1,88 @@
-"""A completion over HTTP: read the body, take the path of all requests (`path.py`), write the answer."""
+"""Requests with a body over HTTP: read it, take the path of all requests (`path.py`), write the answer."""
 
 import asyncio
 import logging
+import math
+import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from octavo.router import deadlines, notices
 from octavo.router.answers import BUFFER_BYTES, Outlet, Stream, Whole
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames
-from octavo.router.frames import FrameWriter, Identity
+from octavo.router.frames import Frames, FrameWriter, Identity
 from octavo.router.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai import Kind
-from octavo.router.path import Accepted, Parts, accept, answering
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.path import Accepted, Parts, accept, answering, operate
+from octavo.router.response_frames import ResponseObject, ResponseWriter, WholeResponse
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
+from octavo.router.tokenizing import Operation
 
 log = logging.getLogger(__name__)
 
 SLOW_CLIENT_S = 60.0  # to take the end of an answer
-PREFIXES: dict[Kind, str] = {"completion": "cmpl-", "chat": "chatcmpl-"}
+PREFIXES: dict[Kind, str] = {"completion": "cmpl-", "chat": "chatcmpl-", "response": "resp_"}
 
 
 class Completions:
-    """Answers /v1/completions and /v1/chat/completions."""
+    """Answers the endpoints that take a body."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    async def answer(self, request: web.BaseRequest, kind: Kind) -> tuple[web.StreamResponse, str]:
-        """The response, and the code that metrics count it under. Raises RequestError before the first byte."""
+    async def answer(
+        self, request: web.BaseRequest, kind: Kind, headers: Mapping[str, str]
+    ) -> tuple[web.StreamResponse, str]:
+        """The response, and the code that metrics count it under. Raises RequestError before the first byte.
+
+        headers: that every answer to this request carries.
+        """
+        limit_s = deadlines.header_s(request.headers)
         with self._parts.holding.of(request) as held:
             body = await held.read()
-            accepted = await accept(self._parts, kind, body)
+            accepted = await accept(self._parts, kind, body, _after(limit_s))
             del body
+        unknown = accepted.prepared.ask.unknown
+        notices.check_strict(unknown, self._parts.strict, request.headers)
         identity = Identity(kind, PREFIXES[kind] + accepted.id, int(time.time()), accepted.name)
-        exchange = _Exchange(self._parts, request, identity, accepted)
+        exchange = _Exchange(self._parts, request, identity, accepted, {**headers, **notices.warning(unknown)})
         return await (exchange.stream() if accepted.prepared.ask.stream else exchange.whole())
+
+    async def tokenize(self, request: web.BaseRequest, operation: Operation) -> web.Response:
+        """Of /tokenize and /detokenize. Raises RequestError."""
+        limit_s = deadlines.header_s(request.headers)
+        with self._parts.holding.of(request) as held:
+            body = await held.read()
+            tokenized = await operate(self._parts, operation, body, _after(limit_s))
+            del body
+        notices.check_strict(tokenized.unknown, self._parts.strict, request.headers)
+        own = {REQUEST_ID: echoed_id(request, secrets.token_hex(12)), **notices.warning(tokenized.unknown)}
+        return web.Response(body=tokenized.body, content_type=JSON, headers={**SERVER, **own})
 
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """One request that may be answered now."""
+    """One request that may be answered now. headers: of the answer."""
 
     parts: Parts
     request: web.BaseRequest
     identity: Identity
     accepted: Accepted
+    headers: Mapping[str, str]
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        form = self.accepted.plan.form
-        outlet = Whole(self.identity) if form is None else DetailedWhole(self.identity, form)
-        error = await self._run(outlet)
+        form, parser = self.accepted.plan.form, self.accepted.plan.parser
+        outlet = self._whole_outlet()
+        error = await self._run(outlet if parser is None else ParsedWhole(outlet, parser))
         if error is not None:
             raise error
-        headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id)}
+        headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id), **self.headers}
         body = outlet.body if form is None else await asyncio.to_thread(outlet.render)
         return web.Response(body=body, content_type=JSON, headers=headers), "200"
 
@@ -65,9 +92,9 @@ class _Exchange:
             raise asyncio.CancelledError  # the client went while we tokenised
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.parts.life.draining
-        head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive)
-        outlet = self._stream_outlet(transport, head, chunked)
-        error = await self._run(outlet)
+        head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
+        outlet, parser = self._stream_outlet(transport, head, chunked), self.accepted.plan.parser
+        error = await self._run(outlet if parser is None else ParsedStream(outlet, parser))
         if error is not None and not outlet.begun:
             raise error
         if error is not None:
@@ -76,12 +103,27 @@ class _Exchange:
             await self._wait_for_client(transport)
         return EventStream(alive), CUT if error is not None else "200"
 
+    def _whole_outlet(self) -> Whole:
+        if self.identity.kind == "response":
+            return WholeResponse(self.identity, self._response())
+        form = self.accepted.plan.form
+        return Whole(self.identity) if form is None else DetailedWhole(self.identity, form)
+
     def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool) -> Stream:
         form, tally = self.accepted.plan.form, self.parts.metrics.tally
         if form is not None:
             return DetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally)
-        frames = FrameWriter(self.identity, self.accepted.prepared.ask.include_usage)
-        return Stream(transport, head, chunked, frames, tally)
+        return Stream(transport, head, chunked, self._frames(), tally)
+
+    def _frames(self) -> Frames:
+        if self.identity.kind == "response":
+            return ResponseWriter(self._response())
+        return FrameWriter(self.identity, self.accepted.prepared.ask.include_usage)
+
+    def _response(self) -> ResponseObject:
+        sampling = self.accepted.plan.sampling(0)
+        used = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        return ResponseObject(self.identity, {**(self.accepted.prepared.ask.echo or {}), **used})
 
     async def _run(self, outlet: Outlet) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
@@ -95,3 +137,8 @@ class _Exchange:
         except TimeoutError:
             log.warning("request %s: the client does not read; connection closed", self.identity.id)
             transport.abort()
+
+
+def _after(seconds: float) -> float:
+    """As monotonic time."""
+    return math.inf if seconds == math.inf else asyncio.get_running_loop().time() + seconds

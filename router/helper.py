@@ -6,6 +6,7 @@
     {"load": [[name, size], ...], "context_length": N} + files     -> {}
     {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
                                                                         "grammar": "..."} + packed ids
+    {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
     {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
 
@@ -22,11 +23,14 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from octavo.router.bodies import Detokenised, Prepared, detokenise, error_of, prepare
+from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of, prepare
+from octavo.router.chat import AS_IT_IS
 from octavo.router.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.sampling import revived
+from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tools.definitions import ToolUse
 
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
@@ -89,6 +93,9 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         if header["read"] == "detokenize":
             read = detokenise(model, payload)
             return pack({"model": read.model}, read.text.encode())
+        if header["read"] in OPERATIONS:
+            done = run(model, header["read"], decode(payload))
+            return pack({"model": done.model, "unknown": done.unknown}, done.body)
         prepared = prepare(model, header["read"], payload)
     except RequestError as error:
         return pack({"error": error_of(error)})
@@ -96,10 +103,10 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=(), structured=None)
+    bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
         "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar,
+        "grammar": prepared.grammar, "reasoning_open": prepared.reasoning_open,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
 
@@ -111,16 +118,25 @@ def error_in(header: Header) -> RequestError | None:
     return RequestError(error["status"], error["type"], error["code"], error["message"], field=error["field"])
 
 
+def tokenized(header: Header, payload: bytes) -> Tokenized:
+    """The router's end: what an operation made."""
+    return Tokenized(payload, header["model"], tuple(header["unknown"]))
+
+
 def prepared(header: Header, payload: bytes) -> Prepared:
     """The router's end: what a helper read."""
-    ask = header["ask"] | {"prompts": (), "messages": ()}
-    ask = ask | {"stop": tuple(ask["stop"]), "stop_ids": tuple(ask["stop_ids"]), "extras": revived(ask["extras"])}
+    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
+    ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
+    ask["extras"] = revived(ask["extras"])
+    if (use := ask["tool_use"]) is not None:
+        ask["tool_use"] = ToolUse(tuple(use["names"]), use["parallel"])
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), header["grammar"])
+    echoes, opened = tuple(header["echoes"]), header["reasoning_open"]
+    return Prepared(Ask(**ask), tuple(prompts), echoes, header["grammar"], opened)
 
 
 def detokenised(header: Header, payload: bytes) -> Detokenised:

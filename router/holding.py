@@ -12,7 +12,7 @@ from aiohttp import HttpVersion11, web
 
 from octavo.router.generation import RequestError
 
-MAX_BODY_BYTES = 16 << 20
+MAX_BODY_BYTES = 8 << 20
 MAX_HELD_BYTES = 256 << 20
 BODY_S = 60.0  # for a whole body to come
 
@@ -26,7 +26,10 @@ class Held:
         self.size = 0
 
     async def read(self) -> bytes:
-        """Raises RequestError 413 for a body over MAX_BODY_BYTES, 429 when too many are held, 408 when it stalls."""
+        """Raises RequestError 413 for a body over MAX_BODY_BYTES, 415 for a compressed one, 429 when too many are held,
+        408 when it stalls.
+        """
+        self._refuse_compressed()
         length = self._request.content_length
         if length is not None and length > MAX_BODY_BYTES:
             raise _too_large()
@@ -37,6 +40,10 @@ class Held:
         except TimeoutError:
             message = f"the body did not come whole within {BODY_S:.0f} s; send it faster"
             raise RequestError(408, "invalid_request_error", "body_too_slow", message) from None
+        except web.RequestPayloadError:
+            raise RequestError(
+                400, "invalid_request_error", "bad_body", "the body is not framed as HTTP has it"
+            ) from None
         except web.HTTPException as error:
             raise RequestError(error.status, "invalid_request_error", "bad_body", error.reason) from error
 
@@ -48,6 +55,13 @@ class Held:
                 raise _too_large()
             pieces.append(piece)
         return b"".join(pieces)
+
+    def _refuse_compressed(self) -> None:
+        """A kilobyte could become a gigabyte."""
+        encoding = self._request.headers.get("Content-Encoding", "").lower()
+        if encoding not in ("", "identity"):
+            message = "compressed bodies are not supported; send the body without Content-Encoding"
+            raise RequestError(415, "invalid_request_error", "unsupported_encoding", message)
 
     def _go_on(self) -> None:
         """curl asks before it sends a large body, and waits a second for this."""

@@ -8,11 +8,6 @@ from prometheus_client.registry import Collector
 
 from octavo.router.answers import Tally
 
-ENDPOINTS = {
-    "/v1/completions": "completions",
-    "/v1/chat/completions": "chat_completions",
-    "/v1/models": "models",
-}
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 CLIENT_GONE = "499"  # nginx's word for it
 CUT = "cut"  # a stream that ended with an error event

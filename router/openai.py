@@ -4,22 +4,26 @@ Only what works is accepted: a field that would change the answer and that we do
 its neutral value (`n: 1`, `tools: null`), so that nobody gets another answer than the one asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from octavo.router.chat import AS_IT_IS, Rendering, rendering
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
+from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.messages import Message, messages
 from octavo.router.sampling import NAMES, PLAIN, Extras
 from octavo.router.sampling import parse as parse_extras
 from octavo.router.structured import NAMES as STRUCTURED
 from octavo.router.structured import Structured, structured
+from octavo.router.tools.definitions import Offer, ToolUse, offer
 
-Kind = Literal["completion", "chat"]
+Kind = Literal["completion", "chat", "response"]
 Prompt = str | list[int]
 
 MAX_PROMPTS = 256
+MAX_IDS = 1_000_000  # in one request
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_STOP_IDS = 64
@@ -60,9 +64,13 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
 COMMON = frozenset(
     "model max_tokens temperature top_p top_k seed stop stop_token_ids ignore_eos stream stream_options".split()
 )
+CHAT = frozenset(
+    "messages max_completion_tokens tools tool_choice parallel_tool_calls documents chat_template_kwargs "
+    "reasoning_effort add_generation_prompt continue_final_message".split()
+)
 KNOWN: Mapping[Kind, frozenset[str]] = {
-    "completion": COMMON | NAMES["completion"] | {"prompt"},
-    "chat": COMMON | NAMES["chat"] | {"messages", "max_completion_tokens"},
+    "completion": COMMON | NAMES["completion"] | STRUCTURED | {"prompt"},
+    "chat": COMMON | NAMES["chat"] | STRUCTURED | CHAT,
 }
 
 
@@ -70,7 +78,10 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
 class Ask:
     """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
 
-    max_tokens 0: the prompt alone is echoed."""
+    max_tokens 0: the prompt alone is echoed. timeout_s: for the whole answer. unknown: names of fields that were
+    ignored. echo: what a `response` says again. rendering, tool_use: of chats. tool_use None: no calls are looked for
+    in the answer.
+    """
 
     kind: Kind
     model: str | None = None
@@ -88,18 +99,24 @@ class Ask:
     include_usage: bool = False
     extras: Extras = PLAIN
     structured: Structured | None = None
+    timeout_s: float | None = None
+    unknown: tuple[str, ...] = ()
+    echo: Mapping[str, object] | None = None
+    rendering: Rendering = AS_IT_IS
+    tool_use: ToolUse | None = None
 
 
-def parse(kind: Kind, body: object) -> Ask:
-    """Check every field of a decoded JSON body. Raises RequestError 400."""
+def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
+    """Check every field of a decoded JSON body. Raises RequestError 400. fields_of: how they are read."""
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
-    fields = Fields(body)
-    _refuse(kind, body)
+    fields = fields_of(body)
+    unknown = unknown_fields(body, KNOWN[kind], HARMLESS, NEUTRAL)
     stream = fields.flag("stream")
     max_tokens = _max_tokens(kind, fields)
     include_usage, continuous = _stream_options(fields, stream)
     extras = parse_extras(kind, fields, stream, max_tokens)
+    offered = offer(fields) if kind == "chat" else Offer()
     return Ask(
         kind=kind,
         model=fields.text("model"),
@@ -117,22 +134,11 @@ def parse(kind: Kind, body: object) -> Ask:
         include_usage=include_usage,
         extras=replace(extras, continuous_usage=True) if continuous else extras,
         structured=structured(body),
+        timeout_s=fields.number("timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
+        unknown=unknown,
+        rendering=rendering(fields, offered.tools) if kind == "chat" else AS_IT_IS,
+        tool_use=offered.use,
     )
-
-
-def _refuse(kind: Kind, body: Mapping[str, object]) -> None:
-    for name, value in body.items():
-        if name in KNOWN[kind] or name in STRUCTURED or name in HARMLESS or value is None:
-            continue
-        if name not in NEUTRAL:
-            raise unsupported(name, f"unknown field {name[:64]!r}: remove it")
-        if not _neutral(value, NEUTRAL[name]):
-            raise unsupported(name, f"{name} is not supported with this value: remove it")
-
-
-def _neutral(value: object, neutral: tuple[Any, ...]) -> bool:
-    """Equality that keeps true and 1 apart."""
-    return any(value == wish and isinstance(value, bool) == isinstance(wish, bool) for wish in neutral)
 
 
 def _prompts(prompt: object) -> tuple[Prompt, ...]:
@@ -147,9 +153,10 @@ def _prompts(prompt: object) -> tuple[Prompt, ...]:
     if not prompt:
         raise invalid("prompt", "prompt must not be an empty list")
     if type(prompt[0]) is int:
-        return (_ids("prompt", prompt),)
+        return (token_ids("prompt", prompt),)
     if len(prompt) > MAX_PROMPTS:
         raise invalid("prompt", f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are served in one request")
+    check_count("prompt", sum(len(item) for item in prompt if isinstance(item, list)))
     return tuple(_one(f"prompt[{index}]", item) for index, item in enumerate(prompt))
 
 
@@ -157,13 +164,15 @@ def _one(where: str, item: object) -> Prompt:
     if isinstance(item, str):
         return item
     if isinstance(item, list):
-        return _ids(where, item)
+        return token_ids(where, item)
     raise invalid(where, f"{where} must be a string or a list of token ids")
 
 
-def _ids(where: str, ids: list[object]) -> list[int]:
+def token_ids(where: str, ids: list[object]) -> list[int]:
+    """Raises RequestError 400, naming `where`, for what is no list of ids."""
     if not ids:
         raise invalid(where, f"{where} must not be an empty list of token ids")
+    check_count(where, len(ids))
     checked = [item for item in ids if type(item) is int]
     if len(checked) != len(ids):
         raise invalid(where, f"{where} must hold token ids (integers) only")
@@ -172,12 +181,18 @@ def _ids(where: str, ids: list[object]) -> list[int]:
     return checked
 
 
+def check_count(where: str, count: int) -> None:
+    """Of token ids in a request. Raises RequestError 400."""
+    if count > MAX_IDS:
+        raise invalid(where, f"{where} holds {count} token ids; at most {MAX_IDS} are allowed", "too_many_tokens")
+
+
 def _max_tokens(kind: Kind, fields: Fields) -> int | None:
     echo_alone = kind == "completion" and fields.get("echo") is True
     old = fields.integer("max_tokens", 0 if echo_alone else 1, None)
-    if fields.get("max_completion_tokens") is None:
-        return old
     new = fields.integer("max_completion_tokens", 1, None)
+    if new is None:
+        return old
     if old is not None and old != new:
         raise invalid("max_tokens", "max_tokens and max_completion_tokens differ: give one of them")
     return new
@@ -224,7 +239,7 @@ def _stop_ids(ids: object) -> tuple[int, ...]:
         raise invalid("stop_token_ids", "stop_token_ids must be a list of token ids")
     if len(ids) > MAX_STOP_IDS:
         raise invalid("stop_token_ids", f"stop_token_ids holds {len(ids)} ids; at most {MAX_STOP_IDS} are allowed")
-    return tuple(_ids("stop_token_ids", ids))
+    return tuple(token_ids("stop_token_ids", ids))
 
 
 def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:

@@ -13,14 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from octavo.router import deadlines
 from octavo.router.answers import Answer, Generation, Outlet
 from octavo.router.bodies import Form, Prepared
+from octavo.router.cors import Cors
 from octavo.router.exchange import Plan
 from octavo.router.generation import Dispatcher, RequestError, Sink
 from octavo.router.holding import Holding
+from octavo.router.keys import Keys
 from octavo.router.metrics import RouterMetrics
-from octavo.router.refusals import unknown_model
+from octavo.router.refusals import timed_out, unknown_model
 from octavo.router.texts import Loaded, Texts
+from octavo.router.tokenizing import Operation, Tokenized
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class Life:
 class Parts:
     """What a process answers with. served_name: in the API; empty: what the groups call the model.
 
-    max_wait_s: for a group's files to come.
+    max_wait_s: for a group's files to come. keys: None: anybody may ask. strict: unknown fields are refused.
     """
 
     dispatcher: Dispatcher
@@ -45,6 +49,9 @@ class Parts:
     served_name: str
     max_wait_s: float
     holding: Holding = field(default_factory=Holding)
+    keys: Keys | None = None
+    cors: Cors = field(default_factory=Cors)
+    strict: bool = False
 
     @property
     def ready(self) -> bool:
@@ -79,12 +86,24 @@ class Accepted:
 
 
 async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.inf) -> Accepted:
-    """Check and tokenise. Raises RequestError; so it does when no group has come by `deadline` (monotonic seconds)."""
+    """Check and tokenise, by `deadline` (monotonic seconds). Raises RequestError."""
     begun = asyncio.get_running_loop().time()
-    loaded = await parts.texts.current(min(begun + parts.max_wait_s, deadline))
-    prepared = await loaded.prepare(form, body)
-    name = served_by(parts, loaded, prepared.ask.model)
-    return Accepted(secrets.token_hex(12), name, loaded, prepared, begun, deadline)
+    async with deadlines.ending_at(deadline):
+        loaded = await parts.texts.current(begun + parts.max_wait_s)
+        prepared = await loaded.prepare(form, body)
+    ask = prepared.ask
+    if ask.timeout_s is not None:
+        deadline = min(deadline, begun + ask.timeout_s)
+    return Accepted(secrets.token_hex(12), served_by(parts, loaded, ask.model), loaded, prepared, begun, deadline)
+
+
+async def operate(parts: Parts, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
+    """What needs the model's text side and no group. Raises RequestError."""
+    async with deadlines.ending_at(deadline):
+        loaded = await parts.texts.current(asyncio.get_running_loop().time() + parts.max_wait_s)
+        done = await loaded.pool.run(operation, body)
+    served_by(parts, loaded, done.model)
+    return done
 
 
 def served_by(parts: Parts, loaded: Loaded, asked: str | None) -> str:
@@ -109,6 +128,7 @@ def answering(
     """
     plan, first_token = accepted.plan, partial(_first_token, parts.metrics, accepted.begun)
     answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token, plan.copies)
+    timer = _timer(answer, accepted.deadline)
     try:
         for index in range(len(accepted.prepared.prompts) * plan.copies):
             generation, job = plan.generation(index, answer, outlet), plan.job(index, id, accepted.deadline)
@@ -121,6 +141,15 @@ def answering(
         yield answer
     finally:
         answer.cancel()
+        if timer is not None:
+            timer.cancel()
+
+
+def _timer(answer: Answer, deadline: float) -> asyncio.TimerHandle | None:
+    """Ends the answer at its deadline."""
+    if deadline == math.inf:
+        return None
+    return asyncio.get_running_loop().call_at(deadline + deadlines.QUEUE_FIRST_S, answer.failed, timed_out())
 
 
 def bug(id: str) -> RequestError:

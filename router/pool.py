@@ -18,8 +18,9 @@ from octavo.router.background import background
 from octavo.router.bodies import Detokenised, Form, Prepared, input_field
 from octavo.router.fields import invalid
 from octavo.router.generation import Model, RequestError
-from octavo.router.helper import LENGTHS, Header, detokenised, error_in, pack, prepared
+from octavo.router.helper import LENGTHS, Header, detokenised, error_in, pack, prepared, tokenized
 from octavo.router.refusals import broken_helper, draining
+from octavo.router.tokenizing import Operation, Tokenized
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,15 @@ LIMIT_S = 2.0
 LOAD_LIMIT_S = 60.0
 MAX_WAITING = 1_000
 BACKOFF_S = (0.1, 5.0)
+# What a body is: of a request that is prepared, of one that asks for text or ids only.
+Reading = Form | Operation | Literal["detokenize"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """body: of this form. understand: a helper's answer, as `result`."""
 
-    form: Form | Literal["detokenize"]
+    form: Reading
     body: bytes
     understand: Callable[[Header, bytes], Any]  # Any: whatever the caller waits for
     result: "asyncio.Future[Any]"
@@ -64,9 +67,12 @@ class HelperPool:
         read: Detokenised = await self._ask("detokenize", body, detokenised)
         return read
 
-    async def _ask(
-        self, form: Form | Literal["detokenize"], body: bytes, understand: Callable[[Header, bytes], Any]
-    ) -> Any:  # as in _Work
+    async def run(self, operation: Operation, body: bytes) -> Tokenized:
+        """Raises RequestError as `prepare` does."""
+        done: Tokenized = await self._ask(operation, body, tokenized)
+        return done
+
+    async def _ask(self, form: Reading, body: bytes, understand: Callable[[Header, bytes], Any]) -> Any:  # as in _Work
         if self._queue.qsize() >= MAX_WAITING:
             raise RequestError(
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
@@ -194,11 +200,21 @@ def _settle(work: _Work, error: RequestError) -> None:
 
 
 def _too_slow(work: _Work) -> RequestError:
-    field = "token_ids" if work.form == "detokenize" else input_field(work.form, work.body)
+    field = _input_field(work)
     message = (
         f"{field or 'the input'} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
     )
     return invalid(field, message, "too_slow_to_tokenise")
+
+
+def _input_field(work: _Work) -> str | None:
+    if work.form == "detokenize":
+        return "token_ids"
+    if work.form == "detokenize_json":
+        return "tokens"
+    if work.form == "tokenize_json":
+        return "messages" if b'"messages"' in work.body else "prompt"
+    return input_field(work.form, work.body)
 
 
 def _load_frame(files: Mapping[str, bytes], context_length: int) -> bytes:

@@ -21,8 +21,10 @@ from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
+from octavo.router.cors import Cors
 from octavo.router.dispatch import FleetDispatcher
 from octavo.router.grpc_server import GrpcServer
+from octavo.router.keys import KeyFile
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.path import Life, Parts
 from octavo.router.samples import snapshot
@@ -32,6 +34,7 @@ from octavo.router.texts import Texts
 log = logging.getLogger("octavo.router")
 
 BACKLOG = 1024
+UNREAD_MS = 120_000  # in which a client takes nothing of what it is sent: then the kernel ends the connection
 POLL_S = 0.05
 RESERVE_S = 2.0  # of the grace period, to close in order
 
@@ -71,15 +74,28 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
 
 
 async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMetrics, stop: asyncio.Event) -> None:
-    texts = Texts(dispatcher)
+    texts = Texts(dispatcher, config.parsers)
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)
-    parts = Parts(dispatcher, texts, metrics, life, config.served_name, config.queue_max_wait_s)
+    key_file = None if config.api_keys_file is None else KeyFile(config.api_keys_file)
+    parts = Parts(
+        dispatcher,
+        texts,
+        metrics,
+        life,
+        config.served_name,
+        config.queue_max_wait_s,
+        keys=None if key_file is None else key_file.keys,
+        cors=Cors(config.cors_origins),
+        strict=config.strict,
+    )
     grpc_server = GrpcServer(parts, config.grpc) if config.grpc is not None else None
     runner = web.ServerRunner(HttpServer(parts).build(), shutdown_timeout=0.1)
     await runner.setup()
-    follow = background(texts.follow(), "model follower")
+    follow = [background(texts.follow(), "model follower")]
+    if key_file is not None:
+        follow.append(background(key_file.follow(), "API keys"))
     try:
         if grpc_server is not None:
             await grpc_server.start()
@@ -88,7 +104,8 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         await stop.wait()
         await _drain(config, life, site, grpc_server)
     finally:
-        follow.cancel()
+        for task in follow:
+            task.cancel()
         await runner.cleanup()
         if grpc_server is not None:
             await grpc_server.stop()
@@ -115,6 +132,8 @@ def _listener(config: Config) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)  # its connections have it from it
     listener.bind((config.http.host, config.http.port))
     return listener
 

@@ -5,6 +5,7 @@ from octavo.router.generation import RequestError
 SERVER = "server_error"
 INVALID = "invalid_request_error"
 OVERLOADED = "overloaded_error"
+TIMEOUT = "timeout_error"
 
 
 def queue_full(message: str, retry_after: float) -> RequestError:
@@ -19,7 +20,12 @@ def no_capacity(waited_s: float, groups: int, retry_after: float) -> RequestErro
 
 def deadline(retry_after: float) -> RequestError:
     message = "the request's deadline passed before a group had room for it; allow more time, or try again later"
-    return RequestError(503, OVERLOADED, "deadline_exceeded", message, retry_after)
+    return RequestError(504, TIMEOUT, "deadline_exceeded", message, retry_after)
+
+
+def timed_out() -> RequestError:
+    message = "the answer was not whole within the request's timeout; allow more time, or ask for less"
+    return RequestError(504, TIMEOUT, "deadline_exceeded", message, final=True)
 
 
 def draining() -> RequestError:

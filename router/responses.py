@@ -41,16 +41,22 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
     return web.Response(body=orjson.dumps(value), status=status, headers=sent, content_type=JSON)
 
 
+def no_content(headers: Mapping[str, str]) -> web.Response:
+    return web.Response(status=204, headers={**SERVER, **headers})
+
+
 def error_response(error: RequestError, request_id: str) -> web.Response:
     headers = {REQUEST_ID: request_id}
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     if error.final:
         headers[SHOULD_RETRY] = "false"
     return json_response(error_body(error), error.status, headers)
 
 
-def stream_head(request_id: str, chunked: bool, alive: bool) -> bytes:
+def stream_head(request_id: str, chunked: bool, alive: bool, headers: Mapping[str, str]) -> bytes:
     """Status line and headers of an event stream. HTTP/1.0 knows no chunks: there the end is the connection's."""
     lines = [
         "HTTP/1.1 200 OK" if chunked else "HTTP/1.0 200 OK",
@@ -60,6 +66,7 @@ def stream_head(request_id: str, chunked: bool, alive: bool) -> bytes:
         f"{REQUEST_ID}: {request_id}",
         f"Date: {formatdate(usegmt=True)}",
     ]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     if not alive:

@@ -84,7 +84,7 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
     min_tokens = fields.integer("min_tokens", 0, None) or 0
     if max_tokens is not None and min_tokens > max_tokens:
         raise invalid("min_tokens", f"min_tokens must be at most max_tokens, {max_tokens}")
-    skip_special = fields.get("skip_special_tokens")
+    skip_special = fields.flag("skip_special_tokens") or fields.get("skip_special_tokens") is None
     extras = Extras(
         n=_or(fields.integer("n", 1, MAX_CHOICES), 1),
         min_p=fields.number("min_p", 0.0, 1.0),
@@ -99,7 +99,7 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
         prompt_logprobs=prompt_logprobs,
         echo=kind == "completion" and fields.flag("echo"),
         include_stop=fields.flag("include_stop_str_in_output"),
-        skip_special=True if skip_special is None else fields.flag("skip_special_tokens"),
+        skip_special=skip_special,
         token_ids=fields.flag("return_token_ids"),
         truncate=_truncate(fields),
         salt=_salt(fields.text("cache_salt")),

@@ -3,39 +3,54 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
 from aiohttp import web
 from aiohttp.web_log import AccessLogger
 
+from octavo import __version__
+from octavo.router import routes
+from octavo.router.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
 from octavo.router.generation import RequestError
 from octavo.router.handlers import Completions
 from octavo.router.holding import MAX_BODY_BYTES
-from octavo.router.metrics import CLIENT_GONE, ENDPOINTS
-from octavo.router.openai import Kind
+from octavo.router.metrics import CLIENT_GONE
+from octavo.router.openapi import document
 from octavo.router.path import Parts, bug
-from octavo.router.responses import REQUEST_ID, echoed_id, error_response, json_response, not_found
+from octavo.router.responses import (
+    JSON,
+    REQUEST_ID,
+    EventStream,
+    echoed_id,
+    error_response,
+    json_response,
+    no_content,
+    not_found,
+)
+from octavo.router.routes import ONE_MODEL, Page, Route
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 75.0  # for the headers of a first or next request to come; load balancers give up after 60 s, so they go first
-KINDS: dict[str, Kind] = {"/v1/completions": "completion", "/v1/chat/completions": "chat"}
-Route = Callable[[web.BaseRequest], web.Response]
 
 
 class HttpServer:
-    """Serves requests by path. GETs answer at once; the two POSTs go through Completions."""
+    """Serves requests by path. GETs answer at once; POSTs go through Completions."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._completions = Completions(parts)
-        self._routes: dict[str, Route] = {
-            "/livez": lambda _: json_response({"status": "ok"}),
-            "/routerz": self._routerz,
-            "/readyz": self._readyz,
-            "/health": self._readyz,
-            "/v1/models": self._models,
+        self._document = b""
+        self._pages: Mapping[Page, Callable[[web.BaseRequest], web.Response]] = {
+            "livez": lambda _: json_response({"status": "ok"}),
+            "routerz": self._routerz,
+            "readyz": self._readyz,
+            "version": lambda _: json_response({"version": __version__}),
+            "openapi": self._openapi,
+            "models": self._models,
+            "model": self._model,
         }
 
     def build(self, idle_s: float = IDLE_S) -> web.Server:
@@ -49,75 +64,87 @@ class HttpServer:
             # Any: aiohttp's own types for these are private
             return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES)
 
-        return web.Server(
+        return Connections(
             self.handle,
+            lambda status: self._count(None, str(status)),
             request_factory=request_factory,
             handler_cancellation=True,
             access_log=None,
             access_log_class=AccessLogger,
             keepalive_timeout=idle_s,
+            auto_decompress=False,
+            max_headers=MAX_HEADERS,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        path = request.path
-        kind = KINDS.get(path)
-        if kind is not None and request.method == "POST":
-            return await self._complete(request, path, kind)
-        try:
-            response = self._simple(request, path)
-        except RequestError as error:
-            response = error_response(error, echoed_id(request, secrets.token_hex(12)))
-            if error.status == 405:
-                response.headers["Allow"] = "POST" if kind is not None else "GET, HEAD"
-        self._closing(response)
-        if path not in ("/livez", "/routerz", "/readyz", "/health"):
-            self._count(path, str(response.status))
+        headers = self._parts.cors.headers(request.headers)
+        response = await self._routed(request, headers)
+        if headers and not isinstance(response, EventStream):
+            response.headers.update(headers)
+        if self._parts.life.draining:
+            response.force_close()  # clients are asked to connect anew elsewhere
         return response
 
-    def _simple(self, request: web.BaseRequest, path: str) -> web.Response:
-        route = self._routes.get(path)
-        if route is None and path.startswith("/v1/models/"):
-            route = self._model
-        if route is None and path not in KINDS:
-            raise not_found("no such path; the API is under /v1: completions, chat/completions, models")
-        if route is None or request.method not in ("GET", "HEAD"):
-            message = f"{request.method[:16]} is not allowed here"
-            raise RequestError(405, "invalid_request_error", "method_not_allowed", message)
-        return route(request)
+    async def _routed(self, request: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
+        preflight = self._parts.cors.preflight(request.method, request.headers)
+        if preflight is not None:
+            return no_content(preflight)
+        path = request.path
+        route = routes.find(path)
+        try:
+            if self._parts.keys is not None and (route is None or not route.is_open):
+                self._parts.keys.check(request.headers.get("Authorization"))
+            if route is None:
+                raise not_found("no such path; the API is under /v1, and /openapi.json describes it")
+            if request.method not in route.methods:
+                message = f"{request.method[:16]} is not allowed here"
+                raise RequestError(405, "invalid_request_error", "method_not_allowed", message)
+            if route.page is None:
+                return await self._complete(request, route, headers)
+            response = self._pages[route.page](request)
+            if not route.is_probe:
+                response.headers[REQUEST_ID] = echoed_id(request, secrets.token_hex(12))
+        except RequestError as error:
+            response = error_response(error, echoed_id(request, secrets.token_hex(12)))
+            if error.status == 405 and route is not None:
+                response.headers["Allow"] = ", ".join(route.methods)
+        if route is None or not route.is_probe:
+            self._count(route, str(response.status))
+        return response
 
-    async def _complete(self, request: web.BaseRequest, path: str, kind: Kind) -> web.StreamResponse:
+    async def _complete(self, request: web.BaseRequest, route: Route, headers: Mapping[str, str]) -> web.StreamResponse:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         code = CLIENT_GONE
         self._parts.life.open += 1
         try:
-            response, code = await self._answered(request, kind)
+            response, code = await self._answered(request, route, headers)
             if code == "200":
-                self._parts.metrics.seconds.labels(ENDPOINTS[path]).observe(loop.time() - begun)
+                self._parts.metrics.seconds.labels(route.label).observe(loop.time() - begun)
             return response
         finally:
             self._parts.life.open -= 1
-            self._count(path, code)
+            self._count(route, code)
 
-    async def _answered(self, request: web.BaseRequest, kind: Kind) -> tuple[web.StreamResponse, str]:
+    async def _answered(
+        self, request: web.BaseRequest, route: Route, headers: Mapping[str, str]
+    ) -> tuple[web.StreamResponse, str]:
         try:
-            response, code = await self._completions.answer(request, kind)
+            if route.asks == "tokenize_json" or route.asks == "detokenize_json":
+                return await self._completions.tokenize(request, route.asks), "200"
+            assert route.asks is not None, "a route that is no page has a body"
+            return await self._completions.answer(request, route.asks, headers)
         except RequestError as error:
-            response, code = error_response(error, echoed_id(request, secrets.token_hex(12))), str(error.status)
+            return error_response(error, echoed_id(request, secrets.token_hex(12))), str(error.status)
         except Exception:  # a bug of ours: told as one, and the connection lives on
             own = secrets.token_hex(12)
             log.exception("request %s failed", own)
-            response, code = error_response(bug(own), echoed_id(request, own)), "500"
-        self._closing(response)
-        return response, code
+            return error_response(bug(own), echoed_id(request, own)), "500"
 
-    def _closing(self, response: web.StreamResponse) -> None:
-        """While draining, clients are asked to connect anew elsewhere."""
-        if self._parts.life.draining:
-            response.force_close()
-
-    def _count(self, path: str, code: str) -> None:
-        self._parts.metrics.requests.labels(ENDPOINTS.get(path, "other"), code).inc()
+    def _count(self, route: Route | None, code: str) -> None:
+        self._parts.metrics.requests.labels("other" if route is None else route.label, code).inc()
 
     def _routerz(self, request: web.BaseRequest) -> web.Response:
         if self._parts.life.draining:
@@ -131,6 +158,10 @@ class HttpServer:
             return json_response({"status": "ok"})
         return json_response({"status": "no group serves the model"}, 503)
 
+    def _openapi(self, request: web.BaseRequest) -> web.Response:
+        self._document = self._document or orjson.dumps(document(self._parts.keys is not None))
+        return web.Response(body=self._document, content_type=JSON)
+
     def _cards(self) -> list[dict[str, object]]:
         loaded = self._parts.texts.loaded
         name = self._parts.model_name
@@ -142,11 +173,10 @@ class HttpServer:
         return [card]
 
     def _models(self, request: web.BaseRequest) -> web.Response:
-        headers = {REQUEST_ID: echoed_id(request, secrets.token_hex(12))}
-        return json_response({"object": "list", "data": self._cards()}, headers=headers)
+        return json_response({"object": "list", "data": self._cards()})
 
     def _model(self, request: web.BaseRequest) -> web.Response:
-        name = request.path.removeprefix("/v1/models/")
+        name = request.path.removeprefix(ONE_MODEL)
         for card in self._cards():
             if card["id"] == name:
                 return json_response(card)

@@ -1,25 +1,29 @@
-"""Chat templates: somebody else's code, rendered in a sandbox, with a bound on what it may produce.
+"""Chat templates: somebody else's code, rendered in a sandbox as transformers does it, within bounds.
 
 Runs only in helper processes: a sandbox stops a template from reaching Python, nothing but a kill stops a loop.
 Client text that spells a control token ("<|im_end|>") is marked before it meets the template, so that whoever encodes
 the result knows which ones the template wrote.
 """
 
-import datetime
-import json
+import gc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import jinja2
-import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
+import orjson
 
+from octavo.router.chat import AS_IT_IS, Rendering
+from octavo.router.fields import unsupported
 from octavo.router.generation import RequestError
 from octavo.router.messages import Message
+from octavo.router.plain_json import strings
+from octavo.router.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment
+from octavo.router.template_input import TemplateInput
 
-MAX_ADDED_CHARACTERS = 1 << 20  # beyond twice what the client sent
-NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDF0)]  # never assigned, so never meant
+NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDEF)]  # never assigned, so never meant
+HERE = chr(0xFDEF) + " "  # where a message is continued; the blank tells whether the template strips messages
+Json = dict[str, Any]  # Any: JSON of any shape
 
 
 def any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
@@ -40,50 +44,111 @@ class ChatTemplate:
     """A compiled template. control: the strings that the tokenizer turns into control tokens."""
 
     def __init__(self, source: str, specials: Mapping[str, str], control: Sequence[str]) -> None:
-        self._template = _environment().from_string(source)
+        made = environment()
+        with bounded_memory():  # jinja2 computes what is constant while it compiles
+            self._template = made.from_string(source)
+        self._source = source
+        self._input = TemplateInput.of(made.parse(source), source)
         self._specials = dict(specials)
         self._control = any_of(control)
 
-    def render(self, messages: Sequence[Message]) -> Rendered:
+    def render(self, messages: Sequence[Message], rendering: Rendering = AS_IT_IS) -> Rendered:
         """Raises RequestError 400."""
-        mark = self._mark(messages)
-        given = [_given(message, self._guard(mark)) for message in messages]
-        limit = MAX_ADDED_CHARACTERS + 2 * sum(len(message.content) for message in messages)
+        self._check(rendering)
+        given = {
+            "messages": [self._input.message(message) for message in messages],
+            "tools": list(rendering.tools) or None,
+            "documents": list(rendering.documents) or None,
+            **rendering.variables,
+        }
+        limit = MAX_ADDED_CHARACTERS + 2 * len(orjson.dumps(given))
+        mark = self._mark(given)
+        guarded = given if mark is None else _guarded(given, self._guard(mark))
         try:
-            return Rendered(self._bounded(given, limit), mark)
-        except RequestError:
+            return Rendered(self._within_bounds(guarded, rendering, limit), mark)
+        except MemoryError:
+            pass
+        gc.collect()  # only now can the frames go that hold it all
+        raise failed(f"the chat template needs more than {RENDER_BYTES >> 20} MiB for these messages")
+
+    def _within_bounds(self, given: Json, rendering: Rendering, limit: int) -> str:
+        try:
+            with bounded_memory():
+                return self._text(given, rendering, limit)
+        except (RequestError, MemoryError):
             raise
         except Exception as error:  # a template may fail in any way that Python code may
             raise failed(
                 f"the chat template refused these messages: {type(error).__name__}: {str(error)[:300]}"
             ) from error
 
-    def _bounded(self, given: list[dict[str, str]], limit: int) -> str:
+    def _check(self, rendering: Rendering) -> None:
+        """What a template would leave out in silence is refused."""
+        for name, items in (("tools", rendering.tools), ("documents", rendering.documents)):
+            if items and name not in self._input.names:
+                raise unsupported(name, f"this model's chat template has no place for {name}: remove it")
+
+    def _text(self, given: Json, rendering: Rendering, limit: int) -> str:
+        final = self._open(given["messages"][-1]) if rendering.continue_final_message else ""
+        text = self._bounded(self._specials | given | {"add_generation_prompt": rendering.add_generation_prompt}, limit)
+        return _continued(text, final) if rendering.continue_final_message else text
+
+    def _open(self, message: Json) -> str:
+        """Put HERE at the end of the message's text; that text."""
+        content = message.get("content")
+        if content is None:
+            raise not_continued("the last message has no content to continue")
+        if "content" not in self._source:
+            raise not_continued("the chat template does not render content")
+        if isinstance(content, str):
+            message["content"] = content + HERE
+            return content
+        last: str = content[-1]["text"]
+        content[-1]["text"] = last + HERE
+        return last
+
+    def _bounded(self, given: Json, limit: int) -> str:
         pieces: list[str] = []
         size = 0
-        for piece in self._template.generate(
-            messages=given, add_generation_prompt=True, tools=None, documents=None, **self._specials
-        ):
+        for piece in self._template.generate(given):
             size += len(piece)
             if size > limit:
                 raise failed(f"the chat template produced more than {limit} characters")
             pieces.append(piece)
         return "".join(pieces)
 
-    def _mark(self, messages: Sequence[Message]) -> str | None:
-        texts = [text for message in messages for text in (message.content, message.name or "")]
-        if self._control is None or not any(self._control.search(text) for text in texts):
+    def _mark(self, given: Json) -> str | None:
+        control = self._control
+        if control is None or not any(control.search(text) for text in strings(given)):
             return None
         for mark in NONCHARACTERS:
-            if not any(mark in text for text in texts):
+            if not any(mark in text for text in strings(given)):
                 return mark
-        raise failed("messages hold control tokens and every noncharacter U+FDD0..U+FDEF")
+        raise failed("messages hold control tokens and every noncharacter U+FDD0..U+FDEE")
 
-    def _guard(self, mark: str | None) -> Callable[[str], str]:
+    def _guard(self, mark: str) -> Callable[[str], str]:
         control = self._control
-        if mark is None or control is None:
-            return lambda text: text
+        assert control is not None, "without control tokens there is no mark"
         return lambda text: _broken(control, mark, text)
+
+
+def _continued(text: str, final: str) -> str:
+    """The text up to where the final message ends, with its trailing blank if the template keeps that."""
+    tag = HERE.strip()
+    if final.strip() not in text or tag not in text:
+        raise not_continued("the final message does not appear as it is in what the chat template makes of it")
+    at = text.rindex(tag)
+    return text[:at] if text[at : at + len(HERE)] == HERE else text[:at].rstrip()
+
+
+def _guarded(value: Any, guard: Callable[[str], str]) -> Any:  # Any: JSON of any shape
+    if isinstance(value, str):
+        return guard(value)
+    if isinstance(value, dict):
+        return {guard(key): _guarded(item, guard) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_guarded(item, guard) for item in value]
+    return value
 
 
 def _broken(control: re.Pattern[str], mark: str, text: str) -> str:
@@ -93,56 +158,15 @@ def _broken(control: re.Pattern[str], mark: str, text: str) -> str:
     return text
 
 
-def _given(message: Message, guard: Callable[[str], str]) -> dict[str, str]:
-    given = {"role": message.role, "content": guard(message.content)}
-    return given if message.name is None else given | {"name": guard(message.name)}
-
-
 def failed(message: str) -> RequestError:
     return RequestError(400, "invalid_request_error", "chat_template_failed", message, field="messages")
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Multiplication and powers are bounded too: `'x' * 10**10` would be one instruction."""
-
-    intercepted_binops = frozenset(("*", "**"))
-
-    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: object, right: object) -> object:
-        for value, other in ((left, right), (right, left)):
-            if isinstance(value, str | list | tuple) and isinstance(other, int):
-                if len(value) * other > MAX_ADDED_CHARACTERS:
-                    raise jinja2.exceptions.SecurityError("the template multiplies a sequence beyond its bound")
-        if operator == "**" and isinstance(right, int | float) and abs(right) > 64:
-            raise jinja2.exceptions.SecurityError("the template raises to a power beyond its bound")
-        result: object = SandboxedEnvironment.call_binop(self, context, operator, left, right)
-        return result
-
-
-class _Generation(jinja2.ext.Extension):
-    """`{% generation %}` marks what a model wrote, for training; here it is only its body."""
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2's own declaration)
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    """What Hugging Face gives to templates, in the same sandbox."""
-    environment = _Sandbox(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols], autoescape=False
+def not_continued(message: str) -> RequestError:
+    return RequestError(
+        400,
+        "invalid_request_error",
+        "invalid_value",
+        f"continue_final_message: {message}",
+        field="continue_final_message",
     )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    return environment
-
-
-def _tojson(value: object, ensure_ascii: bool = False, indent: int | None = None, sort_keys: bool = False) -> str:
-    """Without the HTML escapes of jinja2's own."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    raise jinja2.exceptions.TemplateError(message)

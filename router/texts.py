@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
+from octavo.router.formats import Formats
 from octavo.router.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
+from octavo.router.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
+from octavo.router.sampling import PLAIN, needs
 from octavo.router.tokens import TextModel
 
 log = logging.getLogger(__name__)
@@ -23,11 +26,16 @@ class Loaded:
     model: Model
     text: TextModel
     pool: HelperPool
+    formats: Formats
 
     async def prepare(self, form: Form, body: bytes) -> Prepared:
         """In the event loop when it is quick, else in a helper. Raises RequestError."""
         ask = read_quick(form, body)
-        return await self.pool.prepare(form, body) if ask is None else encode(self.text, form, ask)
+        if ask is not None:
+            return encode(self.text, form, ask)
+        prepared = await self.pool.prepare(form, body)
+        self.formats.check(prepared.ask)
+        return prepared
 
     async def detokenise(self, body: bytes) -> Detokenised:
         """By the same rule. Raises RequestError."""
@@ -37,8 +45,9 @@ class Loaded:
 class Texts:
     """Loads a model's files when they come, and anew when the groups change to another model."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, flags: ParserFlags = AUTO) -> None:
         self._dispatcher = dispatcher
+        self._flags = flags
         self._loaded: Loaded | None = None
         self._broken: tuple[str, RequestError] | None = None  # fingerprint, what is wrong with its files
         self._lock = asyncio.Lock()
@@ -99,8 +108,13 @@ class Texts:
             self._broken = (model.fingerprint, refusal)
             raise refusal from error
         self._retire()
-        self._loaded = Loaded(model, text, HelperPool(model, HELPERS))
+        formats = Formats.of(text, self._flags)
+        self._loaded = Loaded(model, text, HelperPool(model, HELPERS), formats)
         log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
+        log.info("model %s: tool calls %s, reasoning %s", model.name, formats.tools, formats.reasoning)
+        if left_out := needs(text.sampling, PLAIN) - model.features:
+            names = ", ".join(sorted(left_out))
+            log.warning("model %s: the device cannot do its own default %s: left out", model.name, names)
         return self._loaded
 
     def _retire(self) -> None:

@@ -12,13 +12,26 @@ from itertools import chain
 import orjson
 from tokenizers import Tokenizer
 
-from octavo.router.detokenise import ByteLevelDetokeniser, Detokeniser, Names, Pieces, Texts, WindowDetokeniser
+from octavo.router import reasoning
+from octavo.router.detokenise import (
+    ByteLevelDetokeniser,
+    Detokeniser,
+    MarkedDetokeniser,
+    Names,
+    Pieces,
+    Texts,
+    WindowDetokeniser,
+)
 from octavo.router.fields import Fields, invalid
 from octavo.router.generation import Adjust, RequestError, Sampling
 from octavo.router.openai import Ask, Prompt
 from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
+
+DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
+REASONING_TAIL = 32  # ids at the end of a prompt that may open reasoning
+NO_MARKS: Mapping[int, str] = {}
 
 
 class ModelFilesInvalid(Exception):
@@ -46,10 +59,10 @@ class TextModel:
         shown, every = Pieces(self._tokenizer, self._special_ids), Pieces(self._tokenizer, frozenset())
         self._shown, self._all = (shown, Texts(shown)), (every, Texts(every))
         self.names = Names(self._tokenizer, self._byte_level)
-        self._template_source = _template(files, settings)
-        names = ("bos_token", "eos_token", "unk_token", "pad_token")
+        self._templates = templates(files, settings)
+        names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
         self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
-        self._compiled: ChatTemplate | None = None
+        self._compiled: dict[str, ChatTemplate] = {}
         self.sampling = sampling_defaults(_json(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
@@ -63,11 +76,41 @@ class TextModel:
         return [prompt[-4 * kept :] for prompt in prompts]
 
     def _encoded(self, ask: Ask) -> list[bytes]:
-        if ask.kind == "chat":
-            return [_filled("messages", _packed(self._rendered(self._template().render(ask.messages))))]
+        if ask.kind != "completion":
+            return [_filled("messages", _packed(self.chat_ids(ask)))]
         several = len(ask.prompts) > 1
         fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
         return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
+
+    def chat_ids(self, ask: Ask) -> list[int]:
+        """Of a chat, as its template writes it. Raises RequestError 400."""
+        template = self._template(TOOL_USE if ask.rendering.tools and TOOL_USE in self._templates else DEFAULT)
+        return self._rendered(template.render(ask.messages, ask.rendering))
+
+    def text_ids(self, text: str, special: bool) -> list[int]:
+        """Of a raw prompt, perhaps none. special: with what the tokenizer adds, as /v1/completions has it."""
+        if not special:
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return array("I", self._with_bos(text, self._text(text))).tolist()
+
+    @property
+    def template_source(self) -> str:
+        """All of the model's chat templates, to look for what they know; empty without one."""
+        return "\n".join(self._templates.values())
+
+    @property
+    def control_tokens(self) -> Mapping[str, int]:
+        """Tokens whose text is never shown, and their ids."""
+        return self._control
+
+    def opens_reasoning(self, ask: Ask, prompt: bytes) -> bool:
+        """Whether the answer begins inside reasoning: the template opened it, or the message that it continues did."""
+        if ask.rendering.continue_final_message:
+            content = ask.messages[-1].content
+            last = content if isinstance(content, str) else "".join(content or ())
+            return last.rfind(reasoning.BEGIN) > last.rfind(reasoning.END)
+        tail = array("I", prompt[-4 * REASONING_TAIL :]).tolist()
+        return reasoning.is_open(self._tokenizer.decode(tail, skip_special_tokens=False))
 
     def resolved(self, extras: Extras) -> Extras:
         """Its words as ids. Raises RequestError 400 naming the field."""
@@ -79,17 +122,25 @@ class TextModel:
         """What packed ids say."""
         return self._tokenizer.decode(array("I", prompt).tolist(), skip_special_tokens=skip_special)
 
-    def decode(self, ids: list[int]) -> str:
-        """Their text, that of special tokens too. Raises RequestError 400 for an id beyond the vocabulary."""
-        if ids and max(ids) >= self.vocabulary:
-            message = f"token_ids holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}"
-            raise invalid("token_ids", message)
+    def decode(self, field: str, ids: Sequence[int]) -> str:
+        """Their text, that of special tokens too. Raises RequestError 400, naming `field`, for an id beyond the
+        vocabulary."""
+        if ids:
+            self._check_ids(field, ids)
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
-    def detokeniser(self, prompt: bytes, skip_special: bool = True) -> Detokeniser:
-        if not self._byte_level:
-            return WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist(), skip_special)
-        return ByteLevelDetokeniser(*(self._shown if skip_special else self._all))
+    def token_strings(self, ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it; an id of a padded table without a token is empty."""
+        return [self._tokenizer.id_to_token(token) or "" for token in ids]
+
+    def detokeniser(self, prompt: bytes, skip_special: bool = True, marks: Mapping[int, str] = NO_MARKS) -> Detokeniser:
+        """marks: control tokens that are shown, and what stands for them."""
+        made: Detokeniser
+        if self._byte_level:
+            made = ByteLevelDetokeniser(*(self._shown if skip_special else self._all))
+        else:
+            made = WindowDetokeniser(self._tokenizer, array("I", prompt[-64:]).tolist(), skip_special)
+        return MarkedDetokeniser(made, marks) if marks else made
 
     def _bad_word(self, word: str) -> list[tuple[int, ...]]:
         """At the beginning of a text, and after a space where that makes other tokens. (As vLLM does.)"""
@@ -100,9 +151,12 @@ class TextModel:
     def _prompt(self, field: str, prompt: Prompt) -> bytes:
         if isinstance(prompt, str):
             return _filled(field, self._with_bos(prompt, self._text(prompt)))
-        if max(prompt) >= self.vocabulary:
-            raise invalid(field, f"{field} holds the id {max(prompt)}; the vocabulary ends at {self.vocabulary - 1}")
+        self._check_ids(field, prompt)
         return _packed(prompt)
+
+    def _check_ids(self, field: str, ids: Sequence[int]) -> None:
+        if max(ids) >= self.vocabulary:
+            raise invalid(field, f"{field} holds the id {max(ids)}; the vocabulary ends at {self.vocabulary - 1}")
 
     def _text(self, text: str) -> bytes:
         ids = self._words.encode(text) if self._words is not None else None
@@ -119,15 +173,15 @@ class TextModel:
             return ids[4:] if ids.startswith(bos * 2) and not text.startswith(self._bos * 2) else ids
         return ids[4:] if self._add_bos is False else ids
 
-    def _template(self) -> ChatTemplate:
-        if self._compiled is None:
-            if self._template_source is None:
+    def _template(self, name: str) -> ChatTemplate:
+        if name not in self._compiled:
+            if name not in self._templates:
                 raise failed("this model has no chat template: use /v1/completions")
             try:
-                self._compiled = ChatTemplate(self._template_source, self._names, list(self._control))
+                self._compiled[name] = ChatTemplate(self._templates[name], self._names, list(self._control))
             except Exception as error:  # jinja2 compiles the model's own text: any error is the template's
                 raise failed(f"the model's chat template is invalid: {error}") from error
-        return self._compiled
+        return self._compiled[name]
 
     def _rendered(self, rendered: Rendered) -> list[int]:
         if rendered.mark is None:
@@ -224,12 +278,13 @@ def _special(settings: Mapping[str, object], name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _template(files: Mapping[str, bytes], settings: Mapping[str, object]) -> str | None:
-    """chat_template.jinja, or the (default) one of tokenizer_config.json."""
+def templates(files: Mapping[str, bytes], settings: Mapping[str, object]) -> dict[str, str]:
+    """By name: chat_template.jinja, or the one or several of tokenizer_config.json."""
     if (data := files.get("chat_template.jinja")) is not None:
-        return data.decode(errors="replace")
+        return {DEFAULT: data.decode(errors="replace")}
     value = settings.get("chat_template")
-    if isinstance(value, list):
-        named = {item.get("name"): item.get("template") for item in value if isinstance(item, dict)}
-        value = named.get("default")
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    named = {item.get("name"): item.get("template") for item in items}
+    return {name: source for name in (DEFAULT, TOOL_USE) if isinstance(source := named.get(name), str)}

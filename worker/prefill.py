@@ -15,7 +15,7 @@ from octavo.worker.request import Phase, Request
 from octavo.worker.slots import Slots
 
 _PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
-_ADMITTED_TOKENS = 1 << 21  # of all that one step admits: a step carries their ids, and its ring has an end
+_ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and wishes, and its ring has an end
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Prefill:
 
     def _candidates(self, admit: bool, has_room: Callable[[Request], bool]) -> Iterator[Request]:
         yield from filter(has_room, list(self.running))
-        admitted_tokens = passed = 0
+        admitted_words = passed = 0
         while admit and passed < len(self.waiting) and self._slots.free and has_room(self.waiting[-1 - passed]):
             request = self.waiting[-1 - passed]
             if passed and request.new.priority < self.waiting[-1].new.priority:
@@ -98,8 +98,8 @@ class Prefill:
             if passed < _PASSED and self._cache.is_coming(request, hits, self.running):
                 passed += 1  # it waits a little, and computes less
                 continue
-            admitted_tokens += request.known
-            if request.known < admitted_tokens > _ADMITTED_TOKENS:
+            before, admitted_words = admitted_words, admitted_words + _words(request)
+            if before and admitted_words > _ADMITTED_WORDS:
                 return
             watermark = self._limits.watermark_blocks if self._lanes or self.running else 0
             if not self._cache.fits(request, hits, watermark):
@@ -118,3 +118,9 @@ class Prefill:
         request.admitted = self._admissions
         request.phase = Phase.PREFILLING
         self.running.append(request)
+
+
+def _words(request: Request) -> int:
+    """Of four bytes, that admitting it takes in a step."""
+    adjust = request.new.sampling.adjust
+    return request.known if adjust is None else request.known + adjust.size

@@ -59,6 +59,11 @@ class Adjust:
     min_tokens: int = 0
     forbidden: tuple[int, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Words of four bytes that it takes in a message, about."""
+        return 3 * len(self.bias) + len(self.allowed) + len(self.forbidden) + sum(map(len, self.bad_words))
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -161,8 +161,27 @@ MIXED = [
 @pytest.mark.parametrize("split", [(2, 1), (4, 1), (1, 2), (2, 2), (1, 4)], ids=str)
 @pytest.mark.parametrize("setup", [{}, {"max_batch_tokens": 29}, {"blocks": 10}], ids=str)
 def test_text_is_the_same_for_any_split(folder: Path, runner: Runner, split: tuple, setup: dict[str, int]) -> None:
+    check_split(runner, Ranks(settings(folder), *split), **setup)
+
+
+def test_processes_that_sum_by_gloo_give_the_same(folder: Path, runner: Runner, tmp_path: Path) -> None:
+    check_split(runner, Ranks(settings(folder), 2, 2, tmp_path))
+
+
+def test_the_tokens_own_alone_needs_none_of_the_likeliest(folder: Path, runner: Runner, tmp_path: Path) -> None:
+    ranks = Ranks(settings(folder), 2, 1, tmp_path)
+    try:
+        wish = Sampling(logprobs=0, prompt_logprobs=0)
+        for one, other in zip(*(LocalEngine(r).generate(PROMPTS, 4, wish) for r in (runner, ranks)), strict=True):
+            same_scores(one.scores, other.scores, 0)
+            if one.prompt_scores or other.prompt_scores:
+                same_scores(one.prompt_scores, other.prompt_scores, 0)
+    finally:
+        ranks.close()
+
+
+def check_split(runner: Runner, ranks: Ranks, **setup: int) -> None:
     alone = LocalEngine(runner).generate(PROMPTS, TOKENS, MIXED)
-    ranks = Ranks(settings(folder), *split)
     try:
         answers = LocalEngine(ranks, stages=ranks.stages, **setup).generate(PROMPTS, TOKENS, MIXED)
         for one, other, sampling in zip(alone, answers, MIXED, strict=True):

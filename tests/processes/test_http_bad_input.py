@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -10,7 +11,7 @@ import pytest
 import pytest_asyncio
 from support.fake_leader import FakeLeader, Script, serving
 from support.routers import RunningRouter, routing
-from support.vocabularies import LOOP, byte_level, files, write
+from support.vocabularies import LOOP, SWELL, byte_level, files, write
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 TOKENIZER = byte_level()
@@ -95,9 +96,11 @@ FIELDS = [
     ({"allowed_token_ids": [999999]}, "allowed_token_ids"),
     ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
     ({"tools": [{"type": "function"}]}, "tools"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format"),
+    ({"chat_template": LOOP}, "chat_template"),
     ({"chat_template_kwargs": {"chat_template": LOOP}}, "chat_template_kwargs"),
-    ({"no_such_field": 1}, "no_such_field"),
+    ({"guided_json": 5}, "guided_json"),
+    ({"lora_path": "x"}, "lora_path"),
 ]
 
 
@@ -109,7 +112,8 @@ async def test_a_bad_field_gets_400_with_its_name_streaming_and_not(router: Runn
                     continue
                 status, answer = await router.post(path, good | stream | fields)
                 assert status == 400, (path, fields, answer)
-                assert name is None or answer["error"]["param"] == name, (path, fields, answer)
+                told = answer["error"]["param"]  # of what is inside a field, the whole path
+                assert name is None or re.split(r"[.\[]", told)[0] == name, (path, fields, answer)
 
 
 PROMPTS = ["", [], [[]], [""], ["", "x"], [1.5], [True], [-1], [999_999], [[1], "x", None], {"a": 1}, 5, None, [1, "x"]]
@@ -145,6 +149,8 @@ async def test_messages_of_the_wrong_shape_get_400_that_names_them(router: Runni
 
 async def test_over_long_prompts_get_a_clear_4xx(router: RunningRouter, beside: None) -> None:
     status, answer = await router.post("/v1/completions", GOOD | {"prompt": [300] * 1_200_000})
+    assert (status, answer["error"]["code"]) == (400, "too_many_tokens")
+    status, answer = await router.post("/v1/completions", GOOD | {"prompt": [300] * 900_000})
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
     status, answer = await router.post("/v1/completions", GOOD | {"prompt": "word " * 1_200_000})
     assert status == 400 and answer["error"]["param"] == "prompt"
@@ -212,6 +218,21 @@ async def test_a_template_that_loops_fails_only_its_own_request(tmp_path_factory
         assert status == 200
         assert max(await asyncio.wait_for(stream, 30)) < 1.5
         assert await router.sample("octavo_router_helpers_killed_total") == 3
+
+
+async def test_a_template_that_swells_fails_only_its_own_request(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("swell")
+    address = f"unix:{folder}/leader.sock"
+    model = write(folder / "model", files(TOKENIZER, SWELL))
+    script = Script(tokenizer=model, served_name="m", context_length=CONTEXT)
+    async with serving(script, address), routing([address]) as router:
+        for _ in range(3):
+            status, answer = await router.post("/v1/chat/completions", CHAT)
+            assert (status, answer["error"]["code"]) == (400, "chat_template_failed")
+            assert "256 MiB" in answer["error"]["message"]
+        assert (await router.post("/v1/completions", GOOD))[0] == 200
+        assert await router.sample("octavo_router_helpers_killed_total") == 0
+        assert await router.sample("octavo_router_helpers_died_total") == 0
 
 
 async def _gaps(router: RunningRouter, body: dict) -> list[float]:

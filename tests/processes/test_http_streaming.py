@@ -141,6 +141,11 @@ async def test_the_clients_request_id_is_echoed_streaming_and_not(router: Runnin
         headers = {"X-Request-Id": "mine-1"}
         async with router.session.post(f"{router.url}/v1/completions", json=body, headers=headers) as response:
             assert response.headers["X-Request-Id"] == "mine-1"
+    for path in ("/v1/models", "/v1/models/m", "/v1/models/nope", "/version", "/openapi.json", "/no/such/path"):
+        async with router.session.get(router.url + path, headers=headers) as response:
+            assert response.headers["X-Request-Id"] == "mine-1"
+        async with router.session.get(router.url + path, headers={"X-Request-Id": "x" * 200}) as response:
+            assert 0 < len(response.headers["X-Request-Id"]) <= 128
 
 
 async def test_an_http_1_0_client_gets_its_stream_unchunked(router: RunningRouter) -> None:

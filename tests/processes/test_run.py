@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
 from support.grpc_calls import calling, message_of
 from support.local import LocalRun, complete, local_run, many
@@ -36,6 +37,20 @@ async def test_with_a_grpc_port_it_prints_and_serves_that_too(model: Path) -> No
         async with calling(found[1]) as stub:
             answer = await stub.Generate(message_of({"prompt": "a", "temperature": 0, "max_tokens": 8}))
         assert answer.outputs[0].text == ALPHABET
+
+
+async def test_a_key_is_asked_of_clients_and_shown_to_nobody(model: Path) -> None:
+    key = "sk-as-a-flag"
+    with local_run(model, "--prompt", "hello", "--api-key", key, "--strict") as run:
+        url = run.until_serving()
+        assert (await complete(url))[0] == 401
+        assert (await complete(url, key=key))[0] == 200
+        assert (await complete(url, key=key, foo=1))[0] == 400
+        await asyncio.to_thread(wait_until, lambda: ALPHABET in run.text, 20, "it asks with the key itself")
+        assert key not in run.text
+        children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+        assert lines and not any(key.encode() in line for line in lines)
 
 
 async def test_two_groups_and_two_router_processes_share_one_port(model: Path) -> None:
@@ -80,6 +95,9 @@ async def test_a_resource_from_a_file_is_served_and_flags_win(model: Path, tmp_p
         (["/no/such/folder"], "/no/such/folder"),
         (["-f", "/no/such/file.yaml"], "/no/such/file.yaml"),
         (["bundled://unheard-of"], "unheard-of"),
+        (["--api-key", "two words"], "--api-key"),
+        (["--api-keys-file", "/no/such/keys"], "/no/such/keys"),
+        (["--cors-origin", "example.com"], "--cors-origin"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:

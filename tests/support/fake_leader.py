@@ -42,9 +42,13 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "gene
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """ids: given in turn. credit: uncached prompt tokens granted beyond what was seen; 0: none at first."""
+    """ids: given in turn; with `ends`, once, and then the model has stopped.
+
+    credit: uncached prompt tokens granted beyond what was seen; 0: none at first.
+    """
 
     ids: tuple[int, ...] = tuple(range(100, 200))
+    ends: bool = False
     interval_s: float = 0.0
     credit: int = 100_000
     fingerprint: str = "model-a"
@@ -209,10 +213,12 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             if running.position == 0:
                 self.emissions.append((running.submit.sampling.seed, running.received, now))
             failed = self.fail_at is not None and running.position >= self.fail_at
-            last = running.position + 1 >= running.submit.limits.max_tokens
+            stopped = self.script.ends and running.position + 1 == len(script_ids)
+            last = stopped or running.position + 1 >= running.submit.limits.max_tokens
+            end = engine_pb2.STOP if stopped else engine_pb2.LENGTH
             numbers.append(number)
             ids.append(NO_TOKEN if failed else script_ids[running.position % len(script_ids)])
-            finishes.append(engine_pb2.FAILED if failed else engine_pb2.LENGTH if last else engine_pb2.NOT_FINISHED)
+            finishes.append(engine_pb2.FAILED if failed else end if last else engine_pb2.NOT_FINISHED)
             cached.append(0)
             if running.submit.sampling.HasField("logprobs") and not failed:
                 scores.append(engine_pb2.Scores(row=len(ids) - 1, tokens=_scores(ids[-1], running.submit)))

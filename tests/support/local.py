@@ -66,13 +66,14 @@ def local_run(*arguments: str | Path) -> Iterator[LocalRun]:
                 run.process.wait()
 
 
-async def complete(url: str, **fields: object) -> tuple[int, dict[str, object]]:
+async def complete(url: str, key: str | None = None, **fields: object) -> tuple[int, dict[str, object]]:
     """One completion that is not streamed: (status, body)."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     body = {"model": "local", "prompt": "a", "temperature": 0, "max_tokens": 8, **fields}
     timeout = aiohttp.ClientTimeout(total=60)
     async with (
         aiohttp.ClientSession(timeout=timeout) as session,
-        session.post(f"{url}/v1/completions", json=body) as answer,
+        session.post(f"{url}/v1/completions", json=body, headers=headers) as answer,
     ):
         return answer.status, await answer.json()
 

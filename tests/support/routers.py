@@ -6,8 +6,9 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 
@@ -63,14 +64,17 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def routing(groups: Sequence[str], *flags: str, ready: bool = True) -> AsyncIterator[RunningRouter]:
-    """Ready means that a group serves; else the process only listens."""
+async def routing(
+    groups: Sequence[str], *flags: str, ready: bool = True, log: Path | None = None
+) -> AsyncIterator[RunningRouter]:
+    """Ready means that a group serves; else the process only listens. log: where it writes instead of the terminal."""
     http, grpc, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     places = ["--http", http, "--grpc", grpc, "--metrics", metrics]
     places += [part for group in groups for part in ("--group", group)]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "octavo", "router", *places, *flags, env=os.environ
-    )
+    command = [sys.executable, "-m", "octavo", "router", *places, *flags]
+    with ExitStack() as files:
+        out = None if log is None else files.enter_context(log.open("ab"))
+        process = await asyncio.create_subprocess_exec(*command, env=os.environ, stdout=out, stderr=out)
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)

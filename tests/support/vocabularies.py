@@ -1,9 +1,9 @@
-"""Small tokenizers of the two families, made in a second, and the folders of files that a leader serves of them."""
+"""Small tokenizers of three families, made in a second, and the folders of files that a leader serves of them."""
 
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXT = [
     "The capital of France is Paris, and it's a city of 2,102,650 people.",
@@ -17,7 +17,9 @@ CHATML = (
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+TEMPLATES = Path(__file__).parent / "chat_templates"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}x"
+SWELL = "{% set ns = namespace(s='x' * 64) %}{% for _ in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
 ESCAPE = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
 
 
@@ -63,6 +65,29 @@ def metaspace(vocabulary: int = 400) -> Tokenizer:
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
     )
     return tokenizer
+
+
+def unigram(vocabulary: int = 300) -> Tokenizer:
+    """As Gemma's: SentencePiece's unigram model, every space visible, unknown characters fall back to bytes."""
+    fallback = [(f"<0x{byte:02X}>", -12.0) for byte in range(256)]
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )
+    trained.train_from_iterator([line for text in TEXT for line in text.split(",")], trainer)
+    pieces = json.loads(trained.to_str())["model"]["vocab"]
+    rare = [(piece, score) for piece, score in pieces if piece.isascii() or "▁" in piece]
+    tokenizer = Tokenizer(models.Unigram([*map(tuple, rare), *fallback], unk_id=0, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return tokenizer
+
+
+def template(name: str) -> str:
+    """One of ours, in the shape of a real model's."""
+    return (TEMPLATES / f"{name}.jinja").read_text()
 
 
 def files(tokenizer: Tokenizer, template: str | None = CHATML, **settings: object) -> dict[str, bytes]:

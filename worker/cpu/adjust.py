@@ -18,54 +18,69 @@ UNLIKELY = -1e30
 
 
 @dataclass(frozen=True, slots=True)
+class Columns:
+    """One rank's columns of the logits: ids from `first` on."""
+
+    first: int
+    count: int
+
+    def of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Of ids [n], the columns of those that are here."""
+        return ids[(ids >= self.first) & (ids < self.first + self.count)] - self.first
+
+
+class Changes:
+    """One request's wishes on some columns, as tensors: made once, applied in every step."""
+
+    def __init__(self, how: Adjust, columns: Columns) -> None:
+        self.how, self.columns = how, columns
+        self.allowed = columns.of(torch.tensor(how.allowed, dtype=torch.int64)) if how.allowed else None
+        self.forbidden = columns.of(torch.tensor(how.forbidden, dtype=torch.int64))
+        end = columns.first + columns.count
+        bias = [(token - columns.first, value) for token, value in how.bias if columns.first <= token < end]
+        self.places = torch.tensor([place for place, _ in bias], dtype=torch.int64)
+        self.values = torch.tensor([value for _, value in bias], dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
 class Adjusted:
     """A row of the logits and its request. tokens: [n] ids of the prompt, then those generated."""
 
     row: int
-    how: Adjust
+    changes: Changes
     tokens: torch.Tensor
     generated: int
 
 
-def adjust_(logits: torch.Tensor, rows: Sequence[Adjusted], first: int) -> None:
-    """Change rows of logits [rows, columns] in place; its columns are the ids from `first` on."""
+def adjust_(logits: torch.Tensor, rows: Sequence[Adjusted]) -> None:
+    """Change rows of logits [rows, columns] in place."""
     for row in rows:
-        _adjust_row(logits[row.row], row, first)
+        _adjust_row(logits[row.row], row)
 
 
-def _adjust_row(logits: torch.Tensor, row: Adjusted, first: int) -> None:
+def _adjust_row(logits: torch.Tensor, row: Adjusted) -> None:
     """logits: [columns]"""
-    how, columns = row.how, logits.shape[0]
-    prompt = row.tokens.shape[0] - row.generated
-    generated = row.tokens[prompt:]
-    if how.allowed:
-        allowed = _columns(torch.tensor(how.allowed), first, columns)
-        kept = logits[allowed]
+    changes = row.changes
+    how, columns = changes.how, changes.columns
+    generated = row.tokens[row.tokens.shape[0] - row.generated :]
+    if changes.allowed is not None:
+        kept = logits[changes.allowed]
         logits.fill_(float("-inf"))
-        logits[allowed] = kept
+        logits[changes.allowed] = kept
     if row.generated < how.min_tokens:
-        logits[_columns(torch.tensor(how.forbidden, dtype=torch.int64), first, columns)] = float("-inf")
+        logits[changes.forbidden] = float("-inf")
     if how.bad_words:
-        bad = torch.tensor(_last_of(how.bad_words, generated), dtype=torch.int64)
-        bad = _columns(bad, first, columns)
+        bad = columns.of(torch.tensor(_last_of(how.bad_words, generated), dtype=torch.int64))
         logits[bad] = logits[bad].clamp(max=UNLIKELY)
     if how.bias:
-        ids, values = zip(*how.bias, strict=True)
-        mine = [index for index, token in enumerate(ids) if first <= token < first + columns]
-        places = torch.tensor([ids[index] - first for index in mine], dtype=torch.int64)
-        logits[places] += torch.tensor([values[index] for index in mine])
+        logits[changes.places] += changes.values
     if how.repetition_penalty != 1:
-        seen = _columns(row.tokens, first, columns).unique()
+        seen = columns.of(row.tokens).unique()
         given = logits[seen]
         logits[seen] = torch.where(given > 0, given / how.repetition_penalty, given * how.repetition_penalty)
     if how.presence_penalty or how.frequency_penalty:
-        seen, counts = _columns(generated, first, columns).unique(return_counts=True)
+        seen, counts = columns.of(generated).unique(return_counts=True)
         logits[seen] -= how.presence_penalty + how.frequency_penalty * counts
-
-
-def _columns(ids: torch.Tensor, first: int, columns: int) -> torch.Tensor:
-    """Of ids [n], the columns of those that are here."""
-    return ids[(ids >= first) & (ids < first + columns)] - first
 
 
 def _last_of(words: Sequence[Sequence[int]], generated: torch.Tensor) -> list[int]:

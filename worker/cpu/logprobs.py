@@ -1,6 +1,6 @@
 """Log-probabilities of chosen tokens and of the likeliest, over a vocabulary that ranks share; before any processing.
 
-    log p(v) = logits[v] - logsumexp(logits)        the sum of all ranks, in float64
+    log p(v) = logits[v] - logsumexp(logits)        of each rank's columns in float32, of the ranks in float64
 
 The order of the likeliest is by logit, of equal ones by id, whatever the number of ranks. Every rank finds the same.
 """
@@ -22,11 +22,8 @@ def logprobs(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Voca
     mine = (local >= 0) & (local < columns)
     own = logits.gather(1, local.clamp(0, columns - 1)[:, None])[:, 0].double()
     chosen = collective.sum_(torch.where(mine, own, 0.0))  # [rows]
-    best, sums = _exponents(logits)
-    parts = collective.gather(torch.stack((best, sums)))  # [ranks, 2, rows]
-    most = parts[:, 0].max(dim=0).values
-    total = most + (parts[:, 1] * (parts[:, 0] - most).exp()).sum(dim=0).log()
-    ranks = 1 + collective.sum_((logits > chosen[:, None]).sum(dim=1))
+    total = collective.gather(logits.logsumexp(dim=1).double()).logsumexp(dim=0)
+    ranks = 1 + collective.sum_((logits > chosen.float()[:, None]).count_nonzero(dim=1))
     values, likeliest = _likeliest(logits, min(top, vocabulary.size), vocabulary)
     return Found(
         finite=torch.isfinite(total),
@@ -51,23 +48,34 @@ class Found:
         return struct.pack(f"<{1 + len(ids)}I{len(values)}f", self._ranks[row], *ids, *values)
 
 
-def _exponents(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest of this rank's logits [rows], and the sum of their exponents beyond it; where all pad, nothing."""
-    best = logits.max(dim=1).values.double().clamp(min=-torch.finfo(torch.float32).max)
-    return best, (logits.double() - best[:, None]).exp().sum(dim=1)
-
-
 def _likeliest(logits: torch.Tensor, top: int, vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:
     """(logits as float64, ids), each [rows, top], the best first."""
-    columns = logits.shape[1]
-    ids = torch.arange(vocabulary.first, vocabulary.first + columns)
-    keys = (_ascending(logits) << 32) | (0xFFFFFFFF - ids)
-    if top > columns:  # so few ids: what is missing is less likely than any
-        keys = torch.nn.functional.pad(keys, (0, top - columns), value=torch.iinfo(torch.int64).min)
-    local = keys.topk(top, dim=1).values.contiguous()
-    gathered = vocabulary.collective.gather(local).transpose(0, 1).reshape(logits.shape[0], -1)
-    best = gathered.topk(top, dim=1).values
+    rows = logits.shape[0]
+    if not top:
+        return torch.empty((rows, 0), dtype=torch.float64), torch.empty((rows, 0), dtype=torch.int64)
+    gathered = vocabulary.collective.gather(_best_keys(logits, top, vocabulary.first))
+    best = gathered.transpose(0, 1).reshape(rows, -1).topk(top, dim=1).values
     return _value(best >> 32).double(), 0xFFFFFFFF - (best & 0xFFFFFFFF)
+
+
+def _best_keys(logits: torch.Tensor, top: int, first: int) -> torch.Tensor:
+    """[rows, top] keys of this rank's likeliest; where it has fewer ids, some that are less than any."""
+    columns = logits.shape[1]
+    found = logits.topk(min(top + 1, columns), dim=1)
+    keys = _keys(found.values, found.indices + first)[:, :top].contiguous()
+    if top >= columns:
+        return torch.nn.functional.pad(keys, (0, top - columns), value=torch.iinfo(torch.int64).min)
+    # Which of equal ones topk takes at its end is open; there, and nowhere else, all have to be looked at.
+    open_rows = (found.values[:, top] == found.values[:, top - 1]).nonzero().squeeze(1)
+    if open_rows.numel():
+        everyone = _keys(logits[open_rows], torch.arange(first, first + columns))
+        keys[open_rows] = everyone.topk(top, dim=1).values
+    return keys
+
+
+def _keys(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """int64 in the order of the logits, of equal ones by falling ids."""
+    return (_ascending(logits) << 32) | (0xFFFFFFFF - ids)
 
 
 def _ascending(logits: torch.Tensor) -> torch.Tensor:

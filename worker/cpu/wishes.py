@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import torch
 
-from octavo.worker.cpu.adjust import Adjusted, adjust_
+from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.logprobs import logprobs
 from octavo.worker.cpu.sampler import Vocabulary
 from octavo.worker.request import Adjust
@@ -31,13 +31,14 @@ class Wishes:
         self._vocabulary = vocabulary
         self._tokens = tokens
         self._adjusts: dict[int, tuple[Adjust, int]] = {}  # by slot: how, tokens of the prompt
+        self._changes: dict[int, Changes] = {}  # the same for these columns, once needed
         self._tops: dict[int, int] = {}  # by slot: of sampled tokens
         self._prompt_tops: dict[int, int] = {}
 
     def admit(self, admit: Admit) -> None:
         """Another request has the slot."""
         sampling, slot = admit.sampling, admit.slot
-        for wishes in (self._adjusts, self._tops, self._prompt_tops):
+        for wishes in (self._adjusts, self._changes, self._tops, self._prompt_tops):
             wishes.pop(slot, None)
         if sampling.adjust is not None:
             self._adjusts[slot] = sampling.adjust, len(admit.tokens) - admit.generated_before
@@ -61,8 +62,10 @@ class Wishes:
         for row, (slot, end) in enumerate(zip(slots, ends, strict=True)):
             if slot in self._adjusts:
                 how, prompt = self._adjusts[slot]
-                rows.append(Adjusted(row, how, self._tokens[slot, :end], end - prompt))
-        adjust_(logits, rows, self._vocabulary.first)
+                if slot not in self._changes:
+                    self._changes[slot] = Changes(how, Columns(self._vocabulary.first, logits.shape[1]))
+                rows.append(Adjusted(row, self._changes[slot], self._tokens[slot, :end], end - prompt))
+        adjust_(logits, rows)
 
     def raw(self, logits: torch.Tensor, slots: list[int]) -> Raw | None:
         """A copy of what `scores` will need; None when nobody asks."""

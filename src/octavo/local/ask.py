@@ -4,6 +4,7 @@ import http.client
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 TIMEOUT_S = 120.0
 
@@ -12,18 +13,31 @@ class AskError(Exception):
     """The server refused, or ended the answer with an error; the message is the server's."""
 
 
-def ask(host: str, port: int, model: str, prompt: str, max_tokens: int = 64) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the model answers; api_key: None where none is needed."""
+
+    host: str
+    port: int
+    model: str
+    api_key: str | None = None
+
+
+def ask(server: Server, prompt: str, max_tokens: int = 64) -> Iterator[str]:
     """Streams the answer of /v1/chat/completions as pieces of text. Raises AskError, OSError."""
     body = {
-        "model": model,
+        "model": server.model,
         "messages": [{"role": "user", "content": prompt}],
         "temperature": 0,
         "max_tokens": max_tokens,
         "stream": True,
     }
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    headers = {"Content-Type": "application/json"}
+    if server.api_key is not None:
+        headers["Authorization"] = f"Bearer {server.api_key}"
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         answer = connection.getresponse()
         if answer.status != 200:
             raise AskError(_message(json.loads(answer.read())))
@@ -47,11 +61,11 @@ def _message(event: dict[str, dict[str, str]]) -> str:
     return str(event.get("error", {}).get("message", event))
 
 
-def show(host: str, port: int, model: str, prompt: str) -> bool:
+def show(server: Server, prompt: str) -> bool:
     """Prints question and answer; False when there was none."""
     print(f"\n> {prompt}", flush=True)
     try:
-        for piece in ask(host, port, model, prompt):
+        for piece in ask(server, prompt):
             sys.stdout.write(piece)
             sys.stdout.flush()
     except (AskError, OSError) as error:

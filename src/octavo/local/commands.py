@@ -62,13 +62,20 @@ def pod_name(settings: Settings, sockets: Sockets) -> str:
 def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: list[Sockets]) -> list[str]:
     """`octavo router ...`; the routers of the spec are processes of one, on one port of each API."""
     router = settings.service.spec.router
-    own = [
+    own: list[tuple[str, object]] = [
         ("--http", f"{settings.host}:{port}"),
         ("--grpc", None if grpc_port is None else f"{settings.host}:{grpc_port}"),
         ("--metrics", "127.0.0.1:0"),
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
+        ("--tool-parser", settings.tool_parser),
+        ("--reasoning-parser", settings.reasoning_parser),
         ("--log-level", settings.log_level),
     ]
-    return ["router", *flags(own), *(f"--group={group.serve}" for group in groups), *queue_flags(settings.service.spec)]
+    if settings.keys_file is not None:
+        own.append(("--api-keys-file", settings.keys_file))
+    own += [("--cors-origin", origin) for origin in settings.cors_origins]
+    strict = ["--strict"] if settings.strict else []
+    places = (f"--group={group.serve}" for group in groups)
+    return ["router", *flags(own), *strict, *places, *queue_flags(settings.service.spec)]

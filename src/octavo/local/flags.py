@@ -14,6 +14,9 @@ import yaml
 
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
+from octavo.router.config import origin
+from octavo.router.keys import KeysInvalid, parse_keys
+from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.worker import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -28,7 +31,9 @@ class UsageError(Exception):
 class Settings:
     """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
 
-    grpc_port: None: no gRPC API; 0, here and for port: a free one.
+    grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
+    keys_file: the file that routers read them from; None with an api_key: it is yet to be written. tool_parser,
+    reasoning_parser, cors_origins, strict: as `octavo router` takes them.
     """
 
     service: InferenceService
@@ -39,6 +44,12 @@ class Settings:
     prompt: str | None
     drain_timeout_s: float
     log_level: str
+    tool_parser: str
+    reasoning_parser: str
+    api_key: str | None = None
+    keys_file: Path | None = None
+    cors_origins: tuple[str, ...] = ()
+    strict: bool = False
 
 
 # flag -> (path in the spec, parser of its text, what it is)
@@ -84,8 +95,31 @@ def parse_args(argv: list[str]) -> Settings:
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
-    own = args["prompt"], args["drain_timeout"], args["log_level"]
-    return Settings(service, args["host"], args["port"], args["grpc_port"], device, *own)
+    own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
+    return Settings(
+        service,
+        args["host"],
+        args["port"],
+        args["grpc_port"],
+        device,
+        *own,
+        api_key=_key(args),
+        keys_file=args["api_keys_file"],
+        cors_origins=tuple(args["cors_origin"]),
+        strict=args["strict"],
+    )
+
+
+def _key(args: Json) -> str | None:
+    """The key that `octavo run` itself asks with."""
+    file: Path | None = args["api_keys_file"]
+    flag = "--api-key" if file is None else f"--api-keys-file {file}"
+    if file is None and args["api_key"] is None:
+        return None
+    try:
+        return parse_keys(args["api_key"].encode() if file is None else file.read_bytes())[0]
+    except (OSError, KeysInvalid) as error:
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def _device(flag: str | None, spec: Json) -> str:
@@ -117,6 +151,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="seconds to finish on Ctrl-C")
     levels = ("debug", "info", "warning", "error")
     parser.add_argument("--log-level", choices=levels, default="warning", help="default: %(default)s")
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--api-key", metavar="KEY", help="clients need this key (other users may see it in `ps`)")
+    keys.add_argument("--api-keys-file", type=Path, metavar="FILE", help="clients need a key of this file, one a line")
+    parser.add_argument(
+        "--cors-origin", action="append", default=[], type=origin, help="pages that may call the API, or *; repeatable"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields")
+    shown = "default: what the model's chat template shows"
+    parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
+    parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
     fields = parser.add_argument_group("fields of the spec")
     for flag, (path, kind, text) in FIELDS.items():
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")

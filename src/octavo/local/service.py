@@ -25,7 +25,7 @@ class Service:
     """Runs until it is told to stop; `run` returns the exit code."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        self._settings = settings
+        self._settings = _with_key_file(settings, folder)
         self._leaders = [Sockets(folder, group) for group in range(settings.service.spec.replicas)]
         self._port = settings.port or _free_port(settings.host)
         self._grpc_port = _free_port(settings.host) if settings.grpc_port == 0 else settings.grpc_port
@@ -69,7 +69,8 @@ class Service:
         await self._until_ready()
         self._greet(spec.model.served_name)
         if self._settings.prompt is not None:
-            await asyncio.to_thread(ask.show, self._host, self._port, spec.model.served_name, self._settings.prompt)
+            server = ask.Server(self._host, self._port, spec.model.served_name, self._settings.api_key)
+            await asyncio.to_thread(ask.show, server, self._settings.prompt)
 
     async def _until_ready(self) -> None:
         while not await asyncio.to_thread(self._ready):
@@ -95,7 +96,8 @@ class Service:
         if self._grpc_port is not None:
             print(f"gRPC (octavo.v1.Inference) at {self._host}:{self._grpc_port}")
         print()
-        print(f"curl {url}/chat/completions -H 'Content-Type: application/json' -d '{{")
+        key = "" if self._settings.api_key is None else " -H 'Authorization: Bearer KEY'"
+        print(f"curl {url}/chat/completions{key} -H 'Content-Type: application/json' -d '{{")
         print(f'  "model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'', flush=True)
 
     async def _stop(self) -> None:
@@ -110,6 +112,16 @@ def run(settings: Settings) -> int:
     """Serve until interrupted."""
     with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
         return asyncio.run(Service(settings, Path(folder)).run())
+
+
+def _with_key_file(settings: Settings, folder: Path) -> Settings:
+    """A key that came as a flag goes on as a file that nobody else reads: flags are seen by all."""
+    if settings.api_key is None or settings.keys_file is not None:
+        return settings
+    path = folder / "api-keys"
+    path.touch(0o600)
+    path.write_text(settings.api_key + "\n")
+    return replace(settings, keys_file=path)
 
 
 def _report(text: str) -> None:

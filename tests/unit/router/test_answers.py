@@ -150,6 +150,21 @@ async def test_a_failure_after_the_first_token_is_one_error_event_without_a_fini
     assert bench.answer.done.result() is BROKEN and bench.handles[0].count == 1
 
 
+async def test_text_held_for_a_stop_string_is_released_when_the_answer_fails() -> None:
+    bench = Bench(stop=["abcd"], prompts=2)
+    bench.give("xab")
+    bench.give("yabc", index=1)
+    bench.generations[0].failed(BROKEN)
+    by_index = {0: "", 1: ""}
+    for choice in (choice for event in bench.events for choice in event.get("choices", ())):
+        by_index[choice["index"]] += choice["text"]
+    assert by_index == {0: "xab", 1: "yabc"} and "error" in bench.events[-1]
+    early = Bench(stop=["abcd"])
+    early.give("abc")
+    early.one.failed(BROKEN)
+    assert early.pipe.data == b"", "nothing was out: the error has a status of its own"
+
+
 async def test_a_failure_before_the_first_token_writes_nothing() -> None:
     bench = Bench()
     bench.one.failed(BROKEN)

@@ -43,7 +43,10 @@ async def test_bodies_that_never_come_take_no_room_from_others() -> None:
 
 async def test_a_body_without_a_length_counts_while_it_comes() -> None:
     kept = Holding()
-    first = [asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES), ends=False))) for _ in range(16)]
+    first = [
+        asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES), ends=False)))
+        for _ in range(MAX_HELD_BYTES // MAX_BODY_BYTES)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(RequestError) as refusal:
         await read(kept, request(b"{}", ends=False))

@@ -106,6 +106,10 @@ BOMBS = [
     "{{ raise_exception('no') }}",
     "{{ messages[5].content }}",
     "{% if %}",
+    "{{ " + "(" * 30_000 + "1" + ")" * 30_000 + " }}",
+    "{% if x %}" * 150 + "{% endif %}" * 150,
+    "{{ x" + ".a" * 900 + " }}",
+    "{{ 'x' | center(10000000000) }}",
 ]
 
 
@@ -125,6 +129,15 @@ def test_the_template_may_stand_in_tokenizer_config() -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": CHATML}]
     for template in (CHATML, named):
         assert chat(TextModel(files(BYTES, None, chat_template=template), 4096), "x") == chat(MODEL, "x")
+
+
+def test_tools_take_the_template_that_is_named_for_them() -> None:
+    named = [{"name": "tool_use", "template": "{{ tools | length }}"}, {"name": "default", "template": CHATML}]
+    model = TextModel(files(BYTES, None, chat_template=named), 4096)
+    tool = {"type": "function", "function": {"name": "f"}}
+    ids = ids_of(model, messages=[{"role": "user", "content": "x"}], tools=[tool])
+    assert BYTES.decode(ids) == "1"
+    assert chat(model, "x") == chat(MODEL, "x")
 
 
 @given(st.text(alphabet=st.sampled_from("ab Z09.,!'\n\té日 \u00a0_-{}"), max_size=60))
@@ -203,6 +216,15 @@ def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
     assert len(prepare(model, "completion", json.dumps(body).encode()).prompts[0]) == 4 * 24
     with pytest.raises(RequestError):
         prepare(model, "completion", json.dumps(body | {"truncate_prompt_tokens": 25}).encode())
+
+
+def test_min_tokens_that_the_context_cannot_hold_are_refused() -> None:
+    body = {"prompt": [5] * 30, "min_tokens": 2}
+    model = TextModel(files(BYTES), 32)
+    assert prepare(model, "completion", json.dumps(body).encode()).ask.extras.min_tokens == 2
+    with pytest.raises(RequestError) as caught:
+        prepare(model, "completion", json.dumps(body | {"min_tokens": 3}).encode())
+    assert caught.value.field == "min_tokens"
 
 
 def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.threads import on_each
 
 from octavo.worker.collective import ALONE, Collective
-from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, adjust_
+from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.logprobs import FLOOR, logprobs
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.request import Adjust
@@ -61,10 +61,10 @@ def test_a_row_is_changed_as_its_definition_says(how: Adjust, prompt: list, gene
     logits = torch.randn(2, SIZE, generator=torch.Generator().manual_seed(len(prompt))) * 3
     whole = logits.clone()
     width = SIZE // ranks
-    row = Adjusted(1, how, torch.tensor(prompt + generated, dtype=torch.int64), len(generated))
+    tokens = torch.tensor(prompt + generated, dtype=torch.int64)
     for rank in range(ranks):
         part = whole[:, rank * width : (rank + 1) * width].clone()
-        adjust_(part, [row], rank * width)
+        adjust_(part, [Adjusted(1, Changes(how, Columns(rank * width, width)), tokens, len(generated))])
         whole[:, rank * width : (rank + 1) * width] = part
     wish = torch.tensor([logits[0].tolist(), plainly(logits[1].tolist(), how, prompt, generated)])
     torch.testing.assert_close(whole, wish)
@@ -73,10 +73,10 @@ def test_a_row_is_changed_as_its_definition_says(how: Adjust, prompt: list, gene
 def test_a_bad_word_is_drawn_only_when_nothing_else_is_allowed() -> None:
     logits = torch.tensor([[1.0, 5.0, 2.0], [1.0, 5.0, 2.0]])
     rows = [
-        Adjusted(0, Adjust(bad_words=((1,),)), torch.tensor([0]), 0),
-        Adjusted(1, Adjust(bad_words=((1,),), allowed=(1,)), torch.tensor([0]), 0),
+        Adjusted(row, Changes(how, Columns(0, 3)), torch.tensor([0]), 0)
+        for row, how in enumerate((Adjust(bad_words=((1,),)), Adjust(bad_words=((1,),), allowed=(1,))))
     ]
-    adjust_(logits, rows, 0)
+    adjust_(logits, rows)
     for temperature in (0.0, 1e-9, 2.0):
         ids, finite = sample(logits, draw(2, temperature), Vocabulary(3))
         assert finite.all() and ids[0] != 1 and ids[1] == 1

@@ -11,7 +11,7 @@ from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.codec import encode
 from octavo.worker.output import Output
-from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Invalid, Limits, Scheduler
 from octavo.worker.step import Step, StepResult
 
@@ -580,3 +580,18 @@ def test_a_step_never_outgrows_the_ring_however_many_long_cached_prompts_it_coul
         admitted += len(step.forward.admits)
         scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
     assert admitted == 40 and largest < 16 << 20
+
+
+def test_a_step_never_outgrows_the_ring_however_much_those_wish_whom_it_could_admit() -> None:
+    limits = Limits(blocks=1 << 12, block_size=16, max_batch_tokens=512, max_requests=256, context_length=1000)
+    scheduler = Scheduler(limits)
+    words = tuple(tuple(range(256)) for _ in range(256))
+    sampling = Sampling(adjust=Adjust(allowed=tuple(range(1 << 14)), bad_words=words))
+    for key in range(256):
+        scheduler.submit(NewRequest(key, (1,), sampling, 1))
+    largest = admitted = 0
+    while admitted < 256 and (step := scheduler.schedule()) is not None:
+        largest = max(largest, len(encode(step)))
+        admitted += len(step.forward.admits)
+        scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
+    assert admitted == 256 and largest < 16 << 20

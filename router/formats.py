@@ -1,0 +1,70 @@
+"""What a model's answers are made of, by its template or by the router's flags, and the parsers for one of them.
+
+A marker that is a control token is found by its id: the detokeniser shows it as a noncharacter, which no text spells.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from octavo.router import reasoning
+from octavo.router.answer_parser import AnswerParser, call_id, mistral_call_id
+from octavo.router.bodies import Prepared
+from octavo.router.fields import unsupported
+from octavo.router.openai import Ask
+from octavo.router.parser_flags import ParserFlags
+from octavo.router.tokens import TextModel
+from octavo.router.tools import formats
+from octavo.router.tools.formats import ToolFormat
+
+STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """tools: None: no calls are found. marks: ids of markers that are control tokens, and what stands for them."""
+
+    tools: ToolFormat | None = None
+    reasoning: bool = False
+    marks: Mapping[int, str] = field(default_factory=dict)
+    spelling: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: TextModel, flags: ParserFlags) -> "Formats":
+        source = model.template_source
+        tools: ToolFormat | None = None
+        if flags.tools == "auto":
+            tools = formats.detect(source, model.control_tokens)
+        elif flags.tools != "none":
+            tools = flags.tools
+        thinks = reasoning.detect(source) if flags.reasoning == "auto" else flags.reasoning == "think"
+        markers = (formats.MARKERS[tools] if tools else ()) + ((reasoning.BEGIN, reasoning.END) if thinks else ())
+        control = [marker for marker in markers if marker in model.control_tokens]
+        stands = dict(zip(control, STANDS_FOR, strict=False))
+        return Formats(tools, thinks, {model.control_tokens[marker]: stands[marker] for marker in control}, stands)
+
+    def check(self, ask: Ask) -> None:
+        """Raises RequestError 400 for tools whose calls could not be found in the answer."""
+        if ask.tool_use is not None and self.tools is None:
+            message = "no parser finds this model's tool calls: start the router with --tool-parser, or remove tools"
+            raise unsupported("tools", message)
+
+    def parser(self, prepared: Prepared) -> Callable[[], AnswerParser] | None:
+        """Makes one for each answer to a request; None where its text is all content."""
+        ask = prepared.ask
+        if ask.kind == "completion" or (ask.tool_use is None and not self.reasoning):
+            return None
+        if prepared.grammar:  # every token is bound to it: there is no room for reasoning or calls
+            return None
+        return lambda: self._parser(ask, prepared.reasoning_open)
+
+    def _parser(self, ask: Ask, opened: bool) -> AnswerParser:
+        thinks, use = None, ask.tool_use
+        if self.reasoning:
+            thinks = reasoning.ReasoningParser(opened, self._spelt(reasoning.BEGIN), self._spelt(reasoning.END))
+        tools = None if use is None or self.tools is None else formats.tool_parser(self.tools, use.names, self._spelt)
+        hidden = {ord(character): None for character in self.spelling.values()}
+        new_id = mistral_call_id if self.tools == "mistral" else call_id
+        return AnswerParser(thinks, tools, new_id, use is not None and not use.parallel, hidden)
+
+    def _spelt(self, marker: str) -> str:
+        return self.spelling.get(marker, marker)

@@ -1,0 +1,170 @@
+"""The two forms of a chat answer that is more than content: between a Generation and Whole or Stream.
+
+Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from octavo.router.answer_parser import AnswerParser, Arguments, Call, Dropped, Part, Reasoning
+from octavo.router.answers import MERGED_CHARACTERS, Stream, Whole
+from octavo.router.frames import Usage
+from octavo.router.generation import RequestError
+from octavo.router.tools.events import Content
+
+Parser = Callable[[], AnswerParser]
+Json = dict[str, Any]  # Any: OpenAI's objects
+
+
+class ParsedWhole:
+    """An Outlet: collects the parts of each message."""
+
+    def __init__(self, whole: Whole, parser: Parser) -> None:
+        self._whole = whole
+        self._new = parser
+        self._parsers: dict[int, AnswerParser] = {}
+        self._parts: dict[int, list[Part]] = {}
+
+    def text(self, index: int, text: str) -> None:
+        self._parts.setdefault(index, []).extend(self._parser(index).push(text))
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        parser = self._parser(index)
+        parts = [*self._parts.pop(index, ()), *parser.push(text), *parser.finish()]
+        content = "".join(part.text for part in parts if isinstance(part, Content))
+        self._whole.finish(index, content, _reason(parser, reason), _message(parts, content))
+
+    def end(self, usage: Usage) -> None:
+        self._whole.end(usage)
+
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        self._whole.failed(error, held)
+
+    def forget(self, index: int) -> bool:
+        self._parsers.pop(index, None)
+        self._parts.pop(index, None)
+        return self._whole.forget(index)
+
+    def _parser(self, index: int) -> AnswerParser:
+        if index not in self._parsers:
+            self._parsers[index] = self._new()
+        return self._parsers[index]
+
+
+class ParsedStream:
+    """An Outlet: writes parts as they are found. For a client that does not read they wait here, merged and bounded."""
+
+    def __init__(self, stream: Stream, parser: Parser) -> None:
+        self._stream = stream
+        self._new = parser
+        self._parsers: dict[int, AnswerParser] = {}
+        self._waiting: dict[int, list[Part]] = {}
+        self._held = 0  # characters that wait
+        self._finished: set[int] = set()
+
+    def text(self, index: int, text: str) -> None:
+        parts = self._parser(index).push(text)
+        if not parts:
+            return
+        if self._stream.slow:
+            self._hold(index, parts)
+        else:
+            self._send(index, parts)
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        parser = self._parser(index)
+        self._finished.add(index)
+        self._send(index, [*parser.push(text), *parser.finish()])
+        self._stream.finish(index, "", _reason(parser, reason))
+
+    def end(self, usage: Usage) -> None:
+        self._stream.end(usage)
+
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        if self._stream.begun:
+            for index, parser in self._parsers.items():
+                if index not in self._finished:
+                    self._send(index, [*parser.push(held.get(index, "")), *parser.finish()])
+        self._stream.failed(error, {})
+
+    def forget(self, index: int) -> bool:
+        if not self._stream.forget(index):
+            return False
+        self._parsers.pop(index, None)
+        self._waiting.pop(index, None)
+        return True
+
+    def _parser(self, index: int) -> AnswerParser:
+        if index not in self._parsers:
+            self._parsers[index] = self._new()
+        return self._parsers[index]
+
+    def _hold(self, index: int, parts: list[Part]) -> None:
+        self._waiting[index] = _merged([*self._waiting.get(index, ()), *parts])
+        self._held += sum(_size(part) for part in parts)
+        self._stream.held(self._held > MERGED_CHARACTERS)
+
+    def _send(self, index: int, parts: list[Part]) -> None:
+        waiting = self._waiting.pop(index, None)
+        if waiting is not None:
+            parts = _merged([*waiting, *parts])
+            self._held -= sum(_size(part) for part in waiting)
+        deltas = [_delta(part) for part in parts if not isinstance(part, Dropped)]
+        if deltas:
+            self._stream.deltas(index, deltas)
+
+
+def _reason(parser: AnswerParser, reason: str) -> str:
+    """A call that is whole is why the model stopped; an answer that was cut says so."""
+    return "tool_calls" if parser.called and reason == "stop" else reason
+
+
+def _delta(part: Part) -> Json:
+    """As OpenAI streams it: a call's name first, then pieces of its arguments."""
+    if isinstance(part, Content):
+        return {"content": part.text}
+    if isinstance(part, Reasoning):
+        return {"reasoning_content": part.text, "reasoning": part.text}
+    if isinstance(part, Call):
+        function = {"name": part.name, "arguments": ""}
+        return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
+    assert isinstance(part, Arguments), "a dropped call has no delta"
+    return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
+
+
+def _message(parts: list[Part], content: str) -> Json:
+    """What a message has besides, or in place of, its content."""
+    dropped = {part.index for part in parts if isinstance(part, Dropped)}
+    calls = [_call(part, parts) for part in parts if isinstance(part, Call) and part.index not in dropped]
+    thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
+    more: Json = {}
+    if thought:
+        more |= {"reasoning_content": thought, "reasoning": thought}
+    if calls:
+        more |= {"tool_calls": calls}
+    return more | {"content": None} if more and not content else more
+
+
+def _call(call: Call, parts: list[Part]) -> Json:
+    arguments = "".join(part.text for part in parts if isinstance(part, Arguments) and part.index == call.index)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _merged(parts: list[Part]) -> list[Part]:
+    """Neighbours of one kind as one."""
+    merged: list[Part] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, Content) and isinstance(last, Content):
+            merged[-1] = Content(last.text + part.text)
+        elif isinstance(part, Reasoning) and isinstance(last, Reasoning):
+            merged[-1] = Reasoning(last.text + part.text)
+        elif isinstance(part, Arguments) and isinstance(last, Arguments) and part.index == last.index:
+            merged[-1] = Arguments(part.index, last.text + part.text)
+        else:
+            merged.append(part)
+    return merged
+
+
+def _size(part: Part) -> int:
+    return len(part.text) if isinstance(part, Content | Reasoning | Arguments) else 64

@@ -1,0 +1,133 @@
+"""/v1/responses, without state: its fields are put into a chat's words and checked as a chat is.
+
+Nothing is stored, so what refers to something stored (previous_response_id, conversation, background) is refused, and
+`store` counts as false when it is absent. `tools` is refused; items that tell of calls are chats' to accept or refuse.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.generation import RequestError
+from octavo.router.known import EVERYWHERE, Values, unknown_fields
+from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
+from octavo.router.response_items import conversation
+
+MAX_METADATA = 16
+MAX_METADATA_KEY, MAX_METADATA_VALUE = 64, 512
+
+ECHOED = ("user", "safety_identifier", "prompt_cache_key")
+OWN = frozenset(("input", "instructions", "max_output_tokens", "metadata", "stream_options", "text", *ECHOED))
+# Read by the chat side under the same name; what only chats have is not taken from it.
+SHARED = (KNOWN["chat"] - frozenset(("messages", "max_tokens", "max_completion_tokens", "stream_options"))) | EVERYWHERE
+SAID = HARMLESS - OWN - frozenset(("store",))
+FORMAT = ({"type": "text"}, None)
+REFUSED: Mapping[str, Values] = {
+    **{name: values for name, values in NEUTRAL.items() if name not in KNOWN["chat"]},
+    "access_programs": (),
+    "background": (False,),
+    "background_options": (),
+    "context_management": ([],),
+    "conversation": (),
+    "echo": (False,),
+    "image": (),
+    "include": ([],),
+    "include_stop_str_in_output": (False,),
+    "logprobs": (False,),
+    "max_completion_tokens": (),
+    "max_tokens": (),
+    "max_tool_calls": (),
+    "min_tokens": (0,),
+    "moderation": (),
+    "n": (1,),
+    "parallel_tool_calls": (True, False),
+    "previous_response_id": (),
+    "prompt": (),
+    "prompt_cache_options": ({},),
+    "prompt_logprobs": (),
+    "reasoning": ({},),
+    "response_format": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "store": (False,),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+SERVED = OWN | (SHARED - REFUSED.keys())
+IN_CHATS_WORDS = {"max_output_tokens": "max_tokens"}
+
+
+def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
+    """Check every field of a decoded JSON body. Raises RequestError 400."""
+    if not isinstance(body, dict):
+        raise invalid(None, "the body must be a JSON object")
+    fields = fields_of(body)
+    unknown = unknown_fields(body, SERVED, SAID, REFUSED)
+    instructions = fields.text("instructions")
+    found = conversation(instructions, fields.get("input"))
+    chat = {name: body[name] for name in SERVED - OWN if name in body} | {"messages": found.messages}
+    most = fields.integer("max_output_tokens", 1, None)
+    if most is not None:
+        chat["max_tokens"] = most
+    _check_stream_options(fields)
+    _check_text(fields.get("text"))
+    echo: dict[str, object] = {"instructions": instructions, "max_output_tokens": most, "metadata": _metadata(fields)}
+    echo |= {name: fields.text(name) for name in ECHOED}
+    try:
+        ask = parse("chat", chat, fields_of)
+    except RequestError as error:
+        raise told(found.told(error)) from error
+    return replace(ask, kind="response", unknown=unknown, echo=echo)
+
+
+def told(error: RequestError) -> RequestError:
+    """In this endpoint's words, also where the chat side names the field."""
+    for ours, theirs in IN_CHATS_WORDS.items():
+        if error.field == theirs:
+            message = error.message.replace(theirs, ours)
+            return RequestError(error.status, error.type, error.code, message, error.retry_after, ours, error.final)
+    if error.field == "messages":
+        message = error.message.replace("messages", "input")
+        return RequestError(error.status, error.type, error.code, message, error.retry_after, "input", error.final)
+    return error
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    """It is only said again, and so bounded as OpenAI bounds it."""
+    given = fields.get("metadata")
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise invalid("metadata", "metadata must be an object of strings")
+    longest = max((len(value) for value in given.values()), default=0)
+    if len(given) > MAX_METADATA or longest > MAX_METADATA_VALUE or any(len(key) > MAX_METADATA_KEY for key in given):
+        bounds = f"{MAX_METADATA} keys of {MAX_METADATA_KEY} characters with values of {MAX_METADATA_VALUE}"
+        raise invalid("metadata", f"metadata may hold at most {bounds}")
+    return given
+
+
+def _check_text(text: object) -> None:
+    """Plain text is the only form so far."""
+    if text is None:
+        return
+    if not isinstance(text, dict):
+        raise invalid("text", "text must be an object")
+    if text.get("format") not in FORMAT:
+        raise unsupported("text.format", "text.format is not supported with this value: remove it")
+    for name, value in text.items():
+        if name != "format" and value is not None and (name, value) != ("verbosity", "medium"):
+            raise unsupported(f"text.{name}", f"text.{name[:64]} is not supported with this value: remove it")
+
+
+def _check_stream_options(fields: Fields) -> None:
+    options = fields.get("stream_options")
+    if options is None:
+        return
+    if not isinstance(options, dict):
+        raise invalid("stream_options", "stream_options must be an object")
+    for name in options:
+        if name != "include_obfuscation":
+            raise unsupported(f"stream_options.{name}"[:96], f"unknown field stream_options.{name[:64]}: remove it")
+    Fields(options, "stream_options.").flag("include_obfuscation")

@@ -1,0 +1,105 @@
+"""The tools that a chat request offers: `tools`, `tool_choice`, `parallel_tool_calls`, checked."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.generation import RequestError
+from octavo.router.plain_json import Bounds, check_bounds
+
+MAX_TOOLS = 128
+BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+TOOL_FIELDS = frozenset(("type", "function"))
+FUNCTION_FIELDS = frozenset(("name", "description", "parameters", "strict", "return"))
+CONSTRAINED = "needs answers that are constrained to calls, which this version does not do"
+Json = dict[str, Any]  # Any: JSON of any shape
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """How the answer is searched for calls. names: of the tools. parallel: not only the first call counts."""
+
+    names: tuple[str, ...]
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the template is to render, and how the answer is read; use is None when no tool may be called."""
+
+    tools: tuple[Json, ...] = ()
+    use: ToolUse | None = None
+
+
+def offer(fields: Fields) -> Offer:
+    """Raises RequestError 400. With `tool_choice: none` tools are checked, but neither rendered nor looked for."""
+    given = _tools(fields.get("tools"))
+    choice = fields.get("tool_choice")
+    parallel = fields.flag("parallel_tool_calls") or fields.get("parallel_tool_calls") is None
+    if choice not in (None, "none", "auto"):
+        raise _refused_choice(choice)
+    if not given or choice == "none":
+        return Offer()
+    return Offer(given, ToolUse(tuple(tool["function"]["name"] for tool in given), parallel))
+
+
+def _refused_choice(choice: object) -> RequestError:
+    if choice == "required" or (isinstance(choice, dict) and choice.get("type") in ("function", "allowed_tools")):
+        what = "required" if choice == "required" else "of a named tool"
+        return unsupported("tool_choice", f"tool_choice {what} {CONSTRAINED}: use 'auto' or 'none'")
+    return invalid("tool_choice", "tool_choice must be 'none' or 'auto'")
+
+
+def _tools(value: object) -> tuple[Json, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise invalid("tools", "tools must be a list")
+    if len(value) > MAX_TOOLS:
+        raise invalid("tools", f"tools holds {len(value)} tools; at most {MAX_TOOLS} are allowed")
+    check_bounds("tools", value, BOUNDS)
+    tools = tuple(_tool(f"tools[{index}]", item) for index, item in enumerate(value))
+    seen: set[str] = set()
+    for index, tool in enumerate(tools):
+        name = tool["function"]["name"]
+        if name in seen:
+            raise invalid(f"tools[{index}].function.name", f"two tools are named {name!r}")
+        seen.add(name)
+    return tools
+
+
+def _tool(where: str, value: object) -> Json:
+    """As the client gave it, but for null fields: templates render what is there."""
+    if not isinstance(value, dict):
+        raise invalid(where, f"{where} must be an object")
+    _only(where, value, TOOL_FIELDS)
+    if value.get("type") != "function":
+        raise invalid(f"{where}.type", f"{where}.type must be 'function': other tools are not supported")
+    function = value.get("function")
+    if not isinstance(function, dict):
+        raise invalid(f"{where}.function", f"{where}.function must be an object")
+    return value | {"function": _function(f"{where}.function", function)}
+
+
+def _function(where: str, function: Mapping[str, object]) -> Json:
+    _only(where, function, FUNCTION_FIELDS)
+    fields = Fields(function, f"{where}.")
+    name = fields.text("name")
+    if name is None or not NAME.fullmatch(name):
+        raise invalid(f"{where}.name", f"{where}.name must be 1 to 64 letters, digits, '_', '.' or '-'")
+    fields.text("description")
+    if fields.flag("strict"):
+        raise unsupported(f"{where}.strict", f"{where}.strict {CONSTRAINED}: leave it out, or false")
+    for schema in ("parameters", "return"):
+        if not isinstance(function.get(schema, {}), dict | None):
+            raise invalid(f"{where}.{schema}", f"{where}.{schema} must be a JSON schema: an object")
+    return {key: item for key, item in function.items() if item is not None}
+
+
+def _only(where: str, value: Mapping[str, object], known: frozenset[str]) -> None:
+    for name, item in value.items():
+        if name not in known and item is not None:
+            raise unsupported(f"{where}.{name}", f"{where}.{name[:64]} is not supported: remove it")

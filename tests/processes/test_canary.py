@@ -1,0 +1,121 @@
+"""Nothing that a client says, is answered, or proves itself with is found in a log, a metric or a status."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.checkpoints import successor_checkpoint
+from support.routers import RunningRouter, routing
+from support.wire_http import get, post, raw
+from support.worker import WorkerProcess
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+KEY = "sk-canary-5e7f"
+MARK = "canary"
+SAID = "qrstuvwxyzabcdef"  # what the model answers to a prompt that ends in p
+CHAT = [{"role": "user", "content": f"{MARK} p"}]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Real processes, all logs at INFO in files."""
+
+    router: RunningRouter
+    worker: WorkerProcess
+    router_log: Path
+
+    async def traces(self) -> dict[str, str]:
+        """All that it tells operators."""
+        return {
+            "the router's log": self.router_log.read_text(),
+            "the worker's log": self.worker.log.read_text(),
+            "the router's metrics": await self.router.metrics(),
+            "the worker's metrics": self.worker.get("metrics", "/metrics")[1],
+            "the group's status, from which events are made": str(await self.worker.status()),
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    folder = tmp_path_factory.mktemp("canary")
+    keys, log = folder / "keys", folder / "router.log"
+    keys.write_text(KEY + "\n")
+    model = successor_checkpoint(folder / "model")
+    worker = WorkerProcess(model, "--served-name", "m", "--log-level", "info").start()
+    try:
+        flags = ("--api-keys-file", str(keys), "--log-level", "info")
+        async with routing([worker.addresses["serve"]], *flags, log=log) as router:
+            yield Service(router, worker, log)
+    finally:
+        worker.close()
+
+
+def bodies() -> list[tuple[str, dict[str, object]]]:
+    prompt = {"prompt": f"{MARK} p", "max_tokens": len(SAID), "temperature": 0}
+    chat = {"messages": CHAT, "max_tokens": 4}
+    return [
+        ("/v1/completions", prompt),
+        ("/v1/completions", prompt | {"stream": True, "stop": f"{MARK}-stop"}),
+        ("/v1/chat/completions", chat | {"user": MARK, "metadata": {MARK: MARK}}),
+        ("/v1/responses", {"input": f"{MARK} p", "instructions": MARK, "max_output_tokens": 4}),
+        ("/tokenize", {"prompt": f"{MARK} p"}),
+        ("/v1/completions", prompt | {"max_tokens": 2000, "timeout": 0.05, "stream": True}),
+        # refused
+        ("/v1/completions", prompt | {"model": MARK}),
+        ("/v1/completions", prompt | {MARK: MARK}),
+        ("/v1/completions", prompt | {"temperature": MARK}),
+        ("/v1/chat/completions", {"messages": [{"role": MARK, "content": MARK}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": MARK, MARK: MARK}]}),
+        ("/v1/completions", {"prompt": f"{MARK} " * 10_000}),
+        (f"/v1/{MARK}", prompt),
+        (f"/v1/models/{MARK}", {}),
+    ]
+
+
+async def test_no_log_metric_or_status_holds_what_was_said(service: Service) -> None:
+    router = service.router
+    headers = {"Authorization": f"Bearer {KEY}", "X-Request-Id": MARK, "X-Octavo-Strict": "false"}
+    answers = []
+    for path, body in bodies():
+        async with router.session.post(router.url + path, json=body, headers=headers) as answer:
+            answers.append((answer.status, await answer.text()))
+    assert [status for status, _ in answers[:6]] == [200] * 6
+    assert json.loads(answers[0][1])["choices"][0]["text"] == SAID
+    assert {status for status, _ in answers[6:]} == {200, 400, 404, 405}
+    for wrong in (f"Bearer {KEY}{MARK}", f"Basic {MARK}"):
+        async with router.session.get(f"{router.url}/v1/models", headers={"Authorization": wrong}) as answer:
+            assert answer.status == 401 and MARK not in await answer.text()
+    # What never comes to a handler: lines too long, and not HTTP at all.
+    for sent in (
+        get("/v1/models", f"Authorization: Bearer {KEY}" + MARK * 3000),
+        get("/v1/models", "X: a", f"Host: {MARK}"),
+        get(f"/{MARK}?{MARK}", f"{MARK} : {MARK}"),
+        f"{MARK} {MARK}\r\n\r\n".encode(),
+        get("/v1/completions", f"Authorization: Bearer {KEY}", "Transfer-Encoding: chunked", method="POST")
+        + f"{MARK}\r\n".encode(),
+        post("/v1/completions", b'{"prompt": "%b' % MARK.encode(), f"Authorization: Bearer {KEY}"),
+    ):
+        answer = await raw(router.url, sent)
+        assert answer.status in (0, 400, 404, 431), answer
+    gone = asyncio.ensure_future(
+        router.session.post(f"{router.url}/v1/completions", json=bodies()[0][1], headers=headers)
+    )
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    await asyncio.sleep(0.5)
+    for where, text in (await service.traces()).items():
+        assert text, where
+        for secret in (MARK, KEY, SAID, SAID[:8]):
+            assert secret not in text, f"{secret} in {where}: {text[max(0, text.find(secret) - 500) :][:1000]}"
+
+
+async def test_a_client_is_never_told_its_own_key(service: Service) -> None:
+    router = service.router
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for path, body in bodies():
+        async with router.session.post(router.url + path, json=body, headers=headers) as answer:
+            assert KEY not in await answer.text() and KEY not in str(answer.headers)

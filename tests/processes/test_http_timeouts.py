@@ -1,0 +1,111 @@
+"""A request's own time: over in the queue, before the first token or in the middle, it ends in one error."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from support.fronts import Front, front
+from support.jobs import until
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}
+LONG = GOOD | {"max_tokens": 2000}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+    async with front(tmp_path_factory.mktemp("timeouts"), interval_s=0.02) as made:
+        yield made
+
+
+@pytest.fixture
+def served(pair: Front) -> Front:
+    pair.leader.resume()
+    pair.leader.cancels.clear()
+    pair.leader.grant(100_000)
+    return pair
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("field", "header"), [(0.3, None), (None, "0.3"), (60, "0.3"), (0.3, "60")])
+async def test_an_answer_that_takes_longer_ends_in_one_error_and_in_the_engine(
+    served: Front, stream: bool, field: float | None, header: str | None
+) -> None:
+    headers = {} if header is None else {"X-Request-Timeout": header}
+    begun = time.monotonic()
+    body = LONG | {"stream": stream, "timeout": field}
+    async with served.router.session.post(f"{served.router.url}/v1/completions", json=body, headers=headers) as answer:
+        text = await answer.text()
+    assert 0.25 < time.monotonic() - begun < 30, "the whole answer would have taken 40 s"
+    if stream:
+        assert answer.status == 200
+        events = [json.loads(line.removeprefix("data: ")) for line in text.strip().split("\n\n")]
+        assert [event["error"]["code"] for event in events if "error" in event] == ["deadline_exceeded"]
+        assert "error" in events[-1] and events[0]["choices"][0]["text"] is not None
+        assert {choice["finish_reason"] for event in events[:-1] for choice in event["choices"]} == {None}
+    else:
+        assert (answer.status, json.loads(text)["error"]["code"]) == (504, "deadline_exceeded")
+        assert answer.headers["X-Should-Retry"] == "false"
+    await until(lambda: served.leader.under_way == 0 and bool(served.leader.cancels))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_does_not_begin_in_time_has_a_status(served: Front, stream: bool) -> None:
+    served.leader.holding = True
+    status, answer = await served.router.post("/v1/completions", GOOD | {"stream": stream, "timeout": 0.3})
+    assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
+    await until(lambda: served.leader.under_way == 0)
+
+
+async def test_a_request_that_waits_for_a_group_is_told_that_it_did(served: Front) -> None:
+    served.leader.grant(0)
+    await asyncio.sleep(0.2)
+    async with served.router.session.post(
+        f"{served.router.url}/v1/completions", json=GOOD | {"timeout": 0.3}
+    ) as answer:
+        assert answer.status == 504 and int(answer.headers["Retry-After"]) >= 1
+        assert "before a group had room" in (await answer.json())["error"]["message"]
+
+
+async def test_an_answer_within_its_time_is_whole(served: Front) -> None:
+    for path, body in (
+        ("/v1/completions", GOOD),
+        ("/v1/responses", {"input": "x", "max_output_tokens": 2}),
+        ("/tokenize", {"prompt": "x"}),
+    ):
+        status, _ = await served.router.post(path, body | {"timeout": 30}, **{"X-Request-Timeout": "30"})
+        assert status == 200
+
+
+async def test_a_responses_stream_ends_in_one_failed_event(served: Front) -> None:
+    body = {"input": "x", "max_output_tokens": 2000, "stream": True, "timeout": 0.3}
+    async with served.router.session.post(f"{served.router.url}/v1/responses", json=body) as answer:
+        text = await answer.text()
+    assert text.count("event: response.failed") == 1
+    assert text.strip().split("\n\n")[-1].startswith("event: response.failed")
+
+
+@pytest.mark.parametrize("bad", [0, -1, "5", True, 1e9, [1]])
+async def test_a_time_that_is_none_gets_400(served: Front, bad: object) -> None:
+    status, answer = await served.router.post("/v1/completions", GOOD | {"timeout": bad})
+    assert (status, answer["error"]["param"]) == (400, "timeout")
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "soon", "nan", "inf", "1e9", ""])
+async def test_a_header_that_is_no_time_gets_400(served: Front, bad: str) -> None:
+    for path, body in (("/v1/completions", GOOD), ("/tokenize", {"prompt": "x"})):
+        status, answer = await served.router.post(path, body, **{"X-Request-Timeout": bad})
+        assert status == 400 and "X-Request-Timeout" in answer["error"]["message"]
+
+
+async def test_a_client_may_use_an_id_again_that_it_has_just_left(served: Front) -> None:
+    headers = {"X-Request-Id": "same"}
+    leaving = asyncio.ensure_future(served.router.post("/v1/completions", LONG, **headers))
+    await until(lambda: served.leader.under_way == 1)
+    leaving.cancel()
+    status, answer = await served.router.post("/v1/completions", GOOD | {"max_tokens": 5}, **headers)
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 5)
+    await until(lambda: served.leader.under_way == 0)

@@ -1,0 +1,43 @@
+"""Keys, origins and strictness of `octavo run` are given on to its router, a key never as a flag."""
+
+from pathlib import Path
+
+import pytest
+
+from octavo.local.commands import Sockets, router_argv
+from octavo.local.flags import UsageError, parse_args
+from octavo.local.service import Service
+from octavo.router.config import parse_arguments
+
+ON_CPU = ["--device", "cpu"]
+
+
+def test_a_file_origins_and_strictness_arrive(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("# mine\nfirst\nsecond\n")
+    given = ["--api-keys-file", str(keys), "--cors-origin", "https://a.example", "--cors-origin", "*", "--strict"]
+    settings = parse_args([*ON_CPU, *given])
+    config = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
+    assert (config.api_keys_file, config.strict) == (keys, True)
+    assert config.cors_origins == {"https://a.example", "*"}
+    assert settings.api_key == "first", "it asks with one of them itself"
+
+
+def test_a_key_from_a_flag_reaches_the_router_in_a_file_of_ones_own(tmp_path: Path) -> None:
+    settings = parse_args([*ON_CPU, "--port", "8000", "--api-key", "secret-key"])
+    kept = Service(settings, tmp_path)._settings
+    assert kept.keys_file is not None and kept.keys_file.read_text() == "secret-key\n"
+    assert kept.keys_file.stat().st_mode & 0o077 == 0
+    assert "secret-key" not in " ".join(router_argv(kept, 8000, None, [Sockets(tmp_path, 0)]))
+
+
+def test_without_these_flags_the_router_is_told_nothing(tmp_path: Path) -> None:
+    settings = parse_args(ON_CPU)
+    config = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
+    assert (config.api_keys_file, config.cors_origins, config.strict) == (None, frozenset(), False)
+
+
+def test_an_empty_file_is_refused_by_its_flag(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# none\n")
+    with pytest.raises(UsageError, match=r"--api-keys-file .*no key"):
+        parse_args([*ON_CPU, "--api-keys-file", str(tmp_path / "keys")])

@@ -1,0 +1,49 @@
+"""Pages of other origins: none may read anything unless theirs was allowed."""
+
+import pytest
+
+from octavo.router.cors import Cors, is_origin
+
+PAGE = "https://app.example.com"
+ASKS = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+
+
+@pytest.mark.parametrize("origin", ["*", PAGE, "http://localhost:3000", "http://[::1]:80", "app://x"])
+def test_origins_are_scheme_host_and_port(origin: str) -> None:
+    assert is_origin(origin)
+
+
+@pytest.mark.parametrize("text", ["", "null", "example.com", PAGE + "/", PAGE + "/x", "https://a b", "HTTPS://X", "**"])
+def test_what_browsers_never_send_is_no_origin(text: str) -> None:
+    assert not is_origin(text)
+
+
+def test_without_allowed_origins_nothing_is_added_or_answered() -> None:
+    assert Cors().headers({"Origin": PAGE}) == {}
+    assert Cors().preflight("OPTIONS", ASKS) is None
+
+
+def test_an_allowed_origin_is_named_and_another_is_not() -> None:
+    cors = Cors(frozenset({PAGE}))
+    assert cors.headers({"Origin": PAGE})["Access-Control-Allow-Origin"] == PAGE
+    for other in ({}, {"Origin": "https://evil.example"}, {"Origin": PAGE.upper()}, {"Origin": "null"}):
+        assert cors.headers(other) == {"Vary": "Origin"}
+        assert cors.preflight("OPTIONS", ASKS | {"Origin": "https://evil.example"} | other) is None or other == {}
+
+
+def test_only_a_preflight_is_answered_as_one() -> None:
+    cors = Cors(frozenset({PAGE}))
+    assert cors.preflight("OPTIONS", {"Origin": PAGE}) is None
+    assert cors.preflight("POST", ASKS) is None
+    answer = cors.preflight("OPTIONS", ASKS)
+    assert answer is not None and "POST" in answer["Access-Control-Allow-Methods"]
+
+
+def test_the_headers_that_a_client_wishes_are_allowed_unless_they_are_none() -> None:
+    cors = Cors(frozenset({"*"}))
+    wished = "authorization,content-type,x-stainless-os"
+    answer = cors.preflight("OPTIONS", ASKS | {"Access-Control-Request-Headers": wished})
+    assert answer is not None and answer["Access-Control-Allow-Headers"] == wished
+    for bad in ("x\r\nSet-Cookie: a", "a" * 5000, "é"):
+        answer = cors.preflight("OPTIONS", ASKS | {"Access-Control-Request-Headers": bad})
+        assert answer is not None and answer["Access-Control-Allow-Headers"] == "Authorization, Content-Type"
