@@ -142,7 +142,6 @@ async def test_bodies_that_are_hardly_json_get_400(served: Front, path: str, bod
 
 async def test_schemathesis_finds_nothing(served: Front, tmp_path: Path) -> None:
     """Of its checks one is left out: that all which fits the schema is accepted, for some fields depend on others."""
-    pytest.importorskip("schemathesis")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{served.router.url}/openapi.json"]
     options = ["--max-examples", "20", "--exclude-checks", "positive_data_acceptance", "--no-color"]
     process = await asyncio.create_subprocess_exec(*command, *options, stdout=PIPE, stderr=STDOUT, cwd=tmp_path)
