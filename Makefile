@@ -17,12 +17,12 @@ PROTOC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -Is
 GPU_PYTHON ?= $(BIN)/python
 PROMPT ?= What is the capital of France?
 
-.PHONY: run test test-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed clean
+.PHONY: run test test-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed programs clean
 
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
 
-test: setup bed
+test: setup programs
 	$(BIN)/python tests/suites.py $(PYTEST)
 
 # On a machine with a GPU, by any Python that has PyTorch and pytest there.
@@ -90,9 +90,13 @@ pins: setup
 	$(BIN)/uv pip compile -q --universal --generate-hashes --all-extras --group bundled-model --python-version 3.11 \
 	  --no-annotate --no-header pyproject.toml -o constraints.txt
 
-# The Kubernetes that the tests run on: built once, cached outside the tree.
+# The Kubernetes that the tests run on: built once, cached outside the tree. Images take minutes after a change: the
+# first test that wants them builds them, while others run.
 bed:
 	tests/cluster/bed/prepare.sh
+
+programs:
+	tests/cluster/bed/prepare.sh --programs
 
 # A cluster with our images, left running for a person; and its end.
 cluster:
