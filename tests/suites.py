@@ -1,8 +1,8 @@
-"""Every test, in five runs of pytest and `make check` beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests of the cluster (services, and nodes that are lost), of the API server and of processes mostly wait, so that the
-others compute meanwhile. Each line of output names its run; at the end stand all failures, the closing lines, and their
-sum. Exits as the worst of them.
+Tests of the cluster (services, then nodes that are lost) and of the API server mostly wait, so that the others compute
+meanwhile; those of processes mind company, and have it only of those. Each line of output names its run; at the end
+stand all failures, the closing lines, and their sum. Exits as the worst of them.
 """
 
 import re
@@ -19,9 +19,11 @@ RUNS = {
     "cluster": ("cluster",),
     "nodes": ("nodes",),
     "apiserver": ("apiserver",),
-    "processes": ("processes",),
     "others": ("unit", "kernels", "contract", "gpu", "exactness"),
+    "processes": ("processes",),
 }
+CHECK = "check"
+LANES = (("cluster", "nodes"), (CHECK, "apiserver"), ("others", "processes"))  # each one after the other
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
 
@@ -37,13 +39,10 @@ class Result:
 
 def run(name: str, options: list[str]) -> Result:
     """Passes its output on line by line."""
+    if name == CHECK:
+        return _pass_on(name, ["make", "--no-print-directory", "check"])
     paths = [f"tests/{folder}" for folder in RUNS[name]]
     return _pass_on(name, [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options])
-
-
-def check() -> Result:
-    """What else must hold."""
-    return _pass_on("check", ["make", "--no-print-directory", "check"])
 
 
 def _pass_on(name: str, command: list[str]) -> Result:
@@ -70,10 +69,9 @@ def total(closings: list[str]) -> str:
 
 def main() -> None:
     begin = time.monotonic()
-    with ThreadPoolExecutor(len(RUNS) + 1) as pool:
-        checking = pool.submit(check)
-        results = dict(zip(RUNS, pool.map(lambda name: run(name, sys.argv[1:]), RUNS), strict=True))
-        results["check"] = checking.result()
+    with ThreadPoolExecutor(len(LANES)) as pool:
+        lanes = pool.map(lambda lane: {name: run(name, sys.argv[1:]) for name in lane}, LANES)
+        results = {name: result for lane in lanes for name, result in lane.items()}
     print()
     for name, result in results.items():
         for failure in result.failures:
