@@ -102,10 +102,10 @@ async def test_a_signal_ends_the_server_too(model: Path, number: signal.Signals)
         "latency", "--model", model, "--num-iters", 100_000, "--output-len", 64, "--disable-tqdm", *SMALL
     )
     assert process.stderr is not None
-    # Of octavo run; it serves soon after.
+    # Of octavo run; it serves soon after, and is asked then.
     while b"serving" not in await asyncio.wait_for(process.stderr.readline(), 60):
         pass
-    await asyncio.sleep(1)
+    await asyncio.sleep(5)
     process.send_signal(number)
     _, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 128 + number and b"Traceback" not in err, err
