@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from octavo.bench import report, results
+from octavo.bench import report, results, running
 from octavo.bench.client import Client, allow_connections
 from octavo.bench.datasets import DatasetError, RandomLengths, Request, random_requests
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     allow_connections()
     try:
         with served(args.model, ["--no-prefix-caching", *flags]) as server:
-            measured = asyncio.run(_run(server, batch, args))
+            measured = running.run(_run(server, batch, args))
     except NotServed as error:
         return _say(str(error), error.code)
     except BatchFailed as error:

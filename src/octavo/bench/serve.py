@@ -15,7 +15,7 @@ from datetime import datetime
 from random import Random
 from typing import TypeVar
 
-from octavo.bench import plot, report, results
+from octavo.bench import plot, report, results, running
 from octavo.bench.arrivals import offsets
 from octavo.bench.client import Client, Unreachable, allow_connections
 from octavo.bench.datasets import DatasetError, Request
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         return _say(str(error), 2)
     allow_connections()
     try:
-        run = asyncio.run(_run(options, wanted))
+        run = running.run(_run(options, wanted))
     except Unreachable as error:
         return _say(str(error), 1)
     count = None if tokens is None else tokens.count

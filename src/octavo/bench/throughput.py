@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.bench import options, report, results
+from octavo.bench import options, report, results, running
 from octavo.bench.client import Client, allow_connections
 from octavo.bench.datasets import DatasetError, Request
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
     queue = [f"--queue-max-requests={max(QUEUE, len(requests))}", "--queue-max-wait=360m"]  # nobody is turned away
     try:
         with served(args.model, [*queue, *flags]) as server:
-            answers, elapsed_s = asyncio.run(_run(server, requests, args.disable_tqdm))
+            answers, elapsed_s = running.run(_run(server, requests, args.disable_tqdm))
     except NotServed as error:
         return _say(str(error), error.code)
     return _finish(answers, elapsed_s, args.output_json)
