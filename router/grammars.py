@@ -8,13 +8,12 @@ else write nothing but that.
 import json
 from collections import OrderedDict
 
-from llguidance import LLMatcher, LLParserLimits, grammar_from
+from llguidance import LLMatcher, grammar_from
 
+from octavo.grammars import REMEMBERED, limits
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
 
-REMEMBERED = 64
-MAX_GRAMMAR = 200_000  # symbols
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
 _known: OrderedDict[Structured, str] = OrderedDict()  # of this process: clients repeat their schemas
 
@@ -43,8 +42,7 @@ def _converted(wish: Structured) -> str:
 
 
 def _check(wish: Structured, text: str) -> None:
-    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)
-    wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits)
+    wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits())
     if wrong:
         raise _refused(wish, messages[0] if messages else "it cannot be compiled")
 

@@ -23,6 +23,10 @@ class Bound(Protocol):
 
     def take(self, ids: Sequence[int]) -> None: ...
 
+    @property
+    def broken(self) -> bool:
+        """It does not know any more what may follow."""
+
 
 M = TypeVar("M", bound=Bound)
 
@@ -73,17 +77,22 @@ class Constraints(Generic[M]):
         self._owed = None
         return Masks(number, self._fill([self._matchers.get(key) for key in keys]))
 
-    def returned(self, number: int, outputs: Iterable[Output]) -> None:
-        """The result of step `number` is here, and what it says."""
+    def returned(self, number: int, outputs: Iterable[Output]) -> list[int]:
+        """The result of step `number` is here, and what it says. Keys of requests that cannot be bound any longer: what
+        they say now is not to be believed, an end least of all."""
         if not self._matchers and not self._under_way:
-            return
+            return []
+        broken = []
         if self._under_way and self._under_way[0][0] == number:
             self._under_way.popleft()
         for output in outputs:
             matcher = self._matchers.get(output.key)
             if matcher is None:
                 continue
-            if output.finish:
-                del self._matchers[output.key]
-            else:
+            if not output.finish:
                 matcher.take(output.ids)
+            if matcher.broken:
+                broken.append(output.key)
+            if matcher.broken or output.finish:
+                del self._matchers[output.key]
+        return broken

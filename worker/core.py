@@ -12,7 +12,7 @@ import gc
 import logging
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from octavo.worker.grammars import grammars_of
 from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
 from octavo.worker.outlet import Outlet
-from octavo.worker.output import Cancel, Refused
+from octavo.worker.output import Cancel, Output, Refused
 from octavo.worker.overdue import Overdue
 from octavo.worker.pace import pace_of
-from octavo.worker.request import NewRequest
+from octavo.worker.request import Finish, NewRequest
 from octavo.worker.ring import Reader
 from octavo.worker.scheduler import Scheduler
 from octavo.worker.step import Step, StepResult
@@ -132,7 +132,8 @@ class Core:
             assert isinstance(result, StepResult)
             took_ns = self._overdue.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
-            self._constraints.returned(result.number, outputs)
+            if broken := self._constraints.returned(result.number, outputs):
+                outputs = self._fail(broken, outputs)
             if self._graphs.returned(result.number):
                 logger.info("captured %d graphs in %.1f s", len(self._graph_names), time.monotonic() - self._began_s)
             self._scheduler.observe(result.number, took_ns / 1e9)
@@ -144,6 +145,16 @@ class Core:
             self._board.add(Gauge.GENERATED_TOKENS_TOTAL, sum(len(output.ids) for output in outputs))
             self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
         return moved
+
+    def _fail(self, broken: Sequence[int], outputs: Sequence[Output]) -> list[Output]:
+        """End these requests, which would else seem to have ended well."""
+        for key in broken:
+            logger.error("request %d: its grammar went beyond the bounds of llguidance; it is ended", key)
+            self._scheduler.cancel(key)
+        return [
+            output._replace(ids=(), finish=Finish.FAILED, scores=None) if output.key in broken else output
+            for output in outputs
+        ]
 
     def _issue(self) -> bool:
         moved = False

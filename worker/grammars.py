@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
+from octavo.grammars import REMEMBERED, limits
 from octavo.worker.models.checkpoint import inspect
 
-REMEMBERED = 64  # compiled grammars
 WORD_BYTES = 4
-MAX_GRAMMAR = 200_000  # symbols
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,11 @@ class Matcher:
     def take(self, ids: Sequence[int]) -> None:
         """The request has generated these; its masks allowed them."""
         self.inner.consume_tokens(list(ids))
+
+    @property
+    def broken(self) -> bool:
+        """It went beyond llguidance's bounds in the middle of a text: it allows nothing but the end from then on."""
+        return bool(self.inner.is_error())
 
 
 class Masker:
@@ -69,7 +73,7 @@ class Grammars:
         """Without a tokenizer every grammar is refused, for that reason."""
         self.finished = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._tokenizer, self._why_not = tokenizer, why_not
-        self._limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)
+        self._limits = limits()
         self._known: OrderedDict[str, LLMatcher] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars")  # llguidance gives the GIL back
 

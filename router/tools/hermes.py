@@ -5,31 +5,22 @@
 </tool_call>
 """
 
-from collections.abc import Callable
-
 from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
 from octavo.router.tools.markers import ContentWriter, cut
+from octavo.router.tools.states import StateParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
 
-class HermesParser:
+class HermesParser(StateParser):
     """content --begin--> call --whole--> close --end--> content. The end of the text also ends a whole call."""
 
     def __init__(self, begin: str = BEGIN, end: str = END) -> None:
+        super().__init__(self._in_content)
         self._begin, self._end = begin, end
         self._content = ContentWriter()
         self._reader = CallReader()
-        self._buffer = ""
-        self._state: Callable[[list[Event]], bool] = self._in_content
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        self._buffer += text
-        while self._state(events):
-            pass
-        return events
 
     def finish(self) -> list[Event]:
         events: list[Event] = []

@@ -7,34 +7,27 @@ Nothing marks a bare one: an object that begins a line is a call if it names one
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
 from octavo.router.tools.markers import ContentWriter, cut
+from octavo.router.tools.states import StateParser
 
 TAG = "<|python_tag|>"
 BRACE = re.compile(r"^[ \t]*\{", re.MULTILINE)
 
 
-class Llama3Parser:
+class Llama3Parser(StateParser):
     """content --tag or brace--> call --whole--> between --brace--> call."""
 
     def __init__(self, names: Collection[str], tag: str = TAG) -> None:
+        super().__init__(self._in_content)
         self._names, self._tag = names, tag
         self._content = ContentWriter()
         self._reader = CallReader()
         self._opening = ""  # the tag, where one stood before the call
         self._fresh = True  # what was shown of this line is blank
-        self._buffer = ""
-        self._state: Callable[[list[Event]], bool] = self._in_content
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        self._buffer += text
-        while self._state(events):
-            pass
-        return events
 
     def finish(self) -> list[Event]:
         events: list[Event] = []

@@ -5,23 +5,24 @@
 """
 
 import re
-from collections.abc import Callable
 
 from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
 from octavo.router.tools.markers import ContentWriter, cut
 from octavo.router.tools.reader import ArgumentsReader, Reader
+from octavo.router.tools.states import StateParser
 
 BEGIN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 MAX_HEADER = 160  # characters between the marker and the arguments: a name, an id
 
 
-class MistralParser:
+class MistralParser(StateParser):
     """content --begin--> form --[--> list --{--> call --whole--> list ... --]--> content
     '--name {--> call --whole--> content
     """
 
     def __init__(self, begin: str = BEGIN, args: str = ARGS, call_id: str = CALL_ID) -> None:
+        super().__init__(self._in_content)
         self._begin = begin
         self._header = re.compile(
             rf"\s*([\w.-]+)\s*(?:{re.escape(call_id)}\s*\w*\s*)?(?:{re.escape(args)}\s*)?", re.ASCII
@@ -30,15 +31,6 @@ class MistralParser:
         self._reader: Reader = CallReader()
         self._raw = ""  # since the marker or the last whole call, without what the reader has
         self._listed = False
-        self._buffer = ""
-        self._state: Callable[[list[Event]], bool] = self._in_content
-
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
-        self._buffer += text
-        while self._state(events):
-            pass
-        return events
 
     def finish(self) -> list[Event]:
         events: list[Event] = []

@@ -16,6 +16,7 @@ class Script:
 
     def __init__(self) -> None:
         self.taken: list[int] = []
+        self.broken = False
 
     def take(self, ids: Sequence[int]) -> None:
         self.taken += ids
@@ -77,6 +78,23 @@ def test_a_request_that_has_ended_holds_nobody_up() -> None:
     masks = constraints.masks()
     assert masks is not None and masks.bits == b"\xff\xff"
     constraints.returned(2, [])
+    assert not constraints.bound
+
+
+def test_a_request_whose_matcher_breaks_is_told_of_and_bound_no_longer() -> None:
+    constraints = Constraints(fill)
+    sound, spoilt = Script(), Script()
+    constraints.bind(1, sound)
+    constraints.bind(2, spoilt)
+    constraints.mark(step(1, [1, 2]), [1, 2])
+    constraints.masks()
+    spoilt.broken = True
+    assert constraints.returned(1, outputs([1, 2])) == [2]
+    constraints.mark(step(2, [1, 2]), [1, 2])
+    masks = constraints.masks()
+    assert masks is not None and masks.bits == b"\1", "the first alone is bound"
+    sound.broken = True
+    assert constraints.returned(2, outputs([1], Finish.STOP)) == [1], "such an end is not to be believed"
     assert not constraints.bound
 
 

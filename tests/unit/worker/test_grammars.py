@@ -52,6 +52,13 @@ def test_a_mask_allows_what_may_follow_and_after_the_end_only_the_end(grammars: 
     assert len(found) == 1, "the end of the sequence"
 
 
+def test_a_matcher_that_was_led_astray_says_so(grammars: Grammars) -> None:
+    matcher = grammars.begin(choice("ab")).result()
+    assert not matcher.broken
+    matcher.take(ids(grammars, "z"))
+    assert matcher.broken
+
+
 def test_rows_without_a_matcher_allow_every_id(grammars: Grammars) -> None:
     matcher = grammars.begin(choice("x")).result()
     bits = Masker(VOCABULARY).fill([None, matcher])
