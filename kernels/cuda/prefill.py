@@ -26,8 +26,8 @@ class PrefillTiles:
 
     tiles: [bound + 1, 12] int32: their number and the launch's own counter, then each (struct Tile of
     prefill_fetch.cuh). queries: of a full tile, each with the `group` heads of one kv head. enough: tiles that keep the
-    device busy. sums [parts, k, rows, d], bounds [parts, k, rows, 2] float32, arrivals [parts, k, rows / 64] int32: of tiles with a
-    part of their keys each.
+    device busy. sums [parts, k, rows, d], bounds [parts, k, rows, 2] float32, arrivals [parts, k, rows / 64] int32: of
+    tiles with a part of their keys each.
     """
 
     tiles: torch.Tensor
