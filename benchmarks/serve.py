@@ -7,8 +7,8 @@ octavo run's. Every repetition has other prompts of the same lengths, so that no
 
     (plain)    a workload of workloads.py, all requests at once: what vLLM's serving benchmark prints, and the share of
                the offline engine's out tok/s (`--offline`, else the newest engine-*.json in results)
-    --steady   16 streams, quiet, then while prompts of 8,000 to 32,000 tokens arrive: the p99 time between two tokens of
-               the steady streams while prompts arrive, against that of the quiet time; and when the prompts are answered
+    --steady   16 streams, quiet, then while prompts of 8,000 to 32,000 tokens arrive: the p99 time between two tokens
+               of the steady streams while prompts arrive, against that of the quiet time; and how prompts fared
 """
 
 import argparse
@@ -172,8 +172,8 @@ def steady(name: str, load: Load) -> Json:
         f"{found['quiet_p99_ms']} ms: {found['times']} times" + _verdict(MOST_SLOWER, found["times"], at_least=False)
     )
     print(
-        f"{name}: {found['prompts_answered']} of them answered by the end, {found['prompt_tokens']} tokens, first token "
-        f"after {found['first_token_median_s']} s at the median"
+        f"{name}: {found['prompts_answered']} of them answered by the end, {found['prompt_tokens']} tokens, the median "
+        f"after {found['first_token_median_s']} s"
     )
     return found
 
@@ -229,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=6.0,
         metavar="S",
-        help="before long prompts, and for the last of them (default: %(default)s)",
+        help="before, and after the last (default: %(default)s)",
     )
     add("--loud", type=float, default=15.0, metavar="S", help="while they arrive (default: %(default)s)")
     add("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")

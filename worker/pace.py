@@ -13,9 +13,9 @@ who wait for their first token. A prompt that one step within the target can hol
 cost the device more and delay everybody. A longer one goes in gentle chunks, each some multiple of what decoding alone
 takes, so that those beside it hardly see it; with more waiting than decoding, that grows by their ratio.
 
-Beside long prompts every step carries prefill. What such steps teach says how long they take, but not for how much of it
-decoding is to blame. How long decoding takes alone is learned by itself, of steps that do nothing else; one step in 50
-does nothing else, so that this stays true.
+Beside long prompts every step carries prefill. What such steps teach says how long they take, but not for how much of
+it decoding is to blame. How long decoding takes alone is learned by itself, of steps that do nothing else; one step in
+50 does nothing else, so that this stays true.
 
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
 (by the weights of the beginning) is awaited with patience, and what it took is believed whole.
