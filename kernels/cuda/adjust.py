@@ -29,8 +29,8 @@ _VECTOR = 4  # floats of one access
 class Changes(NamedTuple):
     """What one request wishes; each default changes nothing. prompt: how many of its tokens are its prompt's.
 
-    forbidden: ids that are not drawn before min_tokens are generated. bias: (id, what is added). bad_words: ids of each.
-    allowed: ids; none: all.
+    forbidden: ids that are not drawn before min_tokens are generated. bias: (id, what is added). bad_words: ids of
+    each. allowed: ids; none: all.
     """
 
     prompt: int

@@ -37,6 +37,15 @@ def pack_asked(asked: Sequence[Asked]) -> Words:
     return packed.reshape(-1)
 
 
+def pack_prompt(slot: int, first: int, count: int, each: int) -> Words:
+    """The same for the tokens of `slot` from position `first` on, when `each` rows of logits are made at a time."""
+    packed = np.zeros((count, ASKED_WORDS), np.int32)
+    packed[:, 0] = np.arange(count) % each
+    packed[:, 1] = slot
+    packed[:, 2] = np.arange(first, first + count)
+    return packed.reshape(-1)
+
+
 def told_words(top: int) -> int:
     """Of one result: whether the logits were finite, the token's rank from 1, ids (the token's, then `top` of the
     likeliest), then their log-probabilities as the bits of floats."""
