@@ -86,12 +86,15 @@ def on_gpu(folder: Path, dtype: str = "float32") -> RunnerConfig:
 class Masking(LocalEngine):
     """Binds rows as a grammar would: which ids one may sample, and whether it is bound, depends on how long it is."""
 
-    def _issue(self, step: Step) -> Pending:
+    def _give(self, step: Step) -> Pending:
         sample, forward = step.sample, step.forward
         ends = [forward.starts[row] + forward.counts[row] for row in sample.rows]
         masked = tuple(entry for entry, end in enumerate(ends) if end % 3)
         masks = Masks(step.number, b"".join(allowed(ends[entry]) for entry in masked))
-        return self._runner.issue(replace(step, sample=replace(sample, masked=masked)), lambda number: masks)
+        return self._runner.issue(replace(step, sample=replace(sample, masked=masked)), lambda _: self.ask(masks))
+
+    def ask(self, masks: Masks) -> Masks:
+        return masks
 
 
 def allowed(end: int) -> bytes:
@@ -156,18 +159,9 @@ def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch
         return run(passes, bucket)
 
     class Noting(Masking):
-        def _issue(self, step: Step) -> Pending:
-            issue = self._runner.issue
-
-            class Noted:
-                def issue(self, step: Step, masks: Any) -> Pending:
-                    return issue(step, lambda number: events.append("masks") or masks(number))
-
-            whole, self._runner = self._runner, Noted()  # type: ignore[assignment]
-            try:
-                return super()._issue(step)
-            finally:
-                self._runner = whole
+        def ask(self, masks: Masks) -> Masks:
+            events.append("masks")
+            return masks
 
     monkeypatch.setattr(Passes, "run", noted)
     Noting(pair.gpu).generate(PROMPTS[3:4], 6)
