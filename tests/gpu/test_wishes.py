@@ -99,12 +99,13 @@ class Masking(LocalEngine):
 
 def allowed(end: int) -> bytes:
     """A third of the ids, by bits."""
-    bits = sum(1 << token for token in range(SIZE) if (token * token + end) % 3 == 0)
+    bits = sum(1 << token for token in range(SIZE) if (token // 2 + end) % 3 == 0)
     return bits.to_bytes(4 * -(-SIZE // 32), "little")
 
 
 def check(one: list[Answer], other: list[Answer], samplings: list[Sampling]) -> None:
     for expected, found, sampling in zip(one, other, samplings, strict=True):
+        assert len(expected.ids) == TOKENS
         assert found.ids == expected.ids
         same_scores(expected.scores, found.scores, sampling.logprobs)
         if expected.prompt_scores or found.prompt_scores:
@@ -171,7 +172,7 @@ def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_serves_all_of_it_with_and_without_graphs(folder: Path, dtype: str) -> None:
-    """Greedy rows of a mix: what is told of a token is what made it the choice."""
+    """The CPU does not: so what each request may get is looked at, not which."""
     runner = open_runner(on_gpu(folder, dtype))
     samplings = [Sampling(logprobs=TOP), Sampling(adjust=replace(EVERYTHING, min_p=0.0), logprobs=TOP)] * 3
     engine = Masking(runner)
