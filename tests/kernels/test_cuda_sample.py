@@ -20,9 +20,7 @@ UNTOUCHED = -5
 VOCABULARIES = pytest.mark.parametrize("vocabulary", [1, 5, 2047, 8192, 8193, 49152, 128256])
 
 
-def draws(
-    rows: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float | None = None
-) -> Draw:
+def draws(rows: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float | None = None) -> Draw:
     return Draw(
         torch.full((rows,), temperature),
         torch.full((rows,), top_k),
