@@ -1,4 +1,4 @@
-"""What sampling fields cost a GPU beside plain decoding: `python benchmarks/wishes.py 1b 8b [--requests N] [--out FILE]`.
+"""What sampling fields cost a GPU beside plain decoding: `python benchmarks/wishes.py 1b 8b [--requests N] [--out F]`.
 
 Scheduler and runner in one process, random weights, prompts of 512 tokens. Each wish is that of all requests, and once
 of one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of three runs.

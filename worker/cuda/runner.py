@@ -36,7 +36,7 @@ from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.request import FEATURES
-from octavo.worker.step import EAGER, Admit, Forward, MaskSource, Step, StepResult, no_masks
+from octavo.worker.step import EAGER, Admit, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 256, 8192
 
@@ -146,10 +146,11 @@ class CudaRunner:
     def _run(self, step: Step, turn: Turn, masks: MaskSource) -> Told | None:
         forward, wanted = step.forward, step.sample
         wish = self._wishes.of(step)
-        eager = step.graph == EAGER or bool(wanted.scored)  # a graph keeps the last hidden state of each row alone
+        keeps = bool(wanted.scored) or _scattered(forward, wanted)
+        eager = step.graph == EAGER or keeps  # a graph keeps the last hidden state of each row alone
         graph = Graph(len(forward.slots), forward.tokens) if eager else graphs.parse(step.graph)
         self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
-        if wanted.scored:
+        if keeps:
             output = self._passes.run_and_keep(graph)
         else:
             output = self._passes.run(graph) if eager else self._passes.replay(graph)
@@ -191,6 +192,11 @@ class Pending:
 
     def result(self) -> StepResult:
         return self.runner.collect(self.step, self.turn, self.told)
+
+
+def _scattered(forward: Forward, wanted: Sample) -> bool:
+    """Rows of one token each, of which those that are sampled do not come first, as a pass of such rows takes it."""
+    return bool(wanted.rows) and wanted.rows[-1] >= len(wanted.rows) and len(forward.slots) == forward.tokens
 
 
 def _admit(admit: Admit) -> changes.Admit:

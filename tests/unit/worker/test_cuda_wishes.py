@@ -1,4 +1,4 @@
-"""What the host packs and reads of steps with wishes is what the CPU gives; the device's kernels are in PyTorch here."""
+"""What the host packs and reads of steps with wishes is what the CPU gives; the kernels are in PyTorch here."""
 
 import random
 from dataclasses import dataclass, replace
