@@ -17,16 +17,19 @@ from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
 from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
-from octavo.worker.cuda.buffers import Layout
+from octavo.worker.cuda.buffers import Layout, unowned
 from octavo.worker.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
 
 
 class Output(NamedTuple):
-    """Of the sampled rows: ids, and 1 where the logits were not finite. [rows] int32 each."""
+    """Of the sampled rows: ids, and 1 where the logits were not finite, [rows] int32 each; logits [rows, vocabulary].
+    hidden: states of all tokens [tokens, hidden], of passes that keep them."""
 
     ids: torch.Tensor
     failed: torch.Tensor
+    logits: torch.Tensor
+    hidden: torch.Tensor | None = None
 
 
 class Passes:
@@ -35,7 +38,7 @@ class Passes:
         device: torch.device,
     ) -> None:  # fmt: skip
         """rows, tokens: of the largest step."""
-        self._model, self._pools, self._state = model, pools, state
+        self._model, self._pools, self.state = model, pools, state
         self._most = Graph(rows, tokens)
         self.layout = Layout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
@@ -53,14 +56,26 @@ class Passes:
         """Launch the pass over what `layout.packed` says."""
         step = self.layout.view(bucket)
         last = None if bucket.rows == bucket.tokens else step.sample_tokens
-        return Output(*sample(self._model.logits(self._forward(bucket, step, last)), step, self._state))
+        logits = self._model.logits(self._forward(bucket, step, last))
+        return Output(*sample(logits, step, self.state), logits)
+
+    def run_and_keep(self, bucket: Graph) -> Output:
+        """The same pass, which keeps the hidden states of all its tokens."""
+        step = self.layout.view(bucket)
+        hidden = self._forward(bucket, step, None)
+        logits = self._model.logits(hidden.index_select(0, step.sample_tokens))
+        return Output(*sample(logits, step, self.state), logits, hidden)
+
+    def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[t, vocabulary] of hidden states [t, hidden]."""
+        return self._model.logits(hidden)
 
     def logits(self, bucket: Graph) -> torch.Tensor:
         """The same pass, but the logits of all its tokens [tokens, vocabulary], and nothing sampled."""
         return self._model.logits(self._forward(bucket, self.layout.view(bucket), None))
 
     def _forward(self, bucket: Graph, step: StepBuffers, last: torch.Tensor | None) -> torch.Tensor:
-        state = self._state
+        state = self.state
         prepare_step(self.layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
         decode_plan(self._decode_plan, step.header, step.row_slots, step.lengths, state.tables)
         tiles = None if bucket.rows == bucket.tokens else self._tiles
@@ -76,7 +91,8 @@ class Passes:
         self.run(bucket)
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="relaxed"):
             output = self.run(bucket)
-        self._graphs[bucket] = graph, output
+        # The graphs after this one are to have the memory of its logits, too.
+        self._graphs[bucket] = graph, output._replace(logits=unowned(output.logits))
 
     def replay(self, bucket: Graph) -> Output:
         """What it returns is overwritten by the next pass."""

@@ -4,6 +4,8 @@ A step costs the host one small copy down, one launch of a graph, and one small 
 
     changes, rows  --H2D-->  [ prepare | layers | head | sample ]  --D2H-->  ids, failed
 
+Where a row asks for more (wishes.py), a few launches follow the graph.
+
 `issue` returns at once; the next step may be issued before the result of this one is here. Tokens that a step samples
 lie on the device, where the next one reads them.
 """
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.kernels.cuda.changes import Admit, pack_changes
+from octavo.kernels.cuda import changes
 from octavo.kernels.cuda.prepare import State, apply_changes, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
@@ -25,6 +27,7 @@ from octavo.worker.cuda.buffers import Turn, Turns, upload_words
 from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.upload import Upload
+from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.graphs import Graph
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
@@ -32,7 +35,8 @@ from octavo.worker.models.checkpoint import Checkpoint, inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.step import EAGER, Forward, MaskSource, Step, StepResult, no_masks
+from octavo.worker.request import FEATURES
+from octavo.worker.step import EAGER, Admit, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 256, 8192
 
@@ -71,11 +75,12 @@ class CudaRunner:
             upload.finish()
             logger.info("loaded weights: %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
+            self._wishes = Wishes(model.vocabulary, self.max_requests, self._device)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
-        self.features = list[str]()  # its kernels sample by temperature, top_k and top_p alone
+        self.features = list(FEATURES)
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests)
@@ -103,17 +108,17 @@ class CudaRunner:
 
     @torch.inference_mode()
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
-        """A step without rows captures the graph that it names, if any, and applies its changes. No row is bound by a
-        grammar: this device does not offer it."""
+        """A step without rows captures the graph that it names, if any, and applies its changes."""
         turn = self._turns.take()
+        told = None
         self._zero(step.forward.zeroed)
         self._change(step.forward)
         if step.forward.slots:
-            self._run(step, turn)
+            told = self._run(step, turn, masks)
         elif step.graph != EAGER:
             self._passes.capture(graphs.parse(step.graph))
         turn.done.record()
-        return Pending(self, step, turn)
+        return Pending(self, step, turn, told)
 
     @torch.inference_mode()
     def logits(self, forward: Forward) -> torch.Tensor:
@@ -128,38 +133,44 @@ class CudaRunner:
     def _change(self, forward: Forward) -> None:
         if not forward.admits and not forward.blocks:
             return
-        admits = [
-            Admit(
-                admit.slot, admit.tokens, admit.sampling.temperature, admit.sampling.top_k, admit.sampling.top_p,
-                seed=admit.sampling.seed,
-            )
-            for admit in forward.admits
-        ]  # fmt: skip
-        words = pack_changes(admits, forward.blocks, self._state.tables.shape[1], self._state_pad)
+        for admit in forward.admits:
+            self._wishes.admit(admit)
+        admits = list(map(_admit, forward.admits))
+        words = changes.pack_changes(admits, forward.blocks, self._state.tables.shape[1], self._state_pad)
         apply_changes(upload_words(words, self._device), self._state)
 
     @property
     def _state_pad(self) -> int:
         return self._pools[0].shape[2] - 1
 
-    def _run(self, step: Step, turn: Turn) -> None:
+    def _run(self, step: Step, turn: Turn, masks: MaskSource) -> Told | None:
         forward, wanted = step.forward, step.sample
-        graph = Graph(len(forward.slots), forward.tokens) if step.graph == EAGER else graphs.parse(step.graph)
+        wish = self._wishes.of(step)
+        keeps = bool(wanted.scored) or _scattered(forward, wanted)
+        eager = step.graph == EAGER or keeps  # a graph keeps the last hidden state of each row alone
+        graph = Graph(len(forward.slots), forward.tokens) if eager else graphs.parse(step.graph)
         self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
-        output = self._passes.run(graph) if step.graph == EAGER else self._passes.replay(graph)
-        for row, values in zip(turn.up, output, strict=True):
+        if keeps:
+            output = self._passes.run_and_keep(graph)
+        else:
+            output = self._passes.run(graph) if eager else self._passes.replay(graph)
+        for row, values in zip(turn.up, (output.ids, output.failed), strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
+        return None if wish is None else self._wishes.carry_out(step, wish, output, self._passes, masks)
 
     def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
         words = packed_words(graph.rows, graph.rows)
         pack_step(rows, graph.rows, graph.rows, turn.words[:words])
         self._passes.layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
 
-    def collect(self, step: Step, turn: Turn) -> StepResult:
+    def collect(self, step: Step, turn: Turn, told: Told | None) -> StepResult:
         """The result of a step; waits for it."""
         turn.done.synchronize()
         count = len(step.sample.rows)
-        ids, failures = turn.up.numpy()[:, :count]
+        drawn = turn.up.numpy()[:, :count]
+        if told is not None:
+            return told.result(step, drawn)
+        ids, failures = drawn
         return StepResult(step.number, tuple(ids.tolist()), tuple(failures.nonzero()[0].tolist()))
 
     def _zero(self, blocks: tuple[int, ...]) -> None:
@@ -177,6 +188,18 @@ class Pending:
     runner: CudaRunner
     step: Step
     turn: Turn
+    told: Told | None
 
     def result(self) -> StepResult:
-        return self.runner.collect(self.step, self.turn)
+        return self.runner.collect(self.step, self.turn, self.told)
+
+
+def _scattered(forward: Forward, wanted: Sample) -> bool:
+    """Rows of one token each, of which those that are sampled do not come first, as a pass of such rows takes it."""
+    return bool(wanted.rows) and wanted.rows[-1] >= len(wanted.rows) and len(forward.slots) == forward.tokens
+
+
+def _admit(admit: Admit) -> changes.Admit:
+    how = admit.sampling
+    min_p = 0.0 if how.adjust is None else how.adjust.min_p
+    return changes.Admit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)
