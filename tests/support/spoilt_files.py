@@ -9,37 +9,47 @@ from typing import Any
 from support.bad_bodies import mutated
 
 DEEP = "[" * 5_000 + "]" * 5_000
-VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, 1, -1, 2, 3, 7, 64, 513, 1.5, -0.5, 1e308, 2**31, 2**32 - 1, 2**32, 2**63, 2**64, -(2**63)),
-    *(
-        10**12,
-        10**400,
-        "",
-        "x",
-        "\ud800",
-        "é\U0001f336",
-        "0",
-        "true",
-        "../x",
-        "/etc/passwd",
-        "model.safetensors",
-        "F32",
-    ),
-    *(
-        [],
-        [[]],
-        [None],
-        [0],
-        ["x"],
-        {},
-        {"": {}},
-        {"type": "BPE"},
-        {"type": "Sequence"},
-        {"content": "<s>"},
-        [1, 2] * 50,
-    ),
-    *("a" * 10_000, list(range(2_000)), {"id": 2**31, "content": "x"}, {"type": "Split", "pattern": {"Regex": "(("}}),
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    64,
+    513,
+    1.5,
+    -0.5,
+    1e308,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63,
+    2**64,
+    -(2**63),
+    10**12,
+    10**400,
 )
+TEXTS = (
+    "",
+    "x",
+    "\ud800",
+    "é\U0001f336",
+    "0",
+    "true",
+    "..",
+    "../x",
+    "/etc/passwd",
+    "model.safetensors",
+    "F32",
+    "é" * 200,
+)
+TREES: tuple[Any, ...] = (
+    *([], [[]], [None], [0], ["x"], [1, 2] * 50, list(range(2_000)), {}, {"": {}}, {"type": "BPE"}),
+    *({"type": "Sequence"}, {"content": "<s>"}, {"id": 2**31, "content": "x"}),
+    *({"type": "Split", "pattern": {"Regex": "(("}}, [{"name": [], "template": "x"}]),
+)
+VALUES: tuple[Any, ...] = (None, True, False, *NUMBERS, *TEXTS, "a" * 10_000, *TREES)
 
 
 def spoilt(draw: Random, content: bytes) -> bytes:
