@@ -85,10 +85,13 @@ proto: setup
 crd: setup
 	$(BIN)/octavo crd > charts/octavo/files/crds/inferenceservices.yaml
 
-# After a change of dependencies in pyproject.toml.
+COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-annotate --no-header
+CLIENTS := tests/support/clients
+
+# After a change of dependencies in pyproject.toml, or of the clients that only tests install, apart from all else.
 pins: setup
-	$(BIN)/uv pip compile -q --universal --generate-hashes --all-extras --group bundled-model --python-version 3.11 \
-	  --no-annotate --no-header pyproject.toml -o constraints.txt
+	$(COMPILE) --all-extras --group bundled-model pyproject.toml -o constraints.txt
+	$(COMPILE) --override $(CLIENTS)/overrides.txt $(CLIENTS)/requirements.in -o $(CLIENTS)/constraints.txt
 
 # The Kubernetes that the tests run on: built once, cached outside the tree. Images take minutes after a change: the
 # first test that wants them builds them, while others run.

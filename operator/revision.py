@@ -20,7 +20,7 @@ from octavo.operator.snapshot import Object
 Json = Any  # Any: JSON of any shape
 
 WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
-ROUTER_FIELDS = ("processes", "queue", "resources")
+ROUTER_FIELDS = ("processes", "queue", "resources", "apiKeys")
 
 
 def worker_revision(service: InferenceService) -> str:
@@ -43,7 +43,7 @@ def _same_resources(one: Json, other: Json, schema: Mapping[str, Json]) -> bool:
 def router_revision(service: InferenceService) -> str:
     """Hash of what shapes router pods."""
     chosen = {
-        "router": {key: service.raw["router"][key] for key in ROUTER_FIELDS},
+        "router": {key: service.raw["router"][key] for key in ROUTER_FIELDS if key in service.raw["router"]},
         "model": {"servedName": service.spec.model.served_name},
         "restartAt": service.spec.restart_at,
     }

@@ -36,6 +36,7 @@ class Config:
     served_name: str
     queue_max_requests: int
     queue_max_wait_s: float
+    max_connections: int
     grace_period_s: float
     drain_delay_s: float
     api_keys_file: Path | None
@@ -73,6 +74,7 @@ def parse_arguments(argv: list[str]) -> Config:
         served_name=flags.served_name,
         queue_max_requests=flags.queue_max_requests,
         queue_max_wait_s=flags.queue_max_wait,
+        max_connections=flags.max_connections,
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
         api_keys_file=flags.api_keys_file,
@@ -120,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
         help="requests that may wait, all processes (1000)",
     )
     add("--queue-max-wait", type=_seconds, default=60.0, help="seconds a request may wait for a group (60)")
+    add(
+        "--max-connections",
+        type=_count(1, 1_000_000),
+        default=8192,
+        help="HTTP connections that clients may have open, all processes; more get 503 (8192)",
+    )
     add("--grace-period", type=_seconds, default=120.0, help="seconds from SIGTERM until open requests are cut (120)")
     add(
         "--drain-delay",

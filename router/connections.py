@@ -1,18 +1,22 @@
-"""One client's connection: bounds on what may stand before a body, and errors below HTTP told as all others are.
+"""Clients' connections: how many there may be, bounds on what may stand before a body, and errors below HTTP told as
+all others are.
 
 aiohttp would answer with the offending line and log it, and there a client's key or prompt may stand.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
+import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from octavo.router.generation import RequestError
+from octavo.router.openai import error_body
 from octavo.router.path import bug
 from octavo.router.responses import error_response
 
@@ -20,6 +24,7 @@ log = logging.getLogger(__name__)
 
 MAX_HEADERS = 100
 MAX_LINE_BYTES = 8190  # of the request line, and of each header
+LINGER_S = 1.0  # for a client to read why it was turned away: a close at once would cut that off
 
 
 class Connection(RequestHandler):
@@ -47,19 +52,42 @@ class Connection(RequestHandler):
         return response
 
 
+class TurnedAway(asyncio.Protocol):
+    """A connection beyond the bound: told so before it asks for anything, and soon closed."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        accepted = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
+        accepted.write(_TOO_MANY)
+        accepted.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, accepted.abort)
+
+
 class Connections(web.Server):
-    """aiohttp's server of such connections. refused: is told the status of each error that no handler saw."""
+    """aiohttp's server of such connections. refused: is told the status of each error that no handler saw.
+
+    most: that may be open; 0: any number. Those that accepting one burst adds are over it only together.
+    """
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         refused: Callable[[int], None],
+        most: int,
         **settings: Any,  # Any: aiohttp's own
     ) -> None:
         super().__init__(handler, **settings)
         self.refused = refused
+        self._most = most
+
+    @property
+    def count(self) -> int:
+        """Open now."""
+        return len(self._connections)  # aiohttp's own table; its public copy costs as much as there are
 
     def __call__(self) -> RequestHandler:
+        if 0 < self._most <= self.count:
+            self.refused(503)
+            return cast(RequestHandler, TurnedAway())  # a server asks for no more of it than of any protocol
         return Connection(self, loop=self._loop, **self._kwargs)
 
 
@@ -68,3 +96,13 @@ def _refusal(error: HttpProcessingError) -> RequestError:
         message = f"more than {MAX_HEADERS} headers, or one (or the path) of more than {MAX_LINE_BYTES} bytes"
         return RequestError(431, "invalid_request_error", "headers_too_large", message)
     return RequestError(400, "invalid_request_error", "bad_request", "the request is not valid HTTP")
+
+
+def _too_many() -> bytes:
+    message = "this router has as many connections as it may; connect again later, or use fewer"
+    body = orjson.dumps(error_body(RequestError(503, "overloaded_error", "too_many_connections", message)))
+    head = "HTTP/1.1 503 Service Unavailable", "Content-Type: application/json", f"Content-Length: {len(body)}"
+    return "\r\n".join((*head, "Retry-After: 1", "Connection: close", "", "")).encode() + body
+
+
+_TOO_MANY = _too_many()

@@ -40,6 +40,7 @@ class RouterMetrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self.connections = Gauge("octavo_router_connections", "HTTP connections of clients", registry=self.registry)
         self.open = Gauge("octavo_router_open_requests", "Requests being answered", registry=self.registry)
         self.read_from(self._tallied)
 

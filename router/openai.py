@@ -31,7 +31,8 @@ HIGHEST_ID = 2**32 - 2  # 0xFFFFFFFF means "no token" between router and engine
 
 # Said but without effect on the answer.
 HARMLESS = frozenset(
-    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id".split()
+    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id "
+    "session_id".split()
 )
 
 # Not served: accepted with a value that asks for nothing.

@@ -7,6 +7,7 @@ The control socket asks for metrics; its end means that the parent is gone, and 
 
 import asyncio
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ log = logging.getLogger("octavo.router")
 BACKLOG = 1024
 UNREAD_MS = 120_000  # in which a client takes nothing of what it is sent: then the kernel ends the connection
 POLL_S = 0.05
+OTHER_FILES = 512  # for groups, helpers, gRPC clients, and clients that are being turned away
 RESERVE_S = 2.0  # of the grace period, to close in order
 
 
@@ -91,7 +93,9 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         strict=config.strict,
     )
     grpc_server = GrpcServer(parts, config.grpc) if config.grpc is not None else None
-    runner = web.ServerRunner(HttpServer(parts).build(), shutdown_timeout=0.1)
+    connections = HttpServer(parts).build(most_connections=_most_connections(config))
+    metrics.connections.set_function(lambda: connections.count)
+    runner = web.ServerRunner(connections, shutdown_timeout=0.1)
     await runner.setup()
     follow = [background(texts.follow(), "model follower")]
     if key_file is not None:
@@ -136,6 +140,18 @@ def _listener(config: Config) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)  # its connections have it from it
     listener.bind((config.http.host, config.http.port))
     return listener
+
+
+def _most_connections(config: Config) -> int:
+    """This process's share of the router's bound, and fewer where the system gives fewer files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wished = -(-config.max_connections // config.processes) + OTHER_FILES
+    allowed = wished if hard == resource.RLIM_INFINITY else min(wished, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wished:
+        log.warning("the limit of %d open files leaves room for %d connections", hard, allowed - OTHER_FILES)
+    return max(1, allowed - OTHER_FILES)
 
 
 def _settings(config: Config, index: int) -> FleetSettings:

@@ -53,7 +53,7 @@ class HttpServer:
             "model": self._model,
         }
 
-    def build(self, idle_s: float = IDLE_S) -> web.Server:
+    def build(self, idle_s: float = IDLE_S, most_connections: int = 0) -> Connections:
         """aiohttp's low-level server: no second routing, no middleware, handlers cancelled when a client goes.
 
         Its keep-alive time-out runs from the connection's first moment, and until the headers are whole.
@@ -67,6 +67,7 @@ class HttpServer:
         return Connections(
             self.handle,
             lambda status: self._count(None, str(status)),
+            most_connections,
             request_factory=request_factory,
             handler_cancellation=True,
             access_log=None,

@@ -9,9 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import orjson
-from tokenizers import Tokenizer
-
 from octavo.router import reasoning
 from octavo.router.detokenise import (
     ByteLevelDetokeniser,
@@ -22,20 +19,26 @@ from octavo.router.detokenise import (
     Texts,
     WindowDetokeniser,
 )
-from octavo.router.fields import Fields, invalid
-from octavo.router.generation import Adjust, RequestError, Sampling
+from octavo.router.fields import invalid
+from octavo.router.model_files import (
+    DEFAULT,
+    TOOL_USE,
+    added_tokens,
+    json_of,
+    said,
+    sampling_defaults,
+    special_token,
+    templates,
+    tokenizer_of,
+    vocabulary_of,
+)
 from octavo.router.openai import Ask, Prompt
 from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
 
-DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
 REASONING_TAIL = 32  # ids at the end of a prompt that may open reasoning
 NO_MARKS: Mapping[int, str] = {}
-
-
-class ModelFilesInvalid(Exception):
-    """The files that a leader served cannot be used; the message names the file."""
 
 
 class TextModel:
@@ -43,14 +46,14 @@ class TextModel:
 
     def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
         self.context_length = context_length
-        self._tokenizer = _tokenizer(files)
-        settings = _json(files, "tokenizer_config.json")
-        described = _json(files, "tokenizer.json")
-        self._control = {content: number for content, number, special in _added(described) if special}
+        self._tokenizer = tokenizer_of(files)
+        settings = json_of(files, "tokenizer_config.json")
+        described = json_of(files, "tokenizer.json")
+        self._control = {content: number for content, number, special in added_tokens(described) if special}
         self._special = any_of(list(self._control))
         self._special_ids = frozenset(self._control.values())
-        self.vocabulary = _vocabulary(files, self._tokenizer)
-        self._bos = _special(settings, "bos_token")
+        self.vocabulary = vocabulary_of(files, self._tokenizer)
+        self._bos = special_token(settings, "bos_token")
         self._bos_id = None if self._bos is None else self._tokenizer.token_to_id(self._bos)
         self._add_bos = settings.get("add_bos_token")
         self._words = WordEncoder.of(self._tokenizer, described)
@@ -61,9 +64,9 @@ class TextModel:
         self.names = Names(self._tokenizer, self._byte_level)
         self._templates = templates(files, settings)
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-        self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
+        self._names = {name: value for name in names if (value := special_token(settings, name)) is not None}
         self._compiled: dict[str, ChatTemplate] = {}
-        self.sampling = sampling_defaults(_json(files, "generation_config.json"))
+        self.sampling = sampling_defaults(json_of(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
         """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
@@ -90,7 +93,7 @@ class TextModel:
     def text_ids(self, text: str, special: bool) -> list[int]:
         """Of a raw prompt, perhaps none. special: with what the tokenizer adds, as /v1/completions has it."""
         if not special:
-            return self._tokenizer.encode(text, add_special_tokens=False).ids
+            return self._ids(text)
         return array("I", self._with_bos(text, self._text(text))).tolist()
 
     @property
@@ -160,7 +163,7 @@ class TextModel:
 
     def _text(self, text: str) -> bytes:
         ids = self._words.encode(text) if self._words is not None else None
-        return _packed(self._tokenizer.encode(text).ids) if ids is None else ids
+        return _packed(self._ids(text, special=True)) if ids is None else ids
 
     def _with_bos(self, text: str, ids: bytes) -> bytes:
         """tokenizer_config.json's `add_bos_token` decides where it is given; a text that spells one has it already."""
@@ -185,7 +188,7 @@ class TextModel:
 
     def _rendered(self, rendered: Rendered) -> list[int]:
         if rendered.mark is None:
-            return self._tokenizer.encode(rendered.text, add_special_tokens=False).ids
+            return self._ids(rendered.text)
         return self._marked(rendered.text, rendered.mark)
 
     def _marked(self, text: str, mark: str) -> list[int]:
@@ -201,16 +204,17 @@ class TextModel:
     def _plain(self, text: str) -> list[int]:
         self._tokenizer.encode_special_tokens = True
         try:
-            return self._tokenizer.encode(text, add_special_tokens=False).ids
+            return self._ids(text)
         finally:
             self._tokenizer.encode_special_tokens = False
 
-
-def _added(described: Mapping[str, object]) -> list[tuple[str, int, bool]]:
-    """Content, id, and whether it is a control token."""
-    tokens = described.get("added_tokens")
-    items = [item for item in tokens if isinstance(item, dict)] if isinstance(tokens, list) else []
-    return [(str(item["content"]), int(item["id"]), bool(item.get("special"))) for item in items]
+    def _ids(self, text: str, special: bool = False) -> list[int]:
+        """special: with what the tokenizer adds. Raises RequestError 400 for a text that it cannot encode."""
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=special).ids
+        except BaseException as error:
+            why = f"the model's tokenizer cannot encode this text: {said(error)}"
+            raise invalid(None, why) from error
 
 
 def _packed(ids: Sequence[int]) -> bytes:
@@ -221,70 +225,3 @@ def _filled(field: str, packed: bytes) -> bytes:
     if not packed:
         raise invalid(field, f"{field} has no tokens: this model needs at least one")
     return packed
-
-
-def _json(files: Mapping[str, bytes], name: str) -> dict[str, object]:
-    data = files.get(name)
-    if data is None:
-        return {}
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ModelFilesInvalid(f"{name} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFilesInvalid(f"{name} must hold a JSON object")
-    return value
-
-
-def _tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
-    data = files.get("tokenizer.json")
-    if data is None:
-        raise ModelFilesInvalid("tokenizer.json is missing: convert the model's tokenizer to the fast format")
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-    except Exception as error:  # the library raises bare Exception
-        raise ModelFilesInvalid(f"tokenizer.json cannot be loaded: {error}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
-    """What holds when a request does not say: the model's own advice, else OpenAI's defaults."""
-    fields = Fields(generation_config)
-    try:
-        temperature = fields.number("temperature", 0.0, 2.0)
-        top_p = fields.number("top_p", 0.0, 1.0)
-        top_k = fields.integer("top_k", -1, 2**31 - 1)
-        min_p = fields.number("min_p", 0.0, 1.0)
-        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
-    except RequestError as error:
-        raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
-    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
-    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
-
-
-def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:
-    """Ids that the model has a row for; more than the tokenizer names when the table is padded."""
-    size = _json(files, "config.json").get("vocab_size")
-    return size if isinstance(size, int) and size > 0 else tokenizer.get_vocab_size()
-
-
-def _special(settings: Mapping[str, object], name: str) -> str | None:
-    """A special token's text: a string, or an object with `content`."""
-    value = settings.get(name)
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) and value else None
-
-
-def templates(files: Mapping[str, bytes], settings: Mapping[str, object]) -> dict[str, str]:
-    """By name: chat_template.jinja, or the one or several of tokenizer_config.json."""
-    if (data := files.get("chat_template.jinja")) is not None:
-        return {DEFAULT: data.decode(errors="replace")}
-    value = settings.get("chat_template")
-    if isinstance(value, str):
-        return {DEFAULT: value}
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    named = {item.get("name"): item.get("template") for item in items}
-    return {name: source for name in (DEFAULT, TOOL_USE) if isinstance(source := named.get(name), str)}

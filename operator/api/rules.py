@@ -8,6 +8,7 @@ from typing import Any
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.quantity import quantity
 
+OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # what names.secrets puts behind a service's name
 MOST_RANKS = 64  # of a group: what a worker can hold
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
@@ -87,6 +88,12 @@ def _within(resources: str) -> str:
         f"{resources}.requests.all(k, !(k in {resources}.limits) || "
         f"quantity(string({resources}.requests[k])).compareTo(quantity(string({resources}.limits[k]))) <= 0)"
     )
+
+
+def _keys_are_the_users(resource: Mapping[str, Any]) -> bool:
+    """A private key of ours is no file of keys."""
+    keys = resource["spec"]["router"].get("apiKeys")
+    return keys is None or keys["secretName"] not in [resource["metadata"]["name"] + ending for ending in OWN_SECRETS]
 
 
 RULES = (
@@ -179,6 +186,14 @@ RULES = (
         "spec.resources",
         "what spec.resources.requests asks for must not exceed spec.resources.limits",
         _requests_within_limits("worker"),
+    ),
+    Rule(
+        "",
+        "!has(self.spec.router.apiKeys) || "
+        f"!({list(OWN_SECRETS)}.exists(ending, self.spec.router.apiKeys.secretName == self.metadata.name + ending))",
+        "spec.router.apiKeys.secretName",
+        "spec.router.apiKeys.secretName must not be one of the Secrets that the operator makes for this service",
+        _keys_are_the_users,
     ),
     Rule(
         "spec.router.service",

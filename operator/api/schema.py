@@ -209,12 +209,38 @@ def _router() -> Json:
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
             "processes": fields.integer("Processes of a router pod, each using about one CPU when busy.", 1, 64, 1),
             "queue": queue,
+            "apiKeys": _api_keys(),
             "service": service,
             "resources": _resources(
                 f"Resources of each router container. Default: {_shown(DEFAULT_ROUTER)}.", DEFAULT_ROUTER
             ),
         },
         default={},
+    )
+
+
+def _api_keys() -> Json:
+    """Without a default: who does not ask for keys has none."""
+    return fields.record(
+        "Keys that clients need. Default: none, anybody who reaches a port may ask. Keys that are added to or taken "
+        "from the Secret hold within about a minute, without a restart.",
+        {
+            "secretName": fields.text(
+                "Secret of this namespace that holds the keys. It is mounted into router pods, which do not start "
+                "without it, and is read by nobody else.",
+                253,
+                minLength=1,
+                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+            ),
+            "key": fields.text(
+                "Entry of the Secret: a text with one key a line; blank lines and those that begin with # are skipped.",
+                253,
+                minLength=1,
+                pattern=r"^[-._a-zA-Z0-9]+$",
+                default="keys",
+            ),
+        },
+        required=["secretName"],
     )
 
 

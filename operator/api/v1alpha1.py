@@ -62,10 +62,17 @@ class RouterService:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiKeys:
+    secret_name: str
+    key: str  # entry of the Secret
+
+
+@dataclass(frozen=True, slots=True)
 class Router:
     replicas: int
     processes: int
     queue: Queue
+    api_keys: ApiKeys | None
     service: RouterService
     resources: Json
 
@@ -162,11 +169,12 @@ def _spec(spec: Json, name: str) -> Spec:
 
 
 def _router(router: Json) -> Router:
-    queue, service = router["queue"], router["service"]
+    queue, service, keys = router["queue"], router["service"], router.get("apiKeys")
     return Router(
         replicas=router["replicas"],
         processes=router["processes"],
         queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
+        api_keys=None if keys is None else ApiKeys(keys["secretName"], keys["key"]),
         service=RouterService(service["type"], service["port"], service["grpcPort"]),
         resources=router["resources"],
     )

@@ -12,6 +12,7 @@ USER = 10001  # the user of all our images
 GRACE_S = 120  # what a pod is given to finish its requests
 NODE_LOST_S = 10  # how long a pod stays on a node that does not answer; Kubernetes' default is 300
 TLS_DIR = "/etc/octavo/tls"
+KEYS_DIR = "/etc/octavo/api"
 
 
 def metadata(service: InferenceService, name: str, labels: Mapping[str, str] | None = None) -> Json:
@@ -77,9 +78,12 @@ def scratch(name: str, size: str) -> Json:
     return {"name": name, "emptyDir": {"sizeLimit": size}}
 
 
-def secret(name: str, of: str) -> Json:
-    """A volume of a Secret."""
-    return {"name": name, "secret": {"secretName": of, "defaultMode": 0o444}}
+def secret(name: str, of: str, entry: str | None = None) -> Json:
+    """A volume of a Secret: of all its entries, or of one, as a file with the volume's name."""
+    source: Json = {"secretName": of, "defaultMode": 0o444}
+    if entry is not None:
+        source["items"] = [{"key": entry, "path": name}]
+    return {"name": name, "secret": source}
 
 
 def mount(name: str, path: str, *, read_only: bool = True) -> Json:

@@ -10,6 +10,8 @@ from octavo.operator.specs import common
 from octavo.operator.specs.arguments import flags, queue_flags
 from octavo.operator.specs.common import Json
 
+KEYS = "keys"  # the volume, and the file in it
+
 
 def deployment(service: InferenceService, revision: str, template: Mapping[str, object]) -> Json:
     """The Deployment of the routers."""
@@ -46,7 +48,7 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
             "tolerations": common.lost_node(),
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart(service)]}},
             "containers": [_container(service, options)],
-            "volumes": [common.scratch("tmp", "256Mi"), common.secret("tls", router_tls)],
+            "volumes": [common.scratch("tmp", "256Mi"), common.secret("tls", router_tls), *_key_volumes(service)],
         },
     }
 
@@ -77,12 +79,21 @@ def _container(service: InferenceService, options: Options) -> Json:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [common.mount("tmp", "/tmp", read_only=False), common.mount("tls", common.TLS_DIR)],
     }
+    if service.spec.router.api_keys is not None:
+        container["volumeMounts"].append(common.mount(KEYS, common.KEYS_DIR))
     if service.spec.router.resources:
         container["resources"] = {kind: dict(amounts) for kind, amounts in service.spec.router.resources.items()}
     return container
 
 
+def _key_volumes(service: InferenceService) -> list[Json]:
+    """Mounted by the kubelet, whole, so that a changed Secret reaches the router: the operator never reads it."""
+    keys = service.spec.router.api_keys
+    return [] if keys is None else [common.secret(KEYS, keys.secret_name, keys.key)]
+
+
 def _arguments(service: InferenceService) -> list[str]:
+    keys = service.spec.router.api_keys
     return [
         *flags(
             [
@@ -94,6 +105,7 @@ def _arguments(service: InferenceService) -> list[str]:
                 ("--tls-dir", common.TLS_DIR),
                 ("--service-uid", service.uid),
                 ("--grace-period", common.GRACE_S),
+                ("--api-keys-file", None if keys is None else f"{common.KEYS_DIR}/{KEYS}"),
             ]
         ),
         *queue_flags(service.spec),

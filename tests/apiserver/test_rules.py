@@ -56,6 +56,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "one port for HTTP and gRPC": {"router": {"service": {"port": 8033}}},
+    "keys in a Secret of ours": {"router": {"apiKeys": {"secretName": "chat-router-tls"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
 }
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -72,6 +73,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
     "spec.router.processes": {"router": {"processes": 0}},
     "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
+    "spec.router.apiKeys.secretName": {"router": {"apiKeys": {"key": "keys"}}},
+    "spec.router.apiKeys.key": {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}},
     "spec.router.service.type": {"router": {"service": {"type": "ExternalName"}}},
     "spec.router.service.port": {"router": {"service": {"port": 70000}}},
     "spec.router.service.grpcPort": {"router": {"service": {"grpcPort": 0}}},
@@ -89,6 +92,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "parallelism": {"tensor": 1, "pipeline": 1},
         "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1},
     },
+    "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
     "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},
     "a number format of GPUs": {"model": {"uri": MODEL, "dtype": "bfloat16"}, **GPU},
     "memory beside the GPU": {"resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}, **GPU},

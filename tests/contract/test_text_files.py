@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from support.checkpoints import random_checkpoint
 
-from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.model_files import ModelFilesInvalid
+from octavo.router.tokens import TextModel
 from octavo.worker.models.checkpoint import inspect, servable
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.text_files import SERVED_FILES
@@ -46,6 +47,12 @@ BAD: dict[str, tuple[Edit, str, str]] = {
     "cold": (holds("generation_config.json", {"temperature": True}), "generation_config.json", "temperature"),
     "top_p": (holds("generation_config.json", {"top_p": 1.5}), "generation_config.json", "top_p"),
     "top_k": (holds("generation_config.json", {"top_k": 4.5}), "generation_config.json", "top_k"),
+    "min_p": (holds("generation_config.json", {"min_p": 2}), "generation_config.json", "min_p"),
+    "repetition": (
+        holds("generation_config.json", {"repetition_penalty": -1}),
+        "generation_config.json",
+        "repetition_penalty",
+    ),
     "top_k low": (holds("generation_config.json", {"top_k": -2}), "generation_config.json", "top_k"),
 }
 GOOD: dict[str, Edit] = {

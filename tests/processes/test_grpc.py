@@ -1,6 +1,7 @@
 """What a generated gRPC client of a real router sees of good answers, and what the leader sees of it."""
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and ABCDEFGHIJ the end."
 CONTEXT = 65_536
+PROTO = Path(__file__).parents[2] / "proto" / "v1"
 CODES = grpc.StatusCode
 Stub = octavo_pb2_grpc.InferenceStub
 
@@ -159,6 +161,31 @@ async def test_a_client_that_knows_nothing_learns_the_api_by_reflection_and_call
     wish = {"octavo.v1.Inference", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
     assert services == wish
     assert text == TOKENIZER.decode(list(ids(STORY)[:3]))
+
+
+OWN_CLIENT = """
+import sys, grpc, octavo_pb2, octavo_pb2_grpc
+with grpc.insecure_channel(sys.argv[1]) as channel:
+    stub = octavo_pb2_grpc.InferenceStub(channel)
+    asked = octavo_pb2.GenerateRequest(prompt=[octavo_pb2.Prompt(text="x")], max_tokens=3)
+    whole = stub.Generate(asked, timeout=20).outputs[0].text
+    pieces = [output.text for chunk in stub.GenerateStream(asked, timeout=20) for output in chunk.outputs]
+    assert "".join(pieces) == whole
+    print(whole, end="")
+"""
+
+
+async def test_a_client_made_from_nothing_but_the_proto_file_is_served(router: RunningRouter, tmp_path: Path) -> None:
+    """In a process of its own: it must not find our generated modules."""
+    made = (f"-I{PROTO}", f"--python_out={tmp_path}", f"--grpc_python_out={tmp_path}", "octavo.proto")
+    for command in (("-m", "grpc_tools.protoc", *made), ("-c", OWN_CLIENT, router.grpc)):
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, env=environment, cwd=tmp_path, stdout=PIPE, stderr=PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 0, err.decode()
+    assert out.decode() == TOKENIZER.decode(list(ids(STORY)[:3]))
 
 
 async def test_the_example_prints_the_answer_or_what_is_wrong(router: RunningRouter) -> None:

@@ -92,51 +92,6 @@ async def test_each_bad_request_has_one_verdict_streaming_and_not(router: Runnin
         assert await refused(streamed(stub, request)) == verdict, body
 
 
-def drawn(draw: random.Random) -> Json:
-    """A body with some fields, each of them at or beyond a bound as often as not."""
-    body = dict(draw.choice((TEXT, CHAT)))
-    values: dict[str, tuple[object, ...]] = {
-        "model": ("m", "nope", ""),
-        "max_tokens": (1, 2, 0, -5, CONTEXT, 2**31 - 1),
-        "temperature": (0, 1.5, 2, 2.5, -1),
-        "top_p": (1, 0.5, 0, 1.5),
-        "top_k": (0, -1, 5, -2, 2**31 - 1),
-        "seed": (0, -1, 2**63 - 1, -(2**63)),
-        "stop": ("a", ["b"], [], "", ["a", ""], ["s"] * 17, "é" * 257),
-        "stop_token_ids": ([], [5], [2**32 - 1], [1] * 65),
-        "ignore_eos": (True, False),
-    }
-    if "prompt" in body:
-        values["prompt"] = ("", "text", [5], [1, 999_999], [2**32 - 1], ["a", ""], [[5], [6, 7]], "long " * 2_100)
-    else:
-        good = {"role": "user", "content": "x"}
-        values["messages"] = (
-            [good],
-            [good, {"role": "boss", "content": "x"}],
-            [{"role": "assistant"}],
-            [{"role": "x"}],
-        )
-    for name in draw.sample(sorted(values), draw.randint(0, 3)):
-        body[name] = draw.choice(values[name])
-    return body
-
-
-async def test_random_requests_have_one_verdict(router: RunningRouter, stub: Stub) -> None:
-    draw = random.Random(11)
-    seen = set()
-    for _ in range(150):
-        body = drawn(draw)
-        request = message_of(body)
-        verdict = await over_http(router, body)
-        seen.add(verdict is None)
-        if verdict is None:
-            assert (await stub.Generate(request)).outputs, body
-        else:
-            assert await refused(stub.Generate(request)) == verdict, body
-            assert verdict[0] in (CODES.INVALID_ARGUMENT, CODES.NOT_FOUND)
-    assert seen == {True, False}
-
-
 async def test_random_bytes_are_refused_as_the_clients_fault(router: RunningRouter, stub: Stub) -> None:
     draw = random.Random(5)
     async with grpc.aio.insecure_channel(router.grpc) as channel:

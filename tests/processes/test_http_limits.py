@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from support.fronts import Front, front
@@ -171,6 +172,34 @@ async def test_one_connection_may_send_many_requests_ahead_and_all_are_answered(
     async with asyncio.timeout(20):
         assert [(await read(reader)).status for _ in range(40)] == [200] * 40
     writer.close()
+
+
+async def test_connections_beyond_the_bound_are_told_so_and_those_within_are_served(tmp_path: Path) -> None:
+    async with front(tmp_path, "--max-connections", "6") as served:
+        host, port = served.router.url.removeprefix("http://").split(":")
+        await served.router.session.close()  # it keeps connections
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
+        for reader, writer in held:
+            writer.write(get("/livez"))
+            assert (await read(reader)).status == 200
+        body = json.dumps(GOOD | {"prompt": "x" * 100_000}).encode()
+        for sent in (b"", get("/livez"), post("/v1/completions", body)):
+            answer = await raw(served.router.url, sent)
+            assert code(answer) == (503, "too_many_connections")
+            assert answer.headers["connection"] == "close" and answer.headers["retry-after"] == "1"
+        for reader, writer in held:
+            writer.write(post("/v1/completions", json.dumps(GOOD).encode()))
+            assert (await read(reader)).status == 200
+        held.pop()[1].close()
+        async with asyncio.timeout(10):
+            while (await raw(served.router.url, get("/livez", "Connection: close"))).status != 200:
+                await asyncio.sleep(0.05)
+        async with aiohttp.ClientSession() as session, session.get(served.router.metrics_url) as page:
+            metrics = await page.text()
+        assert "octavo_router_connections 5.0" in metrics or "octavo_router_connections 6.0" in metrics
+        assert 'octavo_router_requests_total{code="503",endpoint="other"}' in metrics
+        for _, writer in held:
+            writer.close()
 
 
 async def test_slow_senders_take_nothing_from_others(tmp_path: Path) -> None:

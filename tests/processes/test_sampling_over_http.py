@@ -61,9 +61,13 @@ async def served(folder: Path) -> AsyncIterator[Service]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def letters(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
-    """After each letter comes the next one; after "#" two halves of a character, words, a special token and EOS."""
-    script = ["#", b"\xc3", b"\xa9", "END", 258, "there", EOS]
-    async for service in served(successor_checkpoint(tmp_path_factory.mktemp("model") / "m", script)):
+    """After each letter comes the next one; after "#" two halves of a character, words, a special token and EOS.
+
+    "Z" ends a text as well, and comes after "%".
+    """
+    script = ["#", b"\xc3", b"\xa9", "END", 258, "there", EOS, "%", "Z", "~"]
+    folder = tmp_path_factory.mktemp("model") / "m"
+    async for service in served(successor_checkpoint(folder, script, eos=[EOS, ord("Z")])):
         yield service
 
 
@@ -157,6 +161,14 @@ async def test_special_tokens_are_shown_when_asked(letters: Service) -> None:
     assert (await letters.complete(prompt="#", max_tokens=9)).choices[0].text == "éENDthere"
     shown = await letters.complete(prompt="#", max_tokens=9, skip_special_tokens=False)
     assert shown.choices[0].text == "éEND<|eot|>there"
+
+
+async def test_each_end_of_the_generation_config_ends_a_text_and_none_does_when_ignored(letters: Service) -> None:
+    for prompt, text in (("%", ""), ("#", "éENDthere")):
+        answer = await letters.complete(prompt=prompt, max_tokens=20)
+        assert (answer.choices[0].text, answer.choices[0].finish_reason) == (text, "stop"), prompt
+    ignored = (await letters.complete(prompt="#", max_tokens=10, ignore_eos=True)).choices[0]
+    assert (ignored.text, ignored.finish_reason) == ("éENDthere%Z~a", "length")
 
 
 async def test_a_stop_after_the_last_shown_token_shows_no_value(letters: Service) -> None:

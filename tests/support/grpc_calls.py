@@ -35,7 +35,7 @@ def message_of(body: Json) -> octavo_pb2.GenerateRequest:
         prompt=_prompts(rest.pop("prompt")) if rest.get("prompt") is not None else [],
         messages=[octavo_pb2.Message(**message) for message in rest.pop("messages", None) or []],
     )
-    for name in ("temperature", "top_p", "top_k", "seed"):
+    for name in octavo_pb2.SamplingParameters.DESCRIPTOR.fields_by_name:
         if (value := rest.pop(name, None)) is not None:
             setattr(request.sampling, name, value)
     stop = rest.pop("stop", None)

@@ -21,6 +21,7 @@ __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 
 _STORED = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # a GPU runs in that
 _INDEX = "model.safetensors.index.json"
+MAX_NAME_BYTES = 255  # of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,10 @@ def _inspect(model_dir: Path) -> Checkpoint:
         raise ModelError(NOT_FOUND, model_dir, "no such folder; a model is a Hugging Face folder with config.json")
     config, raw = read_config(model_dir)
     eos_ids = read_eos_ids(model_dir, raw, config.vocabulary)
-    tensors = _tensors(model_dir)
+    weights = _weights(model_dir)
+    tensors = _indexed(model_dir, weights) if weights.name == _INDEX else read_header(weights)
     expected = expected_shapes(config)
-    check_tensors(model_dir, config, tensors)
+    check_tensors(weights, config, tensors)
     if not says_dtype(raw):
         config = replace(config, dtype=_STORED[tensors["model.embed_tokens.weight"].dtype])
     return Checkpoint(
@@ -79,14 +81,14 @@ def _inspect(model_dir: Path) -> Checkpoint:
     )
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    index = folder / _INDEX
+def _weights(folder: Path) -> Path:
+    """The file that lists the tensors: the index, or the only one."""
+    index, single = folder / _INDEX, folder / "model.safetensors"
     if index.exists():
-        return _indexed(folder, index)
-    single = folder / "model.safetensors"
+        return index
     if not single.exists():
         raise ModelError(NOT_FOUND, single, f"no such file, and no {_INDEX}; weights must be safetensors")
-    return read_header(single)
+    return single
 
 
 def _indexed(folder: Path, index: Path) -> dict[str, Tensor]:
@@ -96,7 +98,7 @@ def _indexed(folder: Path, index: Path) -> dict[str, Tensor]:
         raise ModelError(INVALID, index, "weight_map: it must map tensor names to file names")
     shards: dict[str, dict[str, Tensor]] = {}
     for file in sorted(set(assigned.values())):
-        if Path(file).name != file:
+        if not _is_name(file):
             raise ModelError(INVALID, index, f"weight_map: {file!r} is not a file of this folder")
         if not (folder / file).exists():
             raise ModelError(
@@ -107,6 +109,11 @@ def _indexed(folder: Path, index: Path) -> dict[str, Tensor]:
         if name not in shards[file]:
             raise ModelError(INVALID, folder / file, f"lacks the tensor {name!r} that {_INDEX} assigns to it")
     return {name: shards[file][name] for name, file in assigned.items()}
+
+
+def _is_name(file: str) -> bool:
+    """Whether it can be a file of a folder, and of no other one."""
+    return Path(file).name == file not in ("", "..") and file.isprintable() and len(file.encode()) <= MAX_NAME_BYTES
 
 
 def _fingerprint(folder: Path, tensors: Iterable[Tensor]) -> str:

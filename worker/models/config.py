@@ -15,6 +15,8 @@ from octavo.worker.models.rope import Rope, read_rope
 from octavo.worker.models.windows import read_windows
 
 DTYPES = ("float32", "bfloat16", "float16")
+MAX_LAYERS = 4096  # several times the most of any model; all their tensors are named before any is looked for
+MAX_JSON_BYTES = 128 << 20  # several times the largest tokenizer; parsed, JSON takes some times its size
 
 # Fields of which one value is served: those that leave the result as it is, and why no others are.
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
@@ -86,6 +88,8 @@ def read_eos_ids(folder: Path, config: Json, vocabulary: int) -> tuple[int, ...]
 def read_json(path: Path, required: bool) -> Json:
     """The JSON object in `path`; {} when it is absent and not required."""
     try:
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise ModelError(INVALID, path, f"is {size} bytes long, over the limit of {MAX_JSON_BYTES}")
         # Strict: the router's parser refuses what Python's would let pass.
         parsed = json.loads(path.read_bytes().decode(), parse_constant=_no_constant)
     except FileNotFoundError:
@@ -111,7 +115,7 @@ def _config(raw: Json) -> ModelConfig:
     _refuse_unsupported(raw)
     heads = whole(raw, "num_attention_heads")
     kv_heads = whole(raw, "num_key_value_heads", heads)
-    hidden, layers = whole(raw, "hidden_size"), whole(raw, "num_hidden_layers")
+    hidden, layers = whole(raw, "hidden_size"), whole(raw, "num_hidden_layers", most=MAX_LAYERS)
     if heads % kv_heads:
         wrong("num_key_value_heads", kv_heads, f"it must divide num_attention_heads ({heads})")
     head_dim = whole(raw, "head_dim", hidden // heads or None)

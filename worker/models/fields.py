@@ -1,20 +1,25 @@
 """Fields of config.json, read by name and checked one by one."""
 
+import sys
 from typing import Any, NoReturn
 
 Json = dict[str, Any]  # what a JSON object may hold
+MOST = 2**31 - 1
+LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
 
 
 class ConfigError(ValueError):
     """A field of config.json that cannot be served; the message names it."""
 
 
-def whole(raw: Json, key: str, default: int | None = None, *, parent: str = "", least: int = 1) -> int:
+def whole(
+    raw: Json, key: str, default: int | None = None, *, parent: str = "", least: int = 1, most: int = MOST
+) -> int:
     """A whole number of at least `least`; null counts as absent. parent: of the object, for the message."""
     value = raw.get(key)
     value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        wrong(f"{parent}.{key}" if parent else key, value, f"it must be a whole number of {least} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        wrong(f"{parent}.{key}" if parent else key, value, f"it must be a whole number in {least}..{most}")
     return value
 
 
@@ -22,7 +27,7 @@ def number(raw: Json, key: str, default: float | None = None, *, parent: str = "
     """A finite number above 0; null counts as absent."""
     value = raw.get(key)
     value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= LARGEST:
         wrong(f"{parent}.{key}" if parent else key, value, "it must be a number above 0")
     return float(value)
 

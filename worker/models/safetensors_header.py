@@ -10,6 +10,7 @@ No more is read than the header, so a lie in it costs no memory.
 import json
 import math
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadab
 WIDTH = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 WIDTH |= {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+MAX_DIMENSIONS = 16  # no tensor that is read here has more than two; the product of many takes for ever
 _LFS = b"version https://git-lfs"
 
 
@@ -69,11 +71,11 @@ def _entries(path: Path, encoded: bytes) -> list[tuple[str, Any]]:
     """(name, entry) pairs of the header's JSON, `__metadata__` left out."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
             _invalid(path, f"names {twice!r} twice in its header")
-        return dict(pairs)
+        return made
 
     try:
         header = json.loads(encoded, object_pairs_hook=unique)
@@ -89,8 +91,10 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int) -> Tensor:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (TypeError, KeyError, ValueError):
         raise ModelError(INVALID, path, f"tensor {name!r} lacks a dtype, a shape or two offsets") from None
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        _invalid(path, f"tensor {name!r} has a shape or offset that is not a whole number")
+    if not all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end)):
+        _invalid(path, f"tensor {name!r} has a shape or offset that is not a whole number of 63 bits")
+    if len(shape) > MAX_DIMENSIONS:
+        _invalid(path, f"tensor {name!r} has {len(shape)} dimensions, over the limit of {MAX_DIMENSIONS}")
     if not isinstance(dtype, str) or dtype not in WIDTH:
         _invalid(path, f"tensor {name!r} has the unknown dtype {dtype!r}")
     needed = math.prod(shape) * WIDTH[dtype]

@@ -45,11 +45,14 @@ def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     }
 
 
-def check_tensors(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Raises ModelError that names a tensor which is missing, too many, or of the wrong shape or type."""
+def check_tensors(weights: Path, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raises ModelError that names a tensor which is missing, too many, or of the wrong shape or type.
+
+    weights: the file that lists the tensors.
+    """
     expected = expected_shapes(config)
     if missing := [name for name in expected if name not in tensors]:
-        raise ModelError(INVALID, folder, f"the weights lack {_some(missing)}")
+        raise ModelError(INVALID, weights, f"the weights lack {_some(missing)}, which config.json calls for")
     for name, shape in expected.items():
         tensor = tensors[name]
         if tensor.shape != shape:

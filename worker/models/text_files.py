@@ -22,7 +22,13 @@ TEXT_FILES = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "genera
 SERVED_FILES = (*TEXT_FILES, "config.json")
 _SLOW = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 # Bounds of the API: advice beyond them could not be followed.
-_ADVICE = {"temperature": (0, 2), "top_p": (0, 1), "top_k": (-1, 2**31 - 1)}
+_ADVICE = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "top_k": (-1, 2**31 - 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0, 2),
+}
 
 
 def check_text_files(folder: Path) -> None:

@@ -95,6 +95,8 @@ def parse_args(argv: list[str]) -> Settings:
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
+    if service.spec.router.api_keys is not None and args["api_key"] is None and args["api_keys_file"] is None:
+        raise UsageError("spec.router.apiKeys: there are no Secrets on one machine; give --api-keys-file or --api-key")
     own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
     return Settings(
         service,

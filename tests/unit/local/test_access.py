@@ -37,6 +37,17 @@ def test_without_these_flags_the_router_is_told_nothing(tmp_path: Path) -> None:
     assert (config.api_keys_file, config.cors_origins, config.strict) == (None, frozenset(), False)
 
 
+def test_a_spec_that_names_a_secret_of_keys_needs_them_otherwise_here(tmp_path: Path) -> None:
+    spec = tmp_path / "service.yaml"
+    spec.write_text(
+        "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n"
+        "  model: {uri: 'bundled://smollm2-135m-instruct'}\n  router: {apiKeys: {secretName: clients}}\n"
+    )
+    with pytest.raises(UsageError, match=r"spec\.router\.apiKeys.*--api-keys-file"):
+        parse_args([*ON_CPU, "-f", str(spec)])
+    assert parse_args([*ON_CPU, "-f", str(spec), "--api-key", "k"]).api_key == "k"
+
+
 def test_an_empty_file_is_refused_by_its_flag(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# none\n")
     with pytest.raises(UsageError, match=r"--api-keys-file .*no key"):

@@ -140,6 +140,24 @@ def test_workers_hold_no_token_and_a_claim_is_mounted_read_only() -> None:
     assert {"name": "models", "persistentVolumeClaim": {"claimName": "claim", "readOnly": True}} in pod["volumes"]
 
 
+def test_keys_are_mounted_into_routers_alone_and_not_read_by_the_operator() -> None:
+    planned = fresh(router={"apiKeys": {"secretName": "clients", "key": "mine.txt"}})
+    made = objects(planned)
+    pod = made["Deployment", "chat-router"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "keys"]
+    assert volume["secret"] == {
+        "secretName": "clients", "defaultMode": 0o444, "items": [{"key": "mine.txt", "path": "keys"}]
+    }  # fmt: skip
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "keys"]
+    assert mount["readOnly"] and "subPath" not in mount, "a file that is mounted alone is never changed"
+    assert f"--api-keys-file={mount['mountPath']}/keys" in container["args"]
+    others = [found for key, found in made.items() if key != ("Deployment", "chat-router")]
+    assert "clients" not in json.dumps(others) and "clients" not in repr(planned.certificates)
+    plain = json.dumps(objects(fresh())["Deployment", "chat-router"])
+    assert "api-keys" not in plain and "/etc/octavo/api" not in plain
+
+
 def test_fields_reach_the_flags_of_the_worker() -> None:
     engine = {"maxBatchTokens": 256, "maxRequests": 8, "kvCacheMemory": "0.5Gi", "prefixCaching": False}
     made = objects(

@@ -8,9 +8,10 @@ import yaml
 from support.services import resource, service
 
 from octavo.operator.api import crd
-from octavo.operator.api.rules import RULES
+from octavo.operator.api.rules import OWN_SECRETS, RULES
 from octavo.operator.api.schema import crd_schema
 from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.names import secrets
 
 ROOT = Path(__file__).parents[3]
 URI = "bundled://smollm2-135m-instruct"
@@ -136,6 +137,10 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.router.service.port", {"router": {"service": {"port": 70000}}}),
         ("spec.router.service.grpcPort", {"router": {"service": {"port": 8033}}}),
         ("spec.router.service.grpcPort", {"router": {"service": {"port": 90, "grpcPort": 90}}}),
+        ("spec.router.apiKeys.secretName", {"router": {"apiKeys": {}}}),
+        ("spec.router.apiKeys.secretName", {"router": {"apiKeys": {"secretName": "Two Words"}}}),
+        ("spec.router.apiKeys.secretName", {"router": {"apiKeys": {"secretName": "chat-ca"}}}),
+        ("spec.router.apiKeys.key", {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}}),
         ("spec.accelerator.resource", {"accelerator": {"resource": "abacus"}}),
         ("spec.accelerator.tolerations[0].operator", {"accelerator": {"tolerations": [{"operator": "Maybe"}]}}),
         ("spec.image", {"image": "two words"}),
@@ -174,6 +179,10 @@ def test_a_bad_name_is_refused(name: str) -> None:
 def test_another_kind_is_refused() -> None:
     with pytest.raises(SpecError, match=r"expected octavo\.dev/v1alpha1 InferenceService, found v1/Pod"):
         parse({"apiVersion": "v1", "kind": "Pod"})
+
+
+def test_the_secrets_that_may_hold_no_keys_are_all_of_ours() -> None:
+    assert tuple(name.removeprefix("chat") for name in secrets("chat")) == OWN_SECRETS
 
 
 def test_every_rule_stands_in_the_schema() -> None:

@@ -80,6 +80,9 @@ def test_routers_have_a_revision_of_their_own() -> None:
     assert router_revision(service(router={"processes": 2})) != plain
     assert router_revision(service(router={"queue": {"maxWait": "5s"}})) != plain
     assert router_revision(service(restartAt="now")) != plain
+    keys = router_revision(service(router={"apiKeys": {"secretName": "one"}}))
+    assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
+    assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from support.checkpoints import (
     EOS,
     VOCABULARY,
@@ -103,8 +103,16 @@ def test_only_what_the_index_assigns_is_read(tmp_path: Path) -> None:
     random_checkpoint(tmp_path / "other", seed=9)
     (tmp_path / "other" / WEIGHTS).rename(folder / "consolidated.safetensors")
     (folder / WEIGHTS).write_bytes(b"stray")
-    files = {tensor.file.name for tensor in inspect(folder).tensors.values()}
-    assert files == {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+    tensors = inspect(folder).tensors
+    one, other = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    assert {tensor.file.name for tensor in tensors.values()} == {one, other}
+    stale = {name: tensor for name, tensor in load_file(folder / one).items() if name != NORM} | {
+        NORM: np.zeros(64, np.float32), "model.layers.9.strange": np.zeros(1, np.float32)
+    }  # fmt: skip
+    assert tensors[NORM].file.name == other, "the copy in the first shard is stale"
+    save_file(stale, folder / one)
+    assert inspect(folder).tensors[NORM] == tensors[NORM]
+    assert "model.layers.9.strange" not in inspect(folder).tensors
 
 
 @pytest.mark.parametrize(
