@@ -8,7 +8,8 @@ import orjson
 from octavo.router.fields import invalid
 from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
-from octavo.router.openai import MAX_PROMPTS, Ask, Kind, parse
+from octavo.router.openai import Ask, Kind, parse
+from octavo.router.prompts import MAX_PROMPTS
 from octavo.router.response_ask import parse_response, told
 from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from octavo.router import deadlines, notices
-from octavo.router.answers import BUFFER_BYTES, Outlet, Stream, Whole
+from octavo.router.answers import BUFFER_BYTES, Outlet
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames
 from octavo.router.frames import Frames, FrameWriter, Identity
@@ -20,6 +20,7 @@ from octavo.router.metrics import CUT
 from octavo.router.openai import Kind
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.path import Accepted, Parts, accept, answering, operate
+from octavo.router.plain_answers import Stream, Whole
 from octavo.router.response_frames import ResponseObject, ResponseWriter, WholeResponse
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
 from octavo.router.tokenizing import Operation

@@ -26,10 +26,11 @@ import orjson
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of, prepare
 from octavo.router.chat import AS_IT_IS
 from octavo.router.generation import RequestError
+from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Ask
 from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
-from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tokens import TextModel
 from octavo.router.tools.definitions import ToolUse
 
 LENGTHS = 8  # two uint32

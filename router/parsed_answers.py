@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from octavo.router.answer_parser import AnswerParser, Arguments, Call, Dropped, Part, Reasoning
-from octavo.router.answers import MERGED_CHARACTERS, Stream, Whole
+from octavo.router.answers import MERGED_CHARACTERS
 from octavo.router.frames import Usage
 from octavo.router.generation import RequestError
+from octavo.router.plain_answers import Stream, Whole
 from octavo.router.tools.events import Content
 
 Parser = Callable[[], AnswerParser]

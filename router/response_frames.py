@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import orjson
 
-from octavo.router.answers import Whole
 from octavo.router.frames import Identity, Usage
 from octavo.router.generation import RequestError
+from octavo.router.plain_answers import Whole
 
 Json = dict[str, object]
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.router.chat import EFFORTS, MAX_DOCUMENTS
+from octavo.router.endings import MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.messages import MAX_CALLS, MAX_MESSAGES, ROLES
-from octavo.router.openai import HIGHEST_ID, MAX_IDS, MAX_PROMPTS, MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
+from octavo.router.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
 from octavo.router.response_ask import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.response_items import ROLES as ITEM_ROLES
 from octavo.router.sampling import (

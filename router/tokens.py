@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import orjson
-from tokenizers import Tokenizer
-
-from octavo.router import reasoning
+from octavo.router import model_files, reasoning
 from octavo.router.detokenise import (
     ByteLevelDetokeniser,
     Detokeniser,
@@ -22,20 +19,16 @@ from octavo.router.detokenise import (
     Texts,
     WindowDetokeniser,
 )
-from octavo.router.fields import Fields, invalid
-from octavo.router.generation import Adjust, RequestError, Sampling
-from octavo.router.openai import Ask, Prompt
+from octavo.router.fields import invalid
+from octavo.router.model_files import DEFAULT, TOOL_USE
+from octavo.router.openai import Ask
+from octavo.router.prompts import Prompt
 from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
 
-DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
 REASONING_TAIL = 32  # ids at the end of a prompt that may open reasoning
 NO_MARKS: Mapping[int, str] = {}
-
-
-class ModelFilesInvalid(Exception):
-    """The files that a leader served cannot be used; the message names the file."""
 
 
 class TextModel:
@@ -43,14 +36,14 @@ class TextModel:
 
     def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
         self.context_length = context_length
-        self._tokenizer = _tokenizer(files)
-        settings = _json(files, "tokenizer_config.json")
-        described = _json(files, "tokenizer.json")
-        self._control = {content: number for content, number, special in _added(described) if special}
+        self._tokenizer = model_files.tokenizer(files)
+        settings = model_files.json(files, "tokenizer_config.json")
+        described = model_files.json(files, "tokenizer.json")
+        self._control = {content: number for content, number, special in model_files.added(described) if special}
         self._special = any_of(list(self._control))
         self._special_ids = frozenset(self._control.values())
-        self.vocabulary = _vocabulary(files, self._tokenizer)
-        self._bos = _special(settings, "bos_token")
+        self.vocabulary = model_files.vocabulary(files, self._tokenizer)
+        self._bos = model_files.special(settings, "bos_token")
         self._bos_id = None if self._bos is None else self._tokenizer.token_to_id(self._bos)
         self._add_bos = settings.get("add_bos_token")
         self._words = WordEncoder.of(self._tokenizer, described)
@@ -59,11 +52,11 @@ class TextModel:
         shown, every = Pieces(self._tokenizer, self._special_ids), Pieces(self._tokenizer, frozenset())
         self._shown, self._all = (shown, Texts(shown)), (every, Texts(every))
         self.names = Names(self._tokenizer, self._byte_level)
-        self._templates = templates(files, settings)
+        self._templates = model_files.templates(files, settings)
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-        self._names = {name: value for name in names if (value := _special(settings, name)) is not None}
+        self._names = {name: value for name in names if (value := model_files.special(settings, name)) is not None}
         self._compiled: dict[str, ChatTemplate] = {}
-        self.sampling = sampling_defaults(_json(files, "generation_config.json"))
+        self.sampling = model_files.sampling_defaults(model_files.json(files, "generation_config.json"))
 
     def encode(self, ask: Ask) -> list[bytes]:
         """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
@@ -206,13 +199,6 @@ class TextModel:
             self._tokenizer.encode_special_tokens = False
 
 
-def _added(described: Mapping[str, object]) -> list[tuple[str, int, bool]]:
-    """Content, id, and whether it is a control token."""
-    tokens = described.get("added_tokens")
-    items = [item for item in tokens if isinstance(item, dict)] if isinstance(tokens, list) else []
-    return [(str(item["content"]), int(item["id"]), bool(item.get("special"))) for item in items]
-
-
 def _packed(ids: Sequence[int]) -> bytes:
     return array("I", ids).tobytes()
 
@@ -221,70 +207,3 @@ def _filled(field: str, packed: bytes) -> bytes:
     if not packed:
         raise invalid(field, f"{field} has no tokens: this model needs at least one")
     return packed
-
-
-def _json(files: Mapping[str, bytes], name: str) -> dict[str, object]:
-    data = files.get(name)
-    if data is None:
-        return {}
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ModelFilesInvalid(f"{name} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelFilesInvalid(f"{name} must hold a JSON object")
-    return value
-
-
-def _tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
-    data = files.get("tokenizer.json")
-    if data is None:
-        raise ModelFilesInvalid("tokenizer.json is missing: convert the model's tokenizer to the fast format")
-    try:
-        tokenizer = Tokenizer.from_str(data.decode())
-    except Exception as error:  # the library raises bare Exception
-        raise ModelFilesInvalid(f"tokenizer.json cannot be loaded: {error}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
-    """What holds when a request does not say: the model's own advice, else OpenAI's defaults."""
-    fields = Fields(generation_config)
-    try:
-        temperature = fields.number("temperature", 0.0, 2.0)
-        top_p = fields.number("top_p", 0.0, 1.0)
-        top_k = fields.integer("top_k", -1, 2**31 - 1)
-        min_p = fields.number("min_p", 0.0, 1.0)
-        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
-    except RequestError as error:
-        raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
-    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
-    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
-
-
-def _vocabulary(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:
-    """Ids that the model has a row for; more than the tokenizer names when the table is padded."""
-    size = _json(files, "config.json").get("vocab_size")
-    return size if isinstance(size, int) and size > 0 else tokenizer.get_vocab_size()
-
-
-def _special(settings: Mapping[str, object], name: str) -> str | None:
-    """A special token's text: a string, or an object with `content`."""
-    value = settings.get(name)
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) and value else None
-
-
-def templates(files: Mapping[str, bytes], settings: Mapping[str, object]) -> dict[str, str]:
-    """By name: chat_template.jinja, or the one or several of tokenizer_config.json."""
-    if (data := files.get("chat_template.jinja")) is not None:
-        return {DEFAULT: data.decode(errors="replace")}
-    value = settings.get("chat_template")
-    if isinstance(value, str):
-        return {DEFAULT: value}
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    named = {item.get("name"): item.get("template") for item in items}
-    return {name: source for name in (DEFAULT, TOOL_USE) if isinstance(source := named.get(name), str)}

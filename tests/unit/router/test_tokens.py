@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, processors
 
 from octavo.router.bodies import prepare
 from octavo.router.generation import Adjust, RequestError, Sampling
+from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import parse
-from octavo.router.tokens import ModelFilesInvalid, TextModel
+from octavo.router.tokens import TextModel
 from octavo.router.words import WordEncoder
 
 BYTES = byte_level()

@@ -1,0 +1,89 @@
+"""What the files that a leader serves say of text: tokenizer, chat templates, default sampling. Pure."""
+
+from collections.abc import Mapping
+
+import orjson
+from tokenizers import Tokenizer
+
+from octavo.router.fields import Fields
+from octavo.router.generation import Adjust, RequestError, Sampling
+
+DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
+
+
+class ModelFilesInvalid(Exception):
+    """The files that a leader served cannot be used; the message names the file."""
+
+
+def added(described: Mapping[str, object]) -> list[tuple[str, int, bool]]:
+    """Content, id, and whether it is a control token."""
+    tokens = described.get("added_tokens")
+    items = [item for item in tokens if isinstance(item, dict)] if isinstance(tokens, list) else []
+    return [(str(item["content"]), int(item["id"]), bool(item.get("special"))) for item in items]
+
+
+def json(files: Mapping[str, bytes], name: str) -> dict[str, object]:
+    data = files.get(name)
+    if data is None:
+        return {}
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise ModelFilesInvalid(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelFilesInvalid(f"{name} must hold a JSON object")
+    return value
+
+
+def tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
+    data = files.get("tokenizer.json")
+    if data is None:
+        raise ModelFilesInvalid("tokenizer.json is missing: convert the model's tokenizer to the fast format")
+    try:
+        made = Tokenizer.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception
+        raise ModelFilesInvalid(f"tokenizer.json cannot be loaded: {error}") from error
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
+    """What holds when a request does not say: the model's own advice, else OpenAI's defaults."""
+    fields = Fields(generation_config)
+    try:
+        temperature = fields.number("temperature", 0.0, 2.0)
+        top_p = fields.number("top_p", 0.0, 1.0)
+        top_k = fields.integer("top_k", -1, 2**31 - 1)
+        min_p = fields.number("min_p", 0.0, 1.0)
+        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
+    except RequestError as error:
+        raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
+    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
+    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
+
+
+def vocabulary(files: Mapping[str, bytes], made: Tokenizer) -> int:
+    """Ids that the model has a row for; more than the tokenizer names when the table is padded."""
+    size = json(files, "config.json").get("vocab_size")
+    return size if isinstance(size, int) and size > 0 else made.get_vocab_size()
+
+
+def special(settings: Mapping[str, object], name: str) -> str | None:
+    """A special token's text: a string, or an object with `content`."""
+    value = settings.get(name)
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) and value else None
+
+
+def templates(files: Mapping[str, bytes], settings: Mapping[str, object]) -> dict[str, str]:
+    """By name: chat_template.jinja, or the one or several of tokenizer_config.json."""
+    if (data := files.get("chat_template.jinja")) is not None:
+        return {DEFAULT: data.decode(errors="replace")}
+    value = settings.get("chat_template")
+    if isinstance(value, str):
+        return {DEFAULT: value}
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    named = {item.get("name"): item.get("template") for item in items}
+    return {name: source for name in (DEFAULT, TOOL_USE) if isinstance(source := named.get(name), str)}
