@@ -13,7 +13,7 @@ from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
 from octavo.router.fields import unsupported
-from octavo.router.generation import Job, Sampling
+from octavo.router.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai import Ask
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.sampling import PLAIN, Extras, needs, with_extras
@@ -80,8 +80,9 @@ class Plan:
             fingerprint=loaded.model.fingerprint,
             min_tokens=extras.min_tokens,
             salt=bytes.fromhex(extras.salt),
-            needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
+            needs=needs(sampling, extras) | ({GRAMMAR} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,
+            bound_by=self.prepared.bound_by,
         )
 
     def sampling(self, copy: int) -> Sampling:

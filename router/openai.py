@@ -18,7 +18,7 @@ from octavo.router.prompts import Prompt, prompts
 from octavo.router.sampling import NAMES, PLAIN, Extras
 from octavo.router.sampling import parse as parse_extras
 from octavo.router.structured import NAMES as STRUCTURED
-from octavo.router.structured import Structured, structured
+from octavo.router.structured import Structured, check_end, structured
 from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
@@ -111,6 +111,8 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
     include_usage, continuous = _stream_options(fields, stream)
     extras = parse_extras(kind, fields, stream, most)
     offered = offer(fields) if kind == "chat" else Offer()
+    if offered.use is not None and offered.use.bound:
+        check_end(body, "tool_choice" if offered.use.must else "tools")
     return Ask(
         kind=kind,
         model=fields.text("model"),

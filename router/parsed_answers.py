@@ -117,7 +117,7 @@ class ParsedStream:
 
 def _reason(parser: AnswerParser, reason: str) -> str:
     """A call that is whole is why the model stopped; an answer that was cut says so."""
-    return "tool_calls" if parser.called and reason == "stop" else reason
+    return parser.reason if parser.called and reason == "stop" else reason
 
 
 def _delta(part: Part) -> Json:

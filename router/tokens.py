@@ -39,7 +39,9 @@ class TextModel:
         self._tokenizer = model_files.tokenizer(files)
         settings = model_files.json(files, "tokenizer_config.json")
         described = model_files.json(files, "tokenizer.json")
-        self._control = {content: number for content, number, special in model_files.added(described) if special}
+        added = model_files.added(described)
+        self._added = {content: number for content, number, _ in added}
+        self._control = {content: number for content, number, special in added if special}
         self._special = any_of(list(self._control))
         self._special_ids = frozenset(self._control.values())
         self.vocabulary = model_files.vocabulary(files, self._tokenizer)
@@ -90,6 +92,11 @@ class TextModel:
     def template_source(self) -> str:
         """All of the model's chat templates, to look for what they know; empty without one."""
         return "\n".join(self._templates.values())
+
+    @property
+    def added_tokens(self) -> Mapping[str, int]:
+        """Tokens beside those that were learnt from text, control tokens or not, and their ids."""
+        return self._added
 
     @property
     def control_tokens(self) -> Mapping[str, int]:
