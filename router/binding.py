@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 
 from octavo.router.bodies import Prepared
+from octavo.router.call_grammar import lark
 from octavo.router.fields import unsupported
 from octavo.router.formats import Formats
 from octavo.router.grammars import Function, grammar, with_calls
 from octavo.router.openai import Ask
 from octavo.router.tools.definitions import ToolUse
-from octavo.router.tools.grammar import lark
 
 NOTHING_TO_SAY: dict[str, Any] = {"properties": {}, "additionalProperties": False}  # Any: a JSON schema
 UNMARKED = (

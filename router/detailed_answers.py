@@ -31,6 +31,9 @@ class DetailedWhole(Whole):
         self.part(index, part)
         self._detailed.append(DetailedChoice(index, self._parts.pop(index), reason))
 
+    def release(self, index: int, part: Part) -> None:
+        """The handler answers with the error."""
+
     def end(self, usage: Usage) -> None:
         self._usage = usage
 
@@ -66,6 +69,10 @@ class DetailedStream(Stream):
     def last(self, index: int, part: Part, reason: str) -> None:
         whole = self._with_kept(index, part)
         self._write(self._first(index) + self._detailed.last(index, whole, reason))
+
+    def release(self, index: int, part: Part) -> None:
+        if self.begun:
+            self.part(index, part)
 
     def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if not self.begun:

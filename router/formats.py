@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from octavo.router import reasoning
 from octavo.router.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.bodies import Prepared
+from octavo.router.call_grammar import Form, Marker, Thinking
 from octavo.router.fields import unsupported
 from octavo.router.openai import Ask
 from octavo.router.parser_flags import ParserFlags
@@ -16,7 +17,6 @@ from octavo.router.tokens import TextModel
 from octavo.router.tools import formats
 from octavo.router.tools.definitions import ToolUse
 from octavo.router.tools.formats import ToolFormat
-from octavo.router.tools.grammar import Form, Marker, Thinking
 
 STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
 

@@ -14,9 +14,9 @@ from typing import Any
 from llguidance import LLMatcher, grammar_from, regex_to_lark
 
 from octavo.grammars import REMEMBERED, limits
+from octavo.router.call_grammar import ANSWER
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
-from octavo.router.tools.grammar import ANSWER
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
 _known: OrderedDict[Hashable, str] = OrderedDict()  # of this process: clients repeat their schemas

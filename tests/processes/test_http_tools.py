@@ -29,6 +29,8 @@ TOOLS: Any = [
     for name in ("get_weather", "clock")
 ]
 USER: Any = {"role": "user", "content": "How is it in Paris?"}
+NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
+BAD: Any = {"type": "function", "function": {"name": "bad", "parameters": {"not": {}}}}
 PARIS = '{"city": "Paris é日🌶", "days": [1, 2.5, null]}'
 
 
@@ -156,6 +158,18 @@ async def test_a_call_is_found_whole_and_streamed(models: dict[str, Model], kind
 
 
 @pytest.mark.parametrize("kind", ONE)
+async def test_a_call_that_has_to_be_made_is_bound_in_the_engine(models: dict[str, Model], kind: str) -> None:
+    model = models[kind]
+    model.says(ONE[kind] % PARIS)
+    for choice, reason in (("required", "tool_calls"), (NAMED, "stop")):
+        said = await both(model, tools=TOOLS, tool_choice=choice)
+        assert said == Said(None, None, [("get_weather", PARIS)], said.ids, reason)
+        assert "get_weather" in model.leader.submits[-1].grammar
+    await both(model, tools=TOOLS)
+    assert not model.leader.submits[-1].grammar
+
+
+@pytest.mark.parametrize("kind", ONE)
 async def test_arguments_come_in_pieces(models: dict[str, Model], kind: str) -> None:
     models[kind].says(ONE[kind] % PARIS)
     asked = {"model": "m", "messages": [USER], "tools": TOOLS}
@@ -279,7 +293,8 @@ async def test_a_stop_string_ends_a_call_before_it_is_one(models: dict[str, Mode
 async def test_what_cannot_be_done_is_refused_by_name(models: dict[str, Model]) -> None:
     good = {"model": "m", "messages": [USER]}
     for model, body, field in (
-        ("hermes", {"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ("hermes", {"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
+        ("hermes", {"tools": [TOOLS[0], BAD], "tool_choice": "required"}, "tools[1].function.parameters"),
         ("hermes", {"documents": [{"text": "x"}]}, "documents"),
         ("think", {"tools": TOOLS}, "tools"),
         ("think", {"chat_template": "x"}, "chat_template"),

@@ -17,7 +17,6 @@ from octavo.router.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.bodies import Prepared
 from octavo.router.formats import Formats
 from octavo.router.generation import RequestError
-from octavo.router.openai import parse
 from octavo.router.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.tokens import TextModel
@@ -327,27 +326,3 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_its_place(models: dict[
         assert (told.status, told.field, told.code) == (400, "tools[1].function.parameters", "invalid_grammar")
     named = {"type": "function", "function": {"name": "clock"}}
     assert models["hermes"].prepared(tools=[CLOCK, bad | {"function": {"name": "bad"}}], tool_choice=named).grammar
-
-
-@pytest.mark.parametrize(
-    ("more", "field"),
-    [
-        ({"tool_choice": "always"}, "tool_choice"),
-        ({"tool_choice": {"type": "custom", "custom": {"name": "f"}}}, "tool_choice"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice.function.name"),
-        ({"tool_choice": {"type": "function", "function": {"name": "clock", "x": 1}}}, "tool_choice.function.x"),
-        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}, "tool_choice.allowed_tools.mode"),
-        (
-            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}},
-            "tool_choice.allowed_tools.tools",
-        ),
-        ({"tools": None, "tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
-        ({"tool_choice": "required", "min_tokens": 3}, "min_tokens"),
-    ],
-)
-def test_a_choice_that_means_nothing_is_refused_by_name(more: dict[str, object], field: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        parse("chat", {"messages": [USER], "tools": TOOLS} | more)
-    assert caught.value.field == field
