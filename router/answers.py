@@ -18,7 +18,6 @@ from octavo.router.stops import StopFinder
 
 BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged
 MERGED_CHARACTERS = 4 << 20  # beyond it the client is cut off
-NOTHING: Mapping[str, object] = {}
 
 
 class Tally:

@@ -21,7 +21,8 @@ from octavo.router.openai import Kind
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.path import Accepted, Parts, accept, answering, operate
 from octavo.router.plain_answers import Stream, Whole
-from octavo.router.response_frames import ResponseObject, ResponseWriter, WholeResponse
+from octavo.router.response_frames import ResponseWriter, WholeResponse
+from octavo.router.response_object import ResponseObject
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
 from octavo.router.tokenizing import Operation
 

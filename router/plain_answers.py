@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, NOTHING, Tally
+from octavo.router.answer_parser import Part
+from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
+from octavo.router.chat_parts import content_of, message
 from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
 from octavo.router.generation import RequestError
 
@@ -20,9 +22,13 @@ class Whole:
     def text(self, index: int, text: str) -> None:
         self._texts.setdefault(index, []).append(text)
 
-    def finish(self, index: int, text: str, reason: str, more: Mapping[str, object] = NOTHING) -> None:
-        """more: of a chat's message, besides its content."""
-        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason, more))
+    def finish(self, index: int, text: str, reason: str) -> None:
+        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason))
+
+    def parts(self, index: int, parts: Sequence[Part], reason: str) -> None:
+        """In place of text: all that a chat's message is made of."""
+        content = content_of(parts)
+        self._choices.append(Choice(index, content, reason, message(parts, content)))
 
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
@@ -78,9 +84,9 @@ class Stream:
         if too_much:
             self._transport.abort()
 
-    def deltas(self, index: int, deltas: Sequence[Mapping[str, object]]) -> None:
-        """Parts of a chat's message, each in an event."""
-        shown = self._first(index) + b"".join([self._frames.delta(index, delta) for delta in deltas])
+    def parts(self, index: int, parts: Sequence[Part]) -> None:
+        """Of a chat's message, each in an event."""
+        shown = self._first(index) + b"".join([self._frames.delta(index, part) for part in parts])
         if shown:  # an empty chunk would be the stream's last
             self._write(shown)
 

@@ -3,10 +3,12 @@
 Runs in helper processes.
 """
 
+from dataclasses import replace
+
 from octavo.router.bodies import Form, Prepared, encode, read
 from octavo.router.formats import Formats
 from octavo.router.generation import RequestError
-from octavo.router.response_ask import told
+from octavo.router.response_tools import field_of, told
 from octavo.router.tokens import TextModel
 
 
@@ -15,9 +17,10 @@ def prepare(model: TextModel, form: Form, body: bytes, formats: Formats) -> Prep
     try:
         prepared = encode(model, form, read(form, body))
         formats.check(prepared.ask)
-        return _bound(prepared, formats)
+        bound = _bound(prepared, formats)
     except RequestError as error:
         raise (told(error) if form == "response" else error) from None
+    return replace(bound, bound_by=field_of(bound.bound_by)) if form == "response" else bound
 
 
 def _bound(prepared: Prepared, formats: Formats) -> Prepared:
