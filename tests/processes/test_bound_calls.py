@@ -5,10 +5,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import openai
+import pydantic
 import pytest
 import pytest_asyncio
 from support import grpc_calls
@@ -134,6 +135,37 @@ async def test_a_strict_function_is_free_to_be_left_and_bound_when_called(served
         (call,) = choice.message.tool_calls or []
         assert choice.finish_reason == "tool_calls"
         assert call.type == "function" and fits(call.function.name, call.function.arguments)
+
+
+class City(pydantic.BaseModel):
+    name: Literal["Paris", "Rome"]
+    days: Literal[1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["hermes", "mistral"])
+async def test_a_response_is_parsed_into_the_clients_own_type_or_is_a_call(
+    served: dict[str, Served], kind: str
+) -> None:
+    parse = served[kind].client.responses.parse
+    ask: Any = {"model": "m", "input": [USER], "temperature": 1.3, "max_output_tokens": 1200, "text_format": City}
+    alone = await asyncio.gather(*(parse(**ask, extra_body={"seed": seed}) for seed in range(3)))
+    assert all(isinstance(one.output_parsed, City) for one in alone)
+    tools = [openai.pydantic_function_tool(City, name="city")["function"]]
+    flat: Any = [{"type": "function", **tool} for tool in tools]
+    begin = str(IDS["[TOOL_CALLS]" if kind == "mistral" else "<tool_call>"])
+    for bias in (-100, 100):
+        extra = {"seed": 1, "logit_bias": {begin: bias}}
+        one = await parse(**ask, tools=flat, parallel_tool_calls=False, extra_body=extra)
+        if bias < 0:
+            assert isinstance(one.output_parsed, City)
+        else:
+            (call,) = one.output
+            assert call.type == "function_call" and City.model_validate(call.parsed_arguments)
+            result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Fine."}
+            again = await served[kind].client.responses.create(
+                model="m", input=[USER, *alone[0].output, *one.output, result], tools=flat, max_output_tokens=3
+            )
+            assert again.usage is not None and again.usage.output_tokens == 3
 
 
 async def test_a_grammar_that_breaks_in_the_middle_fails_the_request(served: dict[str, Served]) -> None:

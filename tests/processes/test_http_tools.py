@@ -354,6 +354,81 @@ async def test_a_response_leaves_reasoning_out(models: dict[str, Model], kind: s
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
+def flat(tool: dict[str, Any]) -> Any:
+    return {"type": "function", **tool["function"]}
+
+
+FLAT: Any = [flat(tool) for tool in TOOLS]
+
+
+@pytest.mark.parametrize("kind", TWO)
+async def test_calls_are_items_of_a_response_whole_and_streamed(models: dict[str, Model], kind: str) -> None:
+    model = models[kind]
+    model.says(("" if kind == "llama3" else "I look.\n") + TWO[kind] % PARIS)
+    create = model.client.responses.create
+    whole = await create(model="m", input="Paris?", tools=FLAT)
+    calls = [item for item in whole.output if item.type == "function_call"]
+    assert [(call.name, call.arguments) for call in calls] == [("get_weather", PARIS), ("clock", "{}")]
+    assert len({call.call_id for call in calls} | {call.id for call in calls}) == 4
+    assert whole.status == "completed" and [tool.type for tool in whole.tools] == ["function"] * 2
+    events = [event async for event in await create(model="m", input="Paris?", tools=FLAT, stream=True)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last = events[-1].response
+    assert events[-1].type == "response.completed" and last.output_text == whole.output_text
+    assert [item.type for item in last.output] == [item.type for item in whole.output]
+    for index, item in enumerate(last.output):
+        mine = [event for event in events if getattr(event, "output_index", None) == index]
+        kinds = [event.type.removeprefix("response.") for event in mine]
+        assert kinds[0] == "output_item.added" and kinds[-1] == "output_item.done" and mine[-1].item == item
+        if item.type == "function_call":
+            assert mine[0].item.arguments == "" and mine[0].item.call_id == item.call_id
+            assert set(kinds[1:-2]) == {"function_call_arguments.delta"}
+            assert "".join(event.delta for event in mine[1:-2]) == mine[-2].arguments == item.arguments
+            assert mine[-2].type == "response.function_call_arguments.done" and mine[-2].item_id == item.id
+    asked = {"model": "m", "input": "Paris?", "tools": FLAT, "tool_choice": {"type": "function", "name": "get_weather"}}
+    named = await create(**asked, parallel_tool_calls=False)
+    assert model.leader.submits[-1].grammar and not named.parallel_tool_calls
+    assert named.output[-1].type == "function_call" and named.tool_choice.name == "get_weather"  # type: ignore[union-attr]
+
+
+async def test_the_clients_own_helper_follows_the_calls_of_a_response(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says("<think>Hm.</think>" + ONE["hermes"] % PARIS)
+    strict = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools: Any = [tool | {"strict": True, "parameters": strict} for tool in FLAT]
+    async with model.client.responses.stream(model="m", input="Paris?", tools=tools) as stream:
+        pieces = [event async for event in stream if event.type == "response.function_call_arguments.delta"]
+        final = await stream.get_final_response()
+    assert pieces[-1].snapshot == PARIS
+    (call,) = final.output
+    assert call.type == "function_call" and call.arguments == PARIS
+
+
+async def test_a_call_that_turned_out_to_be_none_is_no_item_of_the_response(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says(ONE["hermes"] % '{"a": no}')
+    whole = await model.client.responses.create(model="m", input="Paris?", tools=FLAT)
+    stream = await model.client.responses.create(model="m", input="Paris?", tools=FLAT, stream=True)
+    events = [event async for event in stream]
+    assert [item.type for item in whole.output] == [item.type for item in events[-1].response.output] == ["message"]
+    assert events[-1].response.output_text == whole.output_text == ONE["hermes"] % '{"a": no}'
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [(item.type, item.status) for item in done] == [("function_call", "incomplete"), ("message", "completed")]
+
+
+async def test_calls_and_results_of_a_response_go_back_as_they_came(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says(ONE["hermes"] % PARIS)
+    first = await model.client.responses.create(model="m", input=[USER], tools=FLAT)
+    call = first.output[0]
+    assert call.type == "function_call"
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "windy"}
+    model.says("It is windy.")
+    again = await model.client.responses.create(model="m", input=[USER, *first.output, output], tools=FLAT)  # type: ignore[list-item]
+    assert again.output_text == "It is windy."
+    assert "windy" in model.prompt() and "Paris é日🌶" in model.prompt()
+
+
 async def test_calls_in_the_input_of_a_response_are_rendered_as_a_chats(models: dict[str, Model]) -> None:
     model = models["hermes"]
     model.says("Fine.")
