@@ -59,7 +59,8 @@ class DetailedStream(Stream):
     def part(self, index: int, part: Part) -> None:
         whole = self._with_kept(index, part)
         if self._transport.get_write_buffer_size() <= BUFFER_BYTES:
-            self._write(self._first(index) + self._detailed.part(index, whole))
+            if events := self._first(index) + self._events(index, whole):
+                self._write(events)
             return
         self._tally.merged_writes += 1
         self._kept[index] = whole
@@ -85,6 +86,9 @@ class DetailedStream(Stream):
             return False
         self._kept.pop(index, None)
         return True
+
+    def _events(self, index: int, part: Part) -> bytes:
+        return self._detailed.part(index, part)
 
     def _with_kept(self, index: int, part: Part) -> Part:
         kept = self._kept.pop(index, None)

@@ -30,7 +30,7 @@ class ParsedWhole:
     def finish(self, index: int, text: str, reason: str) -> None:
         parser = self._parser(index)
         parts = [*self._parts.pop(index, ()), *parser.push(text), *parser.finish()]
-        self._whole.parts(index, parts, _reason(parser, reason))
+        self._whole.parts(index, parts, reason_of(parser, reason))
 
     def end(self, usage: Usage) -> None:
         self._whole.end(usage)
@@ -73,7 +73,7 @@ class ParsedStream:
         parser = self._parser(index)
         self._finished.add(index)
         self._send(index, [*parser.push(text), *parser.finish()])
-        self._stream.finish(index, "", _reason(parser, reason))
+        self._stream.finish(index, "", reason_of(parser, reason))
 
     def end(self, usage: Usage) -> None:
         self._stream.end(usage)
@@ -111,7 +111,7 @@ class ParsedStream:
             self._stream.parts(index, parts)
 
 
-def _reason(parser: AnswerParser, reason: str) -> str:
+def reason_of(parser: AnswerParser, reason: str) -> str:
     """A call that is whole is why the model stopped; an answer that was cut says so."""
     return parser.reason if parser.called and reason == "stop" else reason
 

@@ -449,27 +449,67 @@ async def test_tokenize_renders_what_a_chat_renders(models: dict[str, Model]) ->
         assert (status, answer["tokens"]) == (200, memoryview(model.leader.submits[-1].prompt).cast("I").tolist())
 
 
-DETAILS: Any = [
-    ({"logprobs": True}, "logprobs"),
-    ({"return_token_ids": True}, "return_token_ids"),
-    ({"include_stop_str_in_output": True, "stop": "x"}, "include_stop_str_in_output"),
-    ({"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}, "stream_options"),
-]
+def tokens_of(choices: list[dict[str, Any]]) -> list[str]:
+    return [one["token"] for choice in choices if choice["logprobs"] for one in choice["logprobs"]["content"]]
 
 
-@pytest.mark.parametrize(("details", "field"), DETAILS)
-async def test_what_is_told_of_tokens_is_refused_beside_calls_and_reasoning(
-    models: dict[str, Model], details: dict[str, Any], field: str
+@pytest.mark.parametrize("kind", [*ONE, "think"])
+async def test_what_is_told_of_tokens_is_told_of_all_beside_calls_and_reasoning(
+    models: dict[str, Model], kind: str
 ) -> None:
-    for kind, more in (("llama3", {"tools": TOOLS}), ("think", {})):
-        for stream in ({}, {"stream": True}):
-            body = {"model": "m", "messages": [USER], "max_tokens": 3, **stream, **details}
-            status, answer = await models[kind].router.post("/v1/chat/completions", body | more)
-            assert (status, answer["error"]["param"]) == (400, field)
-    plain = {"model": "m", "messages": [USER], "max_tokens": 3, "logprobs": True}
-    models["llama3"].says("Fine.")
-    status, answer = await models["llama3"].router.post("/v1/chat/completions", plain)
-    assert status == 200 and answer["choices"][0]["logprobs"]["content"]
+    """Whole and streamed, and the message is what it is without."""
+    model = models[kind]
+    model.says("Hm.\n</think>\n\nIt is 4 🌶." if kind == "think" else "I look.\n" + ONE[kind] % PARIS)
+    asked: Any = {"model": "m", "messages": [USER], "max_tokens": 500, "tools": [] if kind == "think" else TOOLS}
+    details: Any = {"logprobs": True, "top_logprobs": 1, "return_token_ids": True}
+    plain = (await model.router.post("/v1/chat/completions", asked))[1]["choices"][0]
+    status, answer = await model.router.post("/v1/chat/completions", asked | details)
+    assert status == 200, answer
+    (choice,) = answer["choices"]
+    assert without_ids(choice["message"]) == without_ids(plain["message"])
+    assert choice["finish_reason"] == plain["finish_reason"]
+    ids = list(model.leader.script.ids)
+    assert choice["token_ids"] == ids and len(tokens_of([choice])) == len(ids)
+    usage: Any = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    events = await model.router.events("/v1/chat/completions", asked | details | usage)
+    assert events.pop() == "[DONE]"
+    heard, told, said = list[dict[str, Any]](), list[int](), Said(None, None, [], [], "")
+    for event in map(json.loads, events):
+        assert event["usage"]["completion_tokens"] >= len(told) if told else True
+        for one in event["choices"]:
+            heard.append(one)
+            told += one.get("token_ids", [])
+            if "role" not in one["delta"]:
+                hear(said, one["delta"])
+    assert tokens_of(heard) == tokens_of([choice]) and told == ids
+    assert (said.content, said.reasoning) == (plain["message"]["content"], plain["message"].get("reasoning"))
+    assert said.calls == [
+        (call["function"]["name"], call["function"]["arguments"]) for call in plain["message"].get("tool_calls", [])
+    ]
+    assert [one["finish_reason"] for one in heard if one["finish_reason"]] == [plain["finish_reason"]]
+
+
+def without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    calls = [call | {"id": ""} for call in message.get("tool_calls", [])]
+    return message | {"tool_calls": calls}
+
+
+async def test_a_failure_beside_details_releases_what_the_parser_held(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says('Well. <tool_call>\n{"name": "clock"}\n</tool_call>')
+    body = {"model": "m", "messages": [USER], "tools": TOOLS, "logprobs": True, "max_tokens": 500, "stop": "{}"}
+    came = len(model.tokenizer.encode("Well. <tool_call>\n{").ids)
+    model.leader.fail_at = came
+    try:
+        events = [json.loads(event) for event in await model.router.events("/v1/chat/completions", body)]
+    finally:
+        model.leader.fail_at = None
+    shown = [choice for event in events[:-1] for choice in event["choices"]]
+    text = model.tokenizer.decode(list(model.leader.script.ids[:came]))
+    assert text.startswith("Well. <tool_call>") and "error" in events[-1]
+    assert all(not one["finish_reason"] for one in shown)
+    assert "".join(one["delta"].get("content") or "" for one in shown) == text
+    assert len(tokens_of(shown)) == came
 
 
 async def test_over_grpc_the_text_is_as_it_came(models: dict[str, Model]) -> None:
