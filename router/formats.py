@@ -81,7 +81,7 @@ class Formats:
         """Of an answer that these parsers read. opened: it begins in reasoning. answers: what is no call has a form."""
         assert self.tools is not None, "tools without a parser are refused"
         thinking: Thinking = "never" if not self.reasoning else "has begun" if opened else "may"
-        return Form(self.tools, use.names, self._marker, use.must, use.parallel, answers, thinking, self.written)
+        return Form(self.tools, use.names, self._marker, use.must, use.several, answers, thinking, self.written)
 
     def _marker(self, text: str) -> Marker:
         return Marker(text, self.ids.get(text), text not in self.spelling)

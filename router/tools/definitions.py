@@ -37,6 +37,11 @@ class ToolUse:
         return self.mode in ("required", "named")
 
     @property
+    def several(self) -> bool:
+        """There may be more than one call; who names a function wants one."""
+        return self.parallel and self.mode != "named"
+
+    @property
     def reason(self) -> str:
         """Why an answer with a call has ended: OpenAI's clients know of a call that they named."""
         return "stop" if self.mode == "named" else "tool_calls"

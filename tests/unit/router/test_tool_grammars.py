@@ -190,6 +190,7 @@ def test_what_models_write_by_themselves_is_what_they_are_bound_to(models: dict[
     assert accepts(made, single, one) and not accepts(made, single, two)
     named = made.prepared(tool_choice={"type": "function", "function": {"name": "clock"}})
     assert accepts(made, named, script(kind, NOW)) and not accepts(made, named, one)
+    assert not accepts(made, named, script(kind, NOW, NOW)), "who names a function wants one call"
 
 
 @pytest.mark.parametrize("kind", SHAPES)
