@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
-from support.vocabularies import byte_level, files, template
+from support.vocabularies import byte_level, files, metaspace, template
 
 from octavo.grammars import limits
 from octavo.router.answer_parser import Arguments, Call, Dropped, Reasoning
@@ -43,6 +43,7 @@ SHAPES = {
     "llama3, tokens": ("llama31_tools", [END, "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"]),
     "mistral": ("mistral_v3_tools", [END, "[INST]", "[/INST]", "[TOOL_CALLS]"]),
     "mistral, spelt": ("mistral_v3_tools", [END, "[INST]", "[/INST]"]),
+    "mistral, metaspace": ("mistral_v3_tools", ["[INST]", "[/INST]", "[TOOL_CALLS]"]),
     "mistral, heads": ("heads", [END, "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"]),
 }
 HEADS = "{{ tools | tojson }}{{ messages[0].content }}{# [TOOL_CALLS]f[CALL_ID]i[ARGS]{} #}"
@@ -97,13 +98,17 @@ class Said:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Model]:
-    return {name: model(source, specials) for name, (source, specials) in SHAPES.items()}
+    return {kind: model(kind, *SHAPES[kind]) for kind in SHAPES}
 
 
-def model(source: str, specials: list[str]) -> Model:
-    tokenizer = byte_level(specials=specials)
-    text = TextModel(files(tokenizer, HEADS if source == "heads" else template(source)), 4096)
-    end = tokenizer.token_to_id(END)
+def model(kind: str, source: str, specials: list[str]) -> Model:
+    if kind == "mistral, metaspace":
+        tokenizer = metaspace()
+        tokenizer.add_special_tokens(specials)
+    else:
+        tokenizer = byte_level(specials=specials)
+    text = TextModel(files(tokenizer, HEADS if source == "heads" else template(source), bos_token="<s>"), 4096)
+    end = tokenizer.token_to_id("</s>" if kind == "mistral, metaspace" else END)
     tokens = LLTokenizer(tokenizer.to_str(), n_vocab=text.vocabulary, eos_token=end, slices=LLTokenizer.json_slices())
     return Model(text, Formats.of(text, ParserFlags()), tokens, end)
 
