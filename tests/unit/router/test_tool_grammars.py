@@ -37,6 +37,7 @@ BARE = [END]
 SHAPES = {
     "hermes": ("qwen25_tools", [END, "<|im_start|>"]),
     "hermes, tokens": ("qwen25_tools", [END, "<|im_start|>", "<tool_call>", "</tool_call>"]),
+    "hermes, added": ("qwen25_tools", [END, "<|im_start|>"]),
     "thinks": ("qwen3_thinking", [END, "<|im_start|>"]),
     "thinks, tokens": ("qwen3_thinking", [END, "<|im_start|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]),
     "llama3": ("llama31_tools", [END, "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]),
@@ -107,6 +108,8 @@ def model(kind: str, source: str, specials: list[str]) -> Model:
         tokenizer.add_special_tokens(specials)
     else:
         tokenizer = byte_level(specials=specials)
+    if kind == "hermes, added":  # as Qwen has them: tokens, and shown as text all the same
+        tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
     text = TextModel(files(tokenizer, HEADS if source == "heads" else template(source), bos_token="<s>"), 4096)
     end = tokenizer.token_to_id("</s>" if kind == "mistral, metaspace" else END)
     tokens = LLTokenizer(tokenizer.to_str(), n_vocab=text.vocabulary, eos_token=end, slices=LLTokenizer.json_slices())
@@ -236,9 +239,20 @@ def test_no_spelling_of_a_call_slips_through_where_nothing_marks_one(models: dic
             '{"na\\u006de": "weather", "parameters": {}}',
             '{"parameters": {}, "name": "weather"}',
             '{"type": "function", "name": "weather", "parameters": {}}',
+            '{ "name": "weather", "parameters": {}}\n' + script(kind, PARIS),
+            '<|python_tag|>{"name": "weather", "parameters": {}}',
         ):
             found = made.says(prepared, made.ids(text)).calls
             assert not (found and accepts(made, prepared, text)), text
+
+
+def test_a_marker_that_is_spelt_though_there_is_a_token_for_it_is_none_in_text(models: dict[str, Model]) -> None:
+    made = models["hermes, added"]
+    prepared = made.prepared(tools=[{"type": "function", "function": WEATHER["function"] | {"strict": True}}])
+    spelt = [token for letter in '<tool_call>{"name": "weather"}</tool_call>' for token in made.ids(letter)]
+    assert made.says(prepared, spelt).calls == [("weather", "{}")], "the parser would find it"
+    assert made.matcher(prepared).try_consume_tokens(spelt) < len(spelt)
+    assert accepts(made, prepared, "a < b, <tool_ca")
 
 
 @pytest.mark.parametrize("kind", ["thinks", "thinks, tokens"])
@@ -253,6 +267,8 @@ def test_a_model_that_reasons_may_do_so_before_it_calls(models: dict[str, Model]
     said = made.says(prepared, made.ids(text))
     assert (said.thought, said.calls) == ("Paris, then.", [PARIS])
     assert accepts(made, prepared, "<think>\nPar") == (mode == "auto")
+    if kind == "thinks":
+        assert accepts(made, prepared, text.replace("then", "a <tool_call>")), "what is thought of is not done"
     open_messages = [USER, {"role": "assistant", "content": "<think>\nHm"}]
     begun = made.prepared(tools=strict, tool_choice=mode, messages=open_messages, continue_final_message=True)
     assert begun.reasoning_open
