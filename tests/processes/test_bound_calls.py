@@ -168,6 +168,20 @@ async def test_a_response_is_parsed_into_the_clients_own_type_or_is_a_call(
             assert again.usage is not None and again.usage.output_tokens == 3
 
 
+async def test_the_clients_own_strict_tools_are_parsed_into_its_types(served: dict[str, Served]) -> None:
+    tool = openai.pydantic_function_tool(City, name="city")
+    assert tool["function"]["strict"]
+    for kind in KINDS:
+        parse = served[kind].client.chat.completions.parse
+        choice: Any = {"type": "function", "function": {"name": "city"}}
+        answer = await parse(**HOT, seed=3, tools=[tool], tool_choice=choice, logprobs=True)
+        (call,) = answer.choices[0].message.tool_calls or []
+        assert isinstance(call.function.parsed_arguments, City)
+        logprobs = answer.choices[0].logprobs
+        assert logprobs is not None and answer.usage is not None
+        assert len(logprobs.content or []) == answer.usage.completion_tokens
+
+
 async def test_a_grammar_that_breaks_in_the_middle_fails_the_request(served: dict[str, Served]) -> None:
     router = served["hermes"].router
     body = {"model": "m", "prompt": "a", "guided_grammar": BREAKING, "max_tokens": 200, "logit_bias": {"120": 100}}
