@@ -50,7 +50,7 @@ Part = Reasoning | Content | Call | Arguments | Dropped
 
 
 class AnswerParser:
-    """One answer. only_first: further calls are left out. called: a call is whole."""
+    """One answer. only_first: further calls are left out. called: a call is whole; reason: of its end then."""
 
     def __init__(
         self,
@@ -59,8 +59,10 @@ class AnswerParser:
         new_id: Callable[[], str],
         only_first: bool = False,
         hidden: Mapping[int, None] | None = None,
+        reason: str = "tool_calls",
     ) -> None:
         self.called = False
+        self.reason = reason
         self._reasoning = reasoning
         self._tools = tools
         self._new_id = new_id

@@ -8,8 +8,9 @@ import orjson
 from octavo.router.fields import invalid
 from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
-from octavo.router.openai import MAX_PROMPTS, Ask, Kind, parse
-from octavo.router.response_ask import parse_response, told
+from octavo.router.openai import Ask, Kind, parse
+from octavo.router.prompts import MAX_PROMPTS
+from octavo.router.response_ask import parse_response
 from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel
 
@@ -25,12 +26,14 @@ MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later nee
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
-    answers are bound to; empty: none. reasoning_open: the prompt ends inside the model's reasoning."""
+    answers are bound to; empty: none. bound_by: the field that asks for it. reasoning_open: the prompt ends inside the
+    model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
+    bound_by: str = ""
     reasoning_open: bool = False
 
 
@@ -74,19 +77,6 @@ def read(form: Form, body: bytes) -> Ask:
     if form == "response":
         return parse_response(decode(body))
     return parse(*body_of(form, body))
-
-
-def prepare(model: TextModel, form: Form, body: bytes) -> Prepared:
-    """All of it, at whatever cost. Raises RequestError 400."""
-    try:
-        prepared = encode(model, form, read(form, body))
-    except RequestError as error:
-        raise (told(error) if form == "response" else error) from None
-    if prepared.ask.structured is None:
-        return prepared
-    from octavo.router.grammars import grammar  # only helpers compile
-
-    return replace(prepared, grammar=grammar(prepared.ask.structured))
 
 
 def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:

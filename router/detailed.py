@@ -82,6 +82,9 @@ class DetailedOutlet(Protocol):
     def last(self, index: int, part: Part, reason: str) -> None:
         """The end of it, perhaps empty."""
 
+    def release(self, index: int, part: Part) -> None:
+        """What was held back, as the request fails: it stands, if something is out."""
+
 
 class DetailedGeneration(Generation):
     """The Sink of one job with such wishes."""
@@ -103,7 +106,14 @@ class DetailedGeneration(Generation):
         super().__init__(answer, answer.joined, detokeniser, stop)
 
     def held(self) -> str:
-        """Nothing: its text waits with its tokens, and goes with them."""
+        """Nothing by itself: what a stop string held back goes out here, with its tokens."""
+        if not self.over and self._finder is not None:
+            text = self._finder.flush()
+            self._part.text += text
+            self._shown += len(text)
+            self._place_shown(cut=False, ended=False)
+        if not self.over and self._part.shows:
+            self._outlet.release(self.index, self._take_part())
         return ""
 
     def _begin(self) -> None:
@@ -205,24 +215,28 @@ class DetailedGeneration(Generation):
         self._shown += len(text)
         if ended and not hit:
             self._settle()
-        while self._waiting and self._is_shown(*self._waiting[0], cut=hit, ended=ended and not hit):
-            self._part.entries.append(self._waiting.popleft()[0])
+        self._place_shown(cut=hit, ended=ended and not hit)
         return hit
+
+    def _place_shown(self, cut: bool, ended: bool) -> None:
+        while self._waiting and self._is_shown(*self._waiting[0], cut=cut, ended=ended):
+            self._part.entries.append(self._waiting.popleft()[0])
 
     def _is_shown(self, entry: Entry, end: int, cut: bool, ended: bool) -> bool:
         return ended or end <= self._shown or (cut and entry.offset - self._base < self._shown)
 
     def _tell(self) -> None:
+        self._outlet.part(self.index, self._take_part())
+
+    def _take_part(self) -> Part:
         part, self._part = self._part, Part()
         if self._details.continuous_usage:
             part.usage = self._answer.usage()
-        self._outlet.part(self.index, part)
+        return part
 
     def _last(self, reason: str) -> None:
         self.over = True
-        part = self._part
-        if self._details.continuous_usage:
-            part.usage = self._answer.usage()
+        part = self._take_part()
         if self._details.prompt_table:
             part.prompt_scores = self._prompt
         self._outlet.last(self.index, part, reason)

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Stream, Tally, Whole
+from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.detailed import Part
 from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
 from octavo.router.frames import Identity, Usage
 from octavo.router.generation import RequestError
+from octavo.router.plain_answers import Stream, Whole
 
 
 class DetailedWhole(Whole):
@@ -29,6 +30,9 @@ class DetailedWhole(Whole):
     def last(self, index: int, part: Part, reason: str) -> None:
         self.part(index, part)
         self._detailed.append(DetailedChoice(index, self._parts.pop(index), reason))
+
+    def release(self, index: int, part: Part) -> None:
+        """The handler answers with the error."""
 
     def end(self, usage: Usage) -> None:
         self._usage = usage
@@ -55,7 +59,8 @@ class DetailedStream(Stream):
     def part(self, index: int, part: Part) -> None:
         whole = self._with_kept(index, part)
         if self._transport.get_write_buffer_size() <= BUFFER_BYTES:
-            self._write(self._first(index) + self._detailed.part(index, whole))
+            if events := self._first(index) + self._events(index, whole):
+                self._write(events)
             return
         self._tally.merged_writes += 1
         self._kept[index] = whole
@@ -65,6 +70,10 @@ class DetailedStream(Stream):
     def last(self, index: int, part: Part, reason: str) -> None:
         whole = self._with_kept(index, part)
         self._write(self._first(index) + self._detailed.last(index, whole, reason))
+
+    def release(self, index: int, part: Part) -> None:
+        if self.begun:
+            self.part(index, part)
 
     def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
         if not self.begun:
@@ -77,6 +86,9 @@ class DetailedStream(Stream):
             return False
         self._kept.pop(index, None)
         return True
+
+    def _events(self, index: int, part: Part) -> bytes:
+        return self._detailed.part(index, part)
 
     def _with_kept(self, index: int, part: Part) -> Part:
         kept = self._kept.pop(index, None)

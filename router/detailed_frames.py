@@ -1,10 +1,12 @@
 """The JSON of answers with details, whole or as server-sent events; frames.py writes plain text faster."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import orjson
 
+from octavo.router.answer_parser import Part as Shown
+from octavo.router.chat_parts import delta
 from octavo.router.detailed import Part
 from octavo.router.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
 from octavo.router.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
@@ -28,6 +30,7 @@ class DetailedChoice:
     index: int
     part: Part
     finish_reason: str
+    more: Body = field(default_factory=dict)  # of a chat's message
 
 
 class DetailedFrames(FrameWriter):
@@ -49,14 +52,26 @@ class DetailedFrames(FrameWriter):
         before = b""
         if part.shows or part.ids:
             before = self.part(index, part)
-        return before + self._event(index, Part(usage=part.usage), {}, reason)
+        return before + self.ended(index, part.usage, reason)
 
-    def _event(self, index: int, part: Part, delta: Body, reason: str | None) -> bytes:
+    def shown(self, index: int, part: Part, shown: Sequence[Shown]) -> bytes:
+        """What a part's text is told apart into, each in an event; what is told of its tokens is in the first."""
+        bodies = [body for one in shown if (body := delta(one)) is not None]
+        if not bodies and (part.entries or (part.ids and self._form.token_ids)):
+            bodies = [{}]
+        parts = [part, *(Part(usage=part.usage) for _ in bodies[1:])]
+        return b"".join([self._event(index, one, body, None) for one, body in zip(parts, bodies, strict=False)])
+
+    def ended(self, index: int, usage: Usage | None, reason: str) -> bytes:
+        """A chat's last event."""
+        return self._event(index, Part(usage=usage), {}, reason)
+
+    def _event(self, index: int, part: Part, body: Body, reason: str | None) -> bytes:
         form = self._form
         choice: Body = {"index": index}
         event: Body = {**self._detailed_head, "choices": [choice]}
         if self._kind == "chat":
-            choice["delta"] = delta
+            choice["delta"] = body
             if part.prompt_ids is not None:
                 event["prompt_token_ids"] = part.prompt_ids
         else:
@@ -84,7 +99,7 @@ def _choice(identity: Identity, form: Form, choice: DetailedChoice, body: Body) 
     chat = identity.kind == "chat"
     shown: Body = {"index": choice.index}
     if chat:
-        shown["message"] = {"role": "assistant", "content": part.text, "refusal": None}
+        shown["message"] = {"role": "assistant", "content": part.text, "refusal": None, **choice.more}
     else:
         shown["text"] = part.text
     shown["logprobs"] = _logprobs(identity.kind, form, part) if form.top is not None else None

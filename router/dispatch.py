@@ -111,7 +111,7 @@ class FleetDispatcher:
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
         if (lacking := self._lacking(job)) is not None:
-            raise refusals.lacking(lacking)
+            raise refusals.lacking(job.called(lacking))
         now = self._loop.time()
         flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt))
         expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
@@ -174,7 +174,7 @@ class FleetDispatcher:
         flight.carrier = None
         if rejected.code != engine_pb2.Rejected.UNAVAILABLE:
             self.counts.rejected += 1
-            self._fail(flight, refusals.rejected(rejected.field, rejected.message))
+            self._fail(flight, refusals.rejected(flight.job.called(rejected.field), rejected.message))
             return
         flight.avoid.add(stream.address)
         self._retry(flight)
@@ -228,7 +228,7 @@ class FleetDispatcher:
                 self._fail(flight, refusals.model_changed())
                 continue
             if (lacking := self._lacking(flight.job)) is not None:
-                self._fail(flight, refusals.lacking(lacking))
+                self._fail(flight, refusals.lacking(flight.job.called(lacking)))
                 continue
             stream = self._choose(flight)
             if stream is None:

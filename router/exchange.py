@@ -12,13 +12,15 @@ from octavo.router.bodies import Prepared
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
-from octavo.router.fields import unsupported
-from octavo.router.generation import Job, Sampling
+from octavo.router.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai import Ask
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.texts import Loaded
 from octavo.router.tokens import NO_MARKS
+
+_PARSED = ParsedWhole | ParsedStream | ParsedDetailedWhole | ParsedDetailedStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,8 @@ class Plan:
 
     @property
     def parser(self) -> Callable[[], AnswerParser] | None:
-        """Makes one for each answer; None where the text is all content. Raises RequestError 400 for details beside it.
-
-        What is told of tokens has no place yet among reasoning and calls.
-        """
-        parser = self.loaded.formats.parser(self.prepared)
-        if parser is not None and self.form is not None:
-            field = _detail(self.prepared.ask)
-            message = f"{field} is not available where reasoning or tool calls are told apart from the text: remove it"
-            raise unsupported(field, message)
-        return parser
+        """Makes one for each answer; None where the text is all content."""
+        return self.loaded.formats.parser(self.prepared)
 
     def job(self, index: int, id: str, deadline: float) -> Job:
         """Of the generation of this index. deadline: monotonic seconds."""
@@ -80,8 +74,9 @@ class Plan:
             fingerprint=loaded.model.fingerprint,
             min_tokens=extras.min_tokens,
             salt=bytes.fromhex(extras.salt),
-            needs=needs(sampling, extras) | ({"response_format"} if self.prepared.grammar else set()),
+            needs=needs(sampling, extras) | ({GRAMMAR} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,
+            bound_by=self.prepared.bound_by,
         )
 
     def sampling(self, copy: int) -> Sampling:
@@ -101,7 +96,7 @@ class Plan:
         ask = self.prepared.ask
         at = index // ask.extras.n
         prompt, skip = self.prepared.prompts[at], ask.extras.skip_special
-        marks = self.loaded.formats.marks if isinstance(outlet, ParsedWhole | ParsedStream) else NO_MARKS
+        marks = self.loaded.formats.marks if isinstance(outlet, _PARSED) else NO_MARKS
         detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
         if not isinstance(outlet, DetailedWhole | DetailedStream):
             return answer.generation(detokeniser, ask.stop)
@@ -124,19 +119,6 @@ class Plan:
             continuous_usage=extras.continuous_usage,
             drop=ask.max_tokens == 0,
         )
-
-
-def _detail(ask: Ask) -> str:
-    """The field that makes an answer detailed."""
-    extras = ask.extras
-    named = {
-        "logprobs": extras.logprobs is not None,
-        "prompt_logprobs": extras.prompt_logprobs is not None,
-        "return_token_ids": extras.token_ids,
-        "stream_options": extras.continuous_usage,
-        "include_stop_str_in_output": extras.include_stop,
-    }
-    return next((name for name, given in named.items() if given), "min_tokens")
 
 
 def _is_detailed(ask: Ask) -> bool:

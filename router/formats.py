@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from octavo.router import reasoning
 from octavo.router.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.bodies import Prepared
+from octavo.router.call_grammar import Form, Marker, Thinking
 from octavo.router.fields import unsupported
 from octavo.router.openai import Ask
 from octavo.router.parser_flags import ParserFlags
 from octavo.router.tokens import TextModel
 from octavo.router.tools import formats
+from octavo.router.tools.definitions import ToolUse
 from octavo.router.tools.formats import ToolFormat
 
 STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
@@ -21,12 +23,15 @@ STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharac
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """tools: None: no calls are found. marks: ids of markers that are control tokens, and what stands for them."""
+    """tools: None: no calls are found. marks: ids of markers that are control tokens, and what stands for them. ids: of
+    all markers that are tokens. written: markers of calls as the model writes them."""
 
     tools: ToolFormat | None = None
     reasoning: bool = False
     marks: Mapping[int, str] = field(default_factory=dict)
     spelling: Mapping[str, str] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
 
     @staticmethod
     def of(model: TextModel, flags: ParserFlags) -> "Formats":
@@ -40,7 +45,10 @@ class Formats:
         markers = (formats.MARKERS[tools] if tools else ()) + ((reasoning.BEGIN, reasoning.END) if thinks else ())
         control = [marker for marker in markers if marker in model.control_tokens]
         stands = dict(zip(control, STANDS_FOR, strict=False))
-        return Formats(tools, thinks, {model.control_tokens[marker]: stands[marker] for marker in control}, stands)
+        marks = {model.control_tokens[marker]: stands[marker] for marker in control}
+        ids = {marker: model.added_tokens[marker] for marker in markers if marker in model.added_tokens}
+        written = formats.written(tools, source, model.control_tokens) if tools else frozenset()
+        return Formats(tools, thinks, marks, stands, ids, written)
 
     def check(self, ask: Ask) -> None:
         """Raises RequestError 400 for tools whose calls could not be found in the answer."""
@@ -53,7 +61,7 @@ class Formats:
         ask = prepared.ask
         if ask.kind == "completion" or (ask.tool_use is None and not self.reasoning):
             return None
-        if prepared.grammar:  # every token is bound to it: there is no room for reasoning or calls
+        if prepared.grammar and ask.tool_use is None:  # it leaves no room for reasoning
             return None
         return lambda: self._parser(ask, prepared.reasoning_open)
 
@@ -61,10 +69,22 @@ class Formats:
         thinks, use = None, ask.tool_use
         if self.reasoning:
             thinks = reasoning.ReasoningParser(opened, self._spelt(reasoning.BEGIN), self._spelt(reasoning.END))
-        tools = None if use is None or self.tools is None else formats.tool_parser(self.tools, use.names, self._spelt)
+        tools = None
+        if use is not None and self.tools is not None:
+            tools = formats.tool_parser(self.tools, use.names, self._spelt, name_first=use.bound)
         hidden = {ord(character): None for character in self.spelling.values()}
         new_id = mistral_call_id if self.tools == "mistral" else call_id
-        return AnswerParser(thinks, tools, new_id, use is not None and not use.parallel, hidden)
+        reason = "tool_calls" if use is None else use.reason
+        return AnswerParser(thinks, tools, new_id, use is not None and not use.parallel, hidden, reason)
+
+    def form(self, use: ToolUse, opened: bool, answers: bool) -> Form:
+        """Of an answer that these parsers read. opened: it begins in reasoning. answers: what is no call has a form."""
+        assert self.tools is not None, "tools without a parser are refused"
+        thinking: Thinking = "never" if not self.reasoning else "has begun" if opened else "may"
+        return Form(self.tools, use.names, self._marker, use.must, use.several, answers, thinking, self.written)
+
+    def _marker(self, text: str) -> Marker:
+        return Marker(text, self.ids.get(text), text not in self.spelling)
 
     def _spelt(self, marker: str) -> str:
         return self.spelling.get(marker, marker)

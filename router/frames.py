@@ -6,6 +6,8 @@ from typing import Protocol
 
 import orjson
 
+from octavo.router.answer_parser import Part
+from octavo.router.chat_parts import delta
 from octavo.router.generation import RequestError
 from octavo.router.openai import Kind, error_body
 
@@ -59,7 +61,7 @@ class Frames(Protocol):
     def text(self, index: int, text: str) -> bytes:
         """Some more text."""
 
-    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
+    def delta(self, index: int, part: Part) -> bytes:
         """Any part of a chat's message; empty where the endpoint does not show it."""
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
@@ -101,10 +103,12 @@ class FrameWriter:
             return self._single + orjson.dumps(text) + self._after
         return b"%b%d%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), self._after)
 
-    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
-        """Any part of a chat's message."""
+    def delta(self, index: int, part: Part) -> bytes:
+        shown = delta(part)
+        if shown is None:
+            return b""
         end = b',"logprobs":null,"finish_reason":null}'
-        return b'%b%d,"delta":%b%b%b' % (self._before, index, orjson.dumps(delta), end, self._end)
+        return b'%b%d,"delta":%b%b%b' % (self._before, index, orjson.dumps(shown), end, self._end)
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
         """A completion's last text travels with its reason; a chat's in an event before."""

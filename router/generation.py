@@ -20,6 +20,8 @@ STOP = 1
 LENGTH = 2
 FAILED = 3
 
+GRAMMAR = "response_format"  # what groups call a grammar, in their features and when they refuse one
+
 
 @dataclass(frozen=True, slots=True)
 class Adjust:
@@ -65,7 +67,7 @@ class Job:
     neither yet. deadline: monotonic seconds by which it must have been sent to a group; the queue's own bound holds
     besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many nothing stops it. salt:
     cached blocks are shared only with jobs of the same. needs: fields that a group's device may be unable to serve.
-    grammar: that binds the answer; empty: none.
+    grammar: that binds the answer; empty: none. bound_by: the client's field for it.
     """
 
     id: str
@@ -82,10 +84,15 @@ class Job:
     salt: bytes = b""
     needs: frozenset[str] = frozenset()
     grammar: str = ""
+    bound_by: str = ""
 
     @property
     def prompt_tokens(self) -> int:
         return len(self.prompt) // 4
+
+    def called(self, field: str) -> str:
+        """A field that an engine complains of, as this request has it: engines know one name for all grammars."""
+        return self.bound_by if field == GRAMMAR and self.bound_by else field
 
 
 class RequestError(Exception):

@@ -7,45 +7,113 @@ else write nothing but that.
 
 import json
 from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from llguidance import LLMatcher, grammar_from
+from llguidance import LLMatcher, grammar_from, regex_to_lark
 
 from octavo.grammars import REMEMBERED, limits
+from octavo.router.call_grammar import ANSWER
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
-_known: OrderedDict[Structured, str] = OrderedDict()  # of this process: clients repeat their schemas
+_known: OrderedDict[Hashable, str] = OrderedDict()  # of this process: clients repeat their schemas
+Json = dict[str, Any]  # Any: JSON of any shape
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One that may be called. schema: of its arguments, None: any object. field: of the request, for errors."""
+
+    schema: str | None
+    field: str
 
 
 def grammar(wish: Structured) -> str:
     """As llguidance has it. Raises RequestError 400 naming the field and what is wrong with it."""
-    text = _known.pop(wish, None)
-    if text is None:
-        text = _converted(wish)
-        _check(wish, text)
-    _known[wish] = text
-    if len(_known) > REMEMBERED:
-        _known.popitem(last=False)
+    if (text := _remembered(wish)) is None:
+        text = json.dumps({"grammars": [_part(wish)]})
+        if why := _fault(text):
+            raise _refused(wish.field, why)
+        _remember(wish, text)
     return text
 
 
-def _converted(wish: Structured) -> str:
+def with_calls(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
+    """Of an answer that is, or may be, calls. lark: its frame, in which @f0, @f1, ... are arguments of the functions.
+    Raises RequestError 400 naming the function or the field."""
+    key = (lark, tuple(functions), answer)
+    if (text := _remembered(key)) is not None:
+        return text
+    parts = {f"f{index}": _arguments(function) for index, function in enumerate(functions)}
+    if answer is not None:
+        parts[ANSWER] = _part(answer)
+    text = json.dumps({"grammars": [{"lark_grammar": lark}, *(part | {"name": name} for name, part in parts.items())]})
+    if why := _fault(text):
+        _name_the_culprit(parts, functions, answer)
+        raise _refused("tools", why)
+    _remember(key, text)
+    return text
+
+
+def _name_the_culprit(parts: Mapping[str, Json], functions: Sequence[Function], answer: Structured | None) -> None:
+    """Raises RequestError for the first part that cannot be compiled by itself."""
+    fields = {f"f{index}": function.field for index, function in enumerate(functions)}
+    if answer is not None:
+        fields[ANSWER] = answer.field
+    for name, part in parts.items():
+        if why := _fault(json.dumps({"grammars": [part]})):
+            raise _refused(fields[name], why)
+
+
+def _arguments(function: Function) -> Json:
+    """Arguments are an object, whatever else the schema leaves open. Raises RequestError 400 where they cannot be."""
+    schema: Json = {"type": "object"} if function.schema is None else json.loads(function.schema)
+    kinds = schema.get("type", "object")
+    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        raise _refused(function.field, "its type must be object")
+    return _json_schema(json.dumps(schema | {"type": "object"}))
+
+
+def _json_schema(source: str) -> Json:
+    text = LLMatcher.grammar_from_json_schema(source, overrides={"whitespace_pattern": _WHITE_SPACE})
+    part: Json = json.loads(text)["grammars"][0]
+    return part
+
+
+def _part(wish: Structured) -> Json:
+    """One of the grammars that llguidance takes together."""
     try:
         if wish.form == "json_schema":
-            return LLMatcher.grammar_from_json_schema(wish.source, overrides={"whitespace_pattern": _WHITE_SPACE})
+            return _json_schema(wish.source)
         if wish.form == "choice":
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, json.loads(wish.source))))
-        return grammar_from(wish.form, wish.source)
+            return {"lark_grammar": "start: " + " | ".join(map(json.dumps, json.loads(wish.source)))}
+        if wish.form == "regex":
+            return {"lark_grammar": f"start: /{regex_to_lark(wish.source)}/"}
+        return {"lark_grammar": grammar_from("grammar", wish.source)}
     except ValueError as error:
-        raise _refused(wish, str(error)) from error
+        raise _refused(wish.field, str(error)) from error
 
 
-def _check(wish: Structured, text: str) -> None:
+def _fault(text: str) -> str:
+    """Why it cannot be compiled; empty: it can. Ids of tokens are not looked at: that needs the tokenizer."""
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits())
-    if wrong:
-        raise _refused(wish, messages[0] if messages else "it cannot be compiled")
+    return (messages[0] if messages else "it cannot be compiled") if wrong else ""
 
 
-def _refused(wish: Structured, why: str) -> Exception:
-    return invalid(wish.field, f"{wish.field} cannot be used: {why[:500]}", "invalid_grammar")
+def _refused(field: str, why: str) -> Exception:
+    return invalid(field, f"{field} cannot be used: {why[:500]}", "invalid_grammar")
+
+
+def _remembered(key: Hashable) -> str | None:
+    if key in _known:
+        _known.move_to_end(key)
+    return _known.get(key)
+
+
+def _remember(key: Hashable, text: str) -> None:
+    _known[key] = text
+    if len(_known) > REMEMBERED:
+        _known.popitem(last=False)

@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from octavo.router import deadlines, notices
-from octavo.router.answers import BUFFER_BYTES, Outlet, Stream, Whole
+from octavo.router.answers import BUFFER_BYTES, Outlet
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames
 from octavo.router.frames import Frames, FrameWriter, Identity
 from octavo.router.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai import Kind
-from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.parsed_answers import ParsedStream, ParsedWhole, Parser
+from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.path import Accepted, Parts, accept, answering, operate
-from octavo.router.response_frames import ResponseObject, ResponseWriter, WholeResponse
+from octavo.router.plain_answers import Stream, Whole
+from octavo.router.response_frames import ResponseWriter, WholeResponse
+from octavo.router.response_object import ResponseObject
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
 from octavo.router.tokenizing import Operation
 
@@ -78,8 +81,8 @@ class _Exchange:
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
         form, parser = self.accepted.plan.form, self.accepted.plan.parser
-        outlet = self._whole_outlet()
-        error = await self._run(outlet if parser is None else ParsedWhole(outlet, parser))
+        outlet = self._whole_outlet(parser)
+        error = await self._run(outlet if parser is None or form is not None else ParsedWhole(outlet, parser))
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id), **self.headers}
@@ -93,8 +96,9 @@ class _Exchange:
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.parts.life.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
-        outlet, parser = self._stream_outlet(transport, head, chunked), self.accepted.plan.parser
-        error = await self._run(outlet if parser is None else ParsedStream(outlet, parser))
+        form, parser = self.accepted.plan.form, self.accepted.plan.parser
+        outlet = self._stream_outlet(transport, head, chunked, parser)
+        error = await self._run(outlet if parser is None or form is not None else ParsedStream(outlet, parser))
         if error is not None and not outlet.begun:
             raise error
         if error is not None:
@@ -103,14 +107,20 @@ class _Exchange:
             await self._wait_for_client(transport)
         return EventStream(alive), CUT if error is not None else "200"
 
-    def _whole_outlet(self) -> Whole:
+    def _whole_outlet(self, parser: Parser | None) -> Whole:
         if self.identity.kind == "response":
             return WholeResponse(self.identity, self._response())
         form = self.accepted.plan.form
-        return Whole(self.identity) if form is None else DetailedWhole(self.identity, form)
+        if form is None:
+            return Whole(self.identity)
+        if parser is not None:
+            return ParsedDetailedWhole(self.identity, form, parser)
+        return DetailedWhole(self.identity, form)
 
-    def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool) -> Stream:
+    def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool, parser: Parser | None) -> Stream:
         form, tally = self.accepted.plan.form, self.parts.metrics.tally
+        if form is not None and parser is not None:
+            return ParsedDetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally, parser)
         if form is not None:
             return DetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally)
         return Stream(transport, head, chunked, self._frames(), tally)

@@ -3,9 +3,11 @@
     router -> stdin:   header length, payload length, header (JSON), payload
     stdout -> router:  the same; an answer to each
 
-    {"load": [[name, size], ...], "context_length": N} + files     -> {}
+    {"load": [[name, size], ...], "context_length": N,             -> {}
+     "parsers": [tools, reasoning]} + files
     {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
-                                                                        "grammar": "..."} + packed ids
+                                                                        "grammar": "...", "bound_by": "..."}
+                                                                        + packed ids
     {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
     {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
@@ -19,15 +21,18 @@ import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of, prepare
+from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.chat import AS_IT_IS
+from octavo.router.formats import Formats
 from octavo.router.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Ask
+from octavo.router.parser_flags import ParserFlags
+from octavo.router.preparing import prepare
 from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import TextModel
@@ -40,6 +45,11 @@ MEMORY_BYTES = 4 << 30
 Header = dict[str, Any]  # Any: decoded JSON
 
 
+class Loaded(NamedTuple):
+    text: TextModel
+    formats: Formats
+
+
 def pack(header: Mapping[str, object], payload: bytes = b"") -> bytes:
     head = orjson.dumps(header)
     return len(head).to_bytes(4, "little") + len(payload).to_bytes(4, "little") + head + payload
@@ -50,7 +60,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that prints may disturb the answers
-    model: TextModel | None = None
+    model: Loaded | None = None
     while (frame := _receive(sys.stdin.buffer)) is not None:
         header, payload = frame
         signal.setitimer(signal.ITIMER_REAL, SUICIDE_S)
@@ -76,20 +86,22 @@ def _receive(stream: BinaryIO) -> tuple[Header, bytes] | None:
     return orjson.loads(head), payload
 
 
-def _load(header: Header, payload: bytes) -> tuple[TextModel | None, bytes]:
+def _load(header: Header, payload: bytes) -> tuple[Loaded | None, bytes]:
     files: dict[str, bytes] = {}
     start = 0
     for name, size in header["load"]:
         files[name] = payload[start : start + size]
         start += size
     try:
-        return TextModel(files, header["context_length"]), pack({})
+        text = TextModel(files, header["context_length"])
+        return Loaded(text, Formats.of(text, ParserFlags(*header["parsers"]))), pack({})
     except ModelFilesInvalid as error:
         return None, pack({"invalid": str(error)})
 
 
-def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
-    assert model is not None, "a model is loaded before anything is read"
+def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
+    assert loaded is not None, "a model is loaded before anything is read"
+    model = loaded.text
     try:
         if header["read"] == "detokenize":
             read = detokenise(model, payload)
@@ -97,7 +109,7 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
         if header["read"] in OPERATIONS:
             done = run(model, header["read"], decode(payload))
             return pack({"model": done.model, "unknown": done.unknown}, done.body)
-        prepared = prepare(model, header["read"], payload)
+        prepared = prepare(model, header["read"], payload, loaded.formats)
     except RequestError as error:
         return pack({"error": error_of(error)})
     except MemoryError:
@@ -107,7 +119,7 @@ def _read(model: TextModel | None, header: Header, payload: bytes) -> bytes:
     bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
         "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar, "reasoning_open": prepared.reasoning_open,
+        "grammar": prepared.grammar, "bound_by": prepared.bound_by, "reasoning_open": prepared.reasoning_open,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
 
@@ -130,14 +142,14 @@ def prepared(header: Header, payload: bytes) -> Prepared:
     ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
     ask["extras"] = revived(ask["extras"])
     if (use := ask["tool_use"]) is not None:
-        ask["tool_use"] = ToolUse(tuple(use["names"]), use["parallel"])
+        ask["tool_use"] = ToolUse(**(use | {name: tuple(use[name]) for name in ("names", "strict")}))
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    echoes, opened = tuple(header["echoes"]), header["reasoning_open"]
-    return Prepared(Ask(**ask), tuple(prompts), echoes, header["grammar"], opened)
+    told = {name: header[name] for name in ("grammar", "bound_by", "reasoning_open")}
+    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **told)
 
 
 def detokenised(header: Header, payload: bytes) -> Detokenised:

@@ -9,25 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from octavo.router.chat import AS_IT_IS, Rendering, rendering
+from octavo.router.endings import max_tokens, stop, stop_ids
 from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.generation import RequestError
 from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.messages import Message, messages
+from octavo.router.prompts import Prompt, prompts
 from octavo.router.sampling import NAMES, PLAIN, Extras
 from octavo.router.sampling import parse as parse_extras
 from octavo.router.structured import NAMES as STRUCTURED
-from octavo.router.structured import Structured, structured
+from octavo.router.structured import Structured, check_end, structured
 from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
-Prompt = str | list[int]
-
-MAX_PROMPTS = 256
-MAX_IDS = 1_000_000  # in one request
-MAX_STOPS = 16
-MAX_STOP_CHARACTERS = 256
-MAX_STOP_IDS = 64
-HIGHEST_ID = 2**32 - 2  # 0xFFFFFFFF means "no token" between router and engine
 
 # Said but without effect on the answer.
 HARMLESS = frozenset(
@@ -114,22 +108,24 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
     fields = fields_of(body)
     unknown = unknown_fields(body, KNOWN[kind], HARMLESS, NEUTRAL)
     stream = fields.flag("stream")
-    max_tokens = _max_tokens(kind, fields)
+    most = max_tokens(kind, fields)
     include_usage, continuous = _stream_options(fields, stream)
-    extras = parse_extras(kind, fields, stream, max_tokens)
+    extras = parse_extras(kind, fields, stream, most)
     offered = offer(fields) if kind == "chat" else Offer()
+    if offered.use is not None and offered.use.bound:
+        check_end(body, "tool_choice" if offered.use.must else "tools")
     return Ask(
         kind=kind,
         model=fields.text("model"),
-        prompts=_prompts(fields.get("prompt")) if kind == "completion" else (),
+        prompts=prompts(fields.get("prompt")) if kind == "completion" else (),
         messages=messages(fields.get("messages")) if kind == "chat" else (),
-        max_tokens=max_tokens,
+        max_tokens=most,
         temperature=fields.number("temperature", 0.0, 2.0),
         top_p=_top_p(fields),
         top_k=_top_k(fields),
         seed=fields.integer("seed", -(2**63), 2**64 - 1),
-        stop=_stop(fields.get("stop")),
-        stop_ids=_stop_ids(fields.get("stop_token_ids")),
+        stop=stop(fields.get("stop")),
+        stop_ids=stop_ids(fields.get("stop_token_ids")),
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=include_usage,
@@ -140,63 +136,6 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
         rendering=rendering(fields, offered.tools) if kind == "chat" else AS_IT_IS,
         tool_use=offered.use,
     )
-
-
-def _prompts(prompt: object) -> tuple[Prompt, ...]:
-    if isinstance(prompt, str):
-        return (prompt,)
-    if prompt is None:
-        raise invalid(
-            "prompt", "prompt is required: a string, a list of strings, a list of token ids, or a list of those"
-        )
-    if not isinstance(prompt, list):
-        raise invalid("prompt", "prompt must be a string or a list")
-    if not prompt:
-        raise invalid("prompt", "prompt must not be an empty list")
-    if type(prompt[0]) is int:
-        return (token_ids("prompt", prompt),)
-    if len(prompt) > MAX_PROMPTS:
-        raise invalid("prompt", f"prompt holds {len(prompt)} prompts; at most {MAX_PROMPTS} are served in one request")
-    check_count("prompt", sum(len(item) for item in prompt if isinstance(item, list)))
-    return tuple(_one(f"prompt[{index}]", item) for index, item in enumerate(prompt))
-
-
-def _one(where: str, item: object) -> Prompt:
-    if isinstance(item, str):
-        return item
-    if isinstance(item, list):
-        return token_ids(where, item)
-    raise invalid(where, f"{where} must be a string or a list of token ids")
-
-
-def token_ids(where: str, ids: list[object]) -> list[int]:
-    """Raises RequestError 400, naming `where`, for what is no list of ids."""
-    if not ids:
-        raise invalid(where, f"{where} must not be an empty list of token ids")
-    check_count(where, len(ids))
-    checked = [item for item in ids if type(item) is int]
-    if len(checked) != len(ids):
-        raise invalid(where, f"{where} must hold token ids (integers) only")
-    if min(checked) < 0 or max(checked) > HIGHEST_ID:
-        raise invalid(where, f"{where} holds an id outside 0..{HIGHEST_ID}")
-    return checked
-
-
-def check_count(where: str, count: int) -> None:
-    """Of token ids in a request. Raises RequestError 400."""
-    if count > MAX_IDS:
-        raise invalid(where, f"{where} holds {count} token ids; at most {MAX_IDS} are allowed", "too_many_tokens")
-
-
-def _max_tokens(kind: Kind, fields: Fields) -> int | None:
-    echo_alone = kind == "completion" and fields.get("echo") is True
-    old = fields.integer("max_tokens", 0 if echo_alone else 1, None)
-    new = fields.integer("max_completion_tokens", 1, None)
-    if new is None:
-        return old
-    if old is not None and old != new:
-        raise invalid("max_tokens", "max_tokens and max_completion_tokens differ: give one of them")
-    return new
 
 
 def _top_k(fields: Fields) -> int | None:
@@ -210,37 +149,6 @@ def _top_p(fields: Fields) -> float | None:
     if top_p == 0.0:
         raise invalid("top_p", "top_p must be above 0 and at most 1")
     return top_p
-
-
-def _stop(stop: object) -> tuple[str, ...]:
-    if stop is None:
-        return ()
-    strings = [stop] if isinstance(stop, str) else stop
-    if not isinstance(strings, list):
-        raise invalid("stop", "stop must be a string or a list of strings")
-    if len(strings) > MAX_STOPS:
-        raise invalid("stop", f"stop holds {len(strings)} strings; at most {MAX_STOPS} are allowed")
-    return tuple(_stop_string(item) for item in strings)
-
-
-def _stop_string(item: object) -> str:
-    if not isinstance(item, str):
-        raise invalid("stop", "stop must hold strings only")
-    if not item:
-        raise invalid("stop", "stop must not hold an empty string")
-    if len(item) > MAX_STOP_CHARACTERS:
-        raise invalid("stop", f"a stop string has {len(item)} characters; at most {MAX_STOP_CHARACTERS} are allowed")
-    return item
-
-
-def _stop_ids(ids: object) -> tuple[int, ...]:
-    if ids is None or ids == []:
-        return ()
-    if not isinstance(ids, list):
-        raise invalid("stop_token_ids", "stop_token_ids must be a list of token ids")
-    if len(ids) > MAX_STOP_IDS:
-        raise invalid("stop_token_ids", f"stop_token_ids holds {len(ids)} ids; at most {MAX_STOP_IDS} are allowed")
-    return tuple(token_ids("stop_token_ids", ids))
 
 
 def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:

@@ -4,16 +4,15 @@ Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from octavo.router.answer_parser import AnswerParser, Arguments, Call, Dropped, Part, Reasoning
-from octavo.router.answers import MERGED_CHARACTERS, Stream, Whole
+from octavo.router.answer_parser import AnswerParser, Arguments, Part, Reasoning
+from octavo.router.answers import MERGED_CHARACTERS
 from octavo.router.frames import Usage
 from octavo.router.generation import RequestError
+from octavo.router.plain_answers import Stream, Whole
 from octavo.router.tools.events import Content
 
 Parser = Callable[[], AnswerParser]
-Json = dict[str, Any]  # Any: OpenAI's objects
 
 
 class ParsedWhole:
@@ -31,8 +30,7 @@ class ParsedWhole:
     def finish(self, index: int, text: str, reason: str) -> None:
         parser = self._parser(index)
         parts = [*self._parts.pop(index, ()), *parser.push(text), *parser.finish()]
-        content = "".join(part.text for part in parts if isinstance(part, Content))
-        self._whole.finish(index, content, _reason(parser, reason), _message(parts, content))
+        self._whole.parts(index, parts, reason_of(parser, reason))
 
     def end(self, usage: Usage) -> None:
         self._whole.end(usage)
@@ -75,7 +73,7 @@ class ParsedStream:
         parser = self._parser(index)
         self._finished.add(index)
         self._send(index, [*parser.push(text), *parser.finish()])
-        self._stream.finish(index, "", _reason(parser, reason))
+        self._stream.finish(index, "", reason_of(parser, reason))
 
     def end(self, usage: Usage) -> None:
         self._stream.end(usage)
@@ -109,45 +107,13 @@ class ParsedStream:
         if waiting is not None:
             parts = _merged([*waiting, *parts])
             self._held -= sum(_size(part) for part in waiting)
-        deltas = [_delta(part) for part in parts if not isinstance(part, Dropped)]
-        if deltas:
-            self._stream.deltas(index, deltas)
+        if parts:
+            self._stream.parts(index, parts)
 
 
-def _reason(parser: AnswerParser, reason: str) -> str:
+def reason_of(parser: AnswerParser, reason: str) -> str:
     """A call that is whole is why the model stopped; an answer that was cut says so."""
-    return "tool_calls" if parser.called and reason == "stop" else reason
-
-
-def _delta(part: Part) -> Json:
-    """As OpenAI streams it: a call's name first, then pieces of its arguments."""
-    if isinstance(part, Content):
-        return {"content": part.text}
-    if isinstance(part, Reasoning):
-        return {"reasoning_content": part.text, "reasoning": part.text}
-    if isinstance(part, Call):
-        function = {"name": part.name, "arguments": ""}
-        return {"tool_calls": [{"index": part.index, "id": part.id, "type": "function", "function": function}]}
-    assert isinstance(part, Arguments), "a dropped call has no delta"
-    return {"tool_calls": [{"index": part.index, "function": {"arguments": part.text}}]}
-
-
-def _message(parts: list[Part], content: str) -> Json:
-    """What a message has besides, or in place of, its content."""
-    dropped = {part.index for part in parts if isinstance(part, Dropped)}
-    calls = [_call(part, parts) for part in parts if isinstance(part, Call) and part.index not in dropped]
-    thought = "".join(part.text for part in parts if isinstance(part, Reasoning))
-    more: Json = {}
-    if thought:
-        more |= {"reasoning_content": thought, "reasoning": thought}
-    if calls:
-        more |= {"tool_calls": calls}
-    return more | {"content": None} if more and not content else more
-
-
-def _call(call: Call, parts: list[Part]) -> Json:
-    arguments = "".join(part.text for part in parts if isinstance(part, Arguments) and part.index == call.index)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return parser.reason if parser.called and reason == "stop" else reason
 
 
 def _merged(parts: list[Part]) -> list[Part]:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from octavo.router.bodies import Detokenised, Form, Prepared, input_field
 from octavo.router.fields import invalid
 from octavo.router.generation import Model, RequestError
 from octavo.router.helper import LENGTHS, Header, detokenised, error_in, pack, prepared, tokenized
+from octavo.router.parser_flags import AUTO, ParserFlags
 from octavo.router.refusals import broken_helper, draining
 from octavo.router.tokenizing import Operation, Tokenized
 
@@ -51,9 +52,9 @@ class PoolCounts:
 class HelperPool:
     """`size` helpers loaded with one model. Close it to end them."""
 
-    def __init__(self, model: Model, size: int) -> None:
+    def __init__(self, model: Model, size: int, flags: ParserFlags = AUTO) -> None:
         self.counts = PoolCounts()
-        self._load = _load_frame(model.files, model.context_length)
+        self._load = _load_frame(model, flags)
         self._queue: asyncio.Queue[_Work] = asyncio.Queue()
         self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
@@ -217,6 +218,7 @@ def _input_field(work: _Work) -> str | None:
     return input_field(work.form, work.body)
 
 
-def _load_frame(files: Mapping[str, bytes], context_length: int) -> bytes:
-    sizes = [[name, len(data)] for name, data in files.items()]
-    return pack({"load": sizes, "context_length": context_length}, b"".join(files.values()))
+def _load_frame(model: Model, flags: ParserFlags) -> bytes:
+    sizes = [[name, len(data)] for name, data in model.files.items()]
+    header = {"load": sizes, "context_length": model.context_length, "parsers": [flags.tools, flags.reasoning]}
+    return pack(header, b"".join(model.files.values()))

@@ -1,7 +1,7 @@
 """/v1/responses, without state: its fields are put into a chat's words and checked as a chat is.
 
 Nothing is stored, so what refers to something stored (previous_response_id, conversation, background) is refused, and
-`store` counts as false when it is absent. `tools` is refused; items that tell of calls are chats' to accept or refuse.
+`store` counts as false when it is absent. Tools, formats and items of calls are chats' to accept or refuse.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ from octavo.router.generation import RequestError
 from octavo.router.known import EVERYWHERE, Values, unknown_fields
 from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
 from octavo.router.response_items import conversation
+from octavo.router.response_tools import echoed, in_chats_words, told
 
 MAX_METADATA = 16
 MAX_METADATA_KEY, MAX_METADATA_VALUE = 64, 512
@@ -21,7 +22,6 @@ OWN = frozenset(("input", "instructions", "max_output_tokens", "metadata", "stre
 # Read by the chat side under the same name; what only chats have is not taken from it.
 SHARED = (KNOWN["chat"] - frozenset(("messages", "max_tokens", "max_completion_tokens", "stream_options"))) | EVERYWHERE
 SAID = HARMLESS - OWN - frozenset(("store",))
-FORMAT = ({"type": "text"}, None)
 REFUSED: Mapping[str, Values] = {
     **{name: values for name, values in NEUTRAL.items() if name not in KNOWN["chat"]},
     "access_programs": (),
@@ -40,7 +40,6 @@ REFUSED: Mapping[str, Values] = {
     "min_tokens": (0,),
     "moderation": (),
     "n": (1,),
-    "parallel_tool_calls": (True, False),
     "previous_response_id": (),
     "prompt": (),
     "prompt_cache_options": ({},),
@@ -50,13 +49,10 @@ REFUSED: Mapping[str, Values] = {
     "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
     "store": (False,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
 SERVED = OWN | (SHARED - REFUSED.keys())
-IN_CHATS_WORDS = {"max_output_tokens": "max_tokens"}
 
 
 def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
@@ -72,26 +68,14 @@ def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fie
     if most is not None:
         chat["max_tokens"] = most
     _check_stream_options(fields)
-    _check_text(fields.get("text"))
+    chat |= in_chats_words(body)
     echo: dict[str, object] = {"instructions": instructions, "max_output_tokens": most, "metadata": _metadata(fields)}
     echo |= {name: fields.text(name) for name in ECHOED}
     try:
         ask = parse("chat", chat, fields_of)
     except RequestError as error:
         raise told(found.told(error)) from error
-    return replace(ask, kind="response", unknown=unknown, echo=echo)
-
-
-def told(error: RequestError) -> RequestError:
-    """In this endpoint's words, also where the chat side names the field."""
-    for ours, theirs in IN_CHATS_WORDS.items():
-        if error.field == theirs:
-            message = error.message.replace(theirs, ours)
-            return RequestError(error.status, error.type, error.code, message, error.retry_after, ours, error.final)
-    if error.field == "messages":
-        message = error.message.replace("messages", "input")
-        return RequestError(error.status, error.type, error.code, message, error.retry_after, "input", error.final)
-    return error
+    return replace(ask, kind="response", unknown=unknown, echo=echo | echoed(body))
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
@@ -106,19 +90,6 @@ def _metadata(fields: Fields) -> dict[str, str]:
         bounds = f"{MAX_METADATA} keys of {MAX_METADATA_KEY} characters with values of {MAX_METADATA_VALUE}"
         raise invalid("metadata", f"metadata may hold at most {bounds}")
     return given
-
-
-def _check_text(text: object) -> None:
-    """Plain text is the only form so far."""
-    if text is None:
-        return
-    if not isinstance(text, dict):
-        raise invalid("text", "text must be an object")
-    if text.get("format") not in FORMAT:
-        raise unsupported("text.format", "text.format is not supported with this value: remove it")
-    for name, value in text.items():
-        if name != "format" and value is not None and (name, value) != ("verbosity", "medium"):
-            raise unsupported(f"text.{name}", f"text.{name[:64]} is not supported with this value: remove it")
 
 
 def _check_stream_options(fields: Fields) -> None:

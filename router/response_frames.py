@@ -1,83 +1,23 @@
 """Answers of /v1/responses: one object, or the typed events that build it up.
 
-    created  in_progress  output_item.added  content_part.added  output_text.delta *
-    output_text.done  content_part.done  output_item.done  completed | incomplete          failed, at any point
+    created  in_progress  events of each item *  completed | incomplete          failed, at any point
 
 Each event has its name twice, in the event line and as `type`, and the next sequence number. The last one holds the
 whole answer, and no [DONE] follows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import orjson
 
-from octavo.router.answers import Whole
+from octavo.router.answer_parser import Part
+from octavo.router.chat_parts import kept
 from octavo.router.frames import Identity, Usage
 from octavo.router.generation import RequestError
+from octavo.router.plain_answers import Whole
+from octavo.router.response_object import Event, Json, Output, ResponseObject, status_of
 
-Json = dict[str, object]
-
-# Of OpenAI's codes, the one that fits; the message says more.
-FAILURES = {429: "rate_limit_exceeded"}
-
-
-class ResponseObject:
-    """The answer's object in each of its states. echo: fields of the request that it says again."""
-
-    def __init__(self, identity: Identity, echo: Mapping[str, object]) -> None:
-        self.item_id = "msg_" + identity.id.partition("_")[2]
-        self._always: Json = {
-            "id": identity.id,
-            "object": "response",
-            "created_at": identity.created,
-            "background": False,
-            "max_tool_calls": None,
-            "model": identity.model,
-            "parallel_tool_calls": True,
-            "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
-            "service_tier": "default",
-            "store": False,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [],
-            "top_logprobs": 0,
-            "truncation": "disabled",
-            **echo,
-        }
-
-    def begun(self) -> Json:
-        return self._state("in_progress", [])
-
-    def ended(self, text: str, reason: str, usage: Usage) -> Json:
-        status = _status(reason)
-        why = {"reason": "max_output_tokens"} if status == "incomplete" else None
-        return self._state(status, [self.item(text, status)], why=why, usage=_usage(usage))
-
-    def failed(self, text: str, error: RequestError) -> Json:
-        told = {"code": FAILURES.get(error.status, "server_error"), "message": error.message}
-        return self._state("failed", [self.item(text, "incomplete")] if text else [], error=told)
-
-    def item(self, text: str | None, status: str) -> Json:
-        """The message; text None: it has no part yet."""
-        content = [] if text is None else [part(text)]
-        return {"id": self.item_id, "type": "message", "status": status, "role": "assistant", "content": content}
-
-    def _state(
-        self,
-        status: str,
-        output: list[Json],
-        error: Mapping[str, str] | None = None,
-        why: Mapping[str, str] | None = None,
-        usage: Json | None = None,
-    ) -> Json:
-        return self._always | {
-            "status": status,
-            "output": output,
-            "error": error,
-            "incomplete_details": why,
-            "usage": usage,
-        }
+TEXT = "response.output_text.delta"
 
 
 class ResponseWriter:
@@ -85,54 +25,44 @@ class ResponseWriter:
 
     def __init__(self, response: ResponseObject) -> None:
         self._response = response
+        self._output = Output(response.key)
         self._count = 0
-        self._pieces: list[str] = []
         self._reason = ""
-        self._place: Json = {"item_id": response.item_id, "output_index": 0, "content_index": 0}
-        # A delta is written for each token: all of it but the text and the number is made once.
-        kind = "response.output_text.delta"
-        head = orjson.dumps({"type": kind} | self._place | {"logprobs": []})[:-1]
-        self._delta = f"event: {kind}\ndata: ".encode() + head + b',"sequence_number":'
+        self._head = b""  # of each delta of the open message: all of it but the number and the text
 
     def first(self, index: int) -> bytes:
-        begun = self._response.begun()
-        item = {"output_index": 0, "item": self._response.item(None, "in_progress")}
-        return (
-            self._event("response.created", {"response": begun})
-            + self._event("response.in_progress", {"response": begun})
-            + self._event("response.output_item.added", item)
-            + self._event("response.content_part.added", self._place | {"part": part("")})
-        )
+        begun: Json = {"response": self._response.begun()}
+        return self._events([("response.created", begun), ("response.in_progress", begun)])
 
     def text(self, index: int, text: str) -> bytes:
-        self._pieces.append(text)
+        if self._output.place is None:
+            begun = self._events(self._output.begin_message())
+            head = orjson.dumps({"type": TEXT} | self._output.place | {"logprobs": []})[:-1]  # type: ignore[operator]
+            self._head = f"event: {TEXT}\ndata: ".encode() + head + b',"sequence_number":'
+            return begun + self.text(index, text)
+        self._output.add(text)
         number = self._count
         self._count += 1
-        return b'%b%d,"delta":%b}\n\n' % (self._delta, number, orjson.dumps(text))
+        return b'%b%d,"delta":%b}\n\n' % (self._head, number, orjson.dumps(text))
 
-    def delta(self, index: int, delta: Mapping[str, object]) -> bytes:
-        """Reasoning is not shown."""
-        content = delta.get("content")
-        return self.text(index, content) if isinstance(content, str) else b""
+    def delta(self, index: int, part: Part) -> bytes:
+        return self._events(self._output.part(part))
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
         last = self.text(index, text) if text else b""
         self._reason = reason
-        whole = "".join(self._pieces)
-        item = {"output_index": 0, "item": self._response.item(whole, _status(reason))}
-        return (
-            last
-            + self._event("response.output_text.done", self._place | {"text": whole, "logprobs": []})
-            + self._event("response.content_part.done", self._place | {"part": part(whole)})
-            + self._event("response.output_item.done", item)
-        )
+        return last + self._events(self._output.finish(status_of(reason)))
 
     def end(self, usage: Usage) -> bytes:
-        whole = self._response.ended("".join(self._pieces), self._reason, usage)
-        return self._event(f"response.{whole['status']}", {"response": whole})
+        whole = self._response.ended(self._output.done, self._reason, usage)
+        return self._events([(f"response.{whole['status']}", {"response": whole})])
 
     def error(self, error: RequestError) -> bytes:
-        return self._event("response.failed", {"response": self._response.failed("".join(self._pieces), error)})
+        self._output.cut()
+        return self._events([("response.failed", {"response": self._response.failed(self._output.done, error)})])
+
+    def _events(self, events: Sequence[Event]) -> bytes:
+        return b"".join([self._event(kind, body) for kind, body in events])
 
     def _event(self, kind: str, body: Json) -> bytes:
         number = self._count
@@ -147,25 +77,23 @@ class WholeResponse(Whole):
     def __init__(self, identity: Identity, response: ResponseObject) -> None:
         super().__init__(identity)
         self._response = response
+        self._output = Output(response.key)
+        self._reason = ""
+
+    def finish(self, index: int, text: str, reason: str) -> None:
+        whole = "".join([*self._texts.pop(index, ()), text])
+        if whole:
+            self._output.text(whole)
+        self._ended(reason)
+
+    def parts(self, index: int, parts: Sequence[Part], reason: str) -> None:
+        for part in kept(parts):
+            self._output.part(part)
+        self._ended(reason)
+
+    def _ended(self, reason: str) -> None:
+        self._output.finish(status_of(reason))
+        self._reason = reason
 
     def end(self, usage: Usage) -> None:
-        (choice,) = self._choices
-        self.body = orjson.dumps(self._response.ended(choice.text, choice.finish_reason, usage))
-
-
-def part(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _status(reason: str) -> str:
-    return "incomplete" if reason == "length" else "completed"
-
-
-def _usage(usage: Usage) -> Json:
-    return {
-        "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached},
-        "output_tokens": usage.completion,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": usage.prompt + usage.completion,
-    }
+        self.body = orjson.dumps(self._response.ended(self._output.done, self._reason, usage))

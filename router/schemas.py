@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.router.chat import EFFORTS, MAX_DOCUMENTS
+from octavo.router.endings import MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.messages import MAX_CALLS, MAX_MESSAGES, ROLES
-from octavo.router.openai import HIGHEST_ID, MAX_IDS, MAX_PROMPTS, MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
+from octavo.router.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
 from octavo.router.response_ask import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.response_items import ROLES as ITEM_ROLES
 from octavo.router.sampling import (
@@ -114,11 +115,12 @@ FIELDS: Mapping[str, Schema] = {
         "maxProperties": MAX_METADATA,
         "additionalProperties": STRING | {"maxLength": MAX_METADATA_VALUE},
     },
-    "text": {"type": "object", "properties": {"format": nullable(fixed(type={"const": "text"}))}},
     "tools": array(
         fixed(type={"const": "function"}, function=fixed(name=STRING | {"pattern": f"^{NAME.pattern}$"})), MAX_TOOLS
     ),
-    "tool_choice": {"enum": ["auto", "none"]},
+    "tool_choice": {
+        "anyOf": [{"enum": ["auto", "none", "required"]}, fixed(type={"enum": ["function", "allowed_tools"]})]
+    },
     "documents": array(OBJECT, MAX_DOCUMENTS),
     "chat_template_kwargs": OBJECT,
     "logit_bias": {
@@ -149,7 +151,17 @@ FIELDS: Mapping[str, Schema] = {
 COMPLETION_FIELDS: Mapping[str, Schema] = {
     "logprobs": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_LOGPROBS}, {"const": False}]},
 }
+_SCHEMA_FORMAT: Schema = {
+    "type": "object",
+    "properties": {"type": {"const": "json_schema"}, "schema": SCHEMA},
+    "required": ["type", "schema"],
+}
 RESPONSE_FIELDS: Mapping[str, Schema] = {
+    "text": {
+        "type": "object",
+        "properties": {"format": nullable({"anyOf": [fixed(type={"enum": ["text", "json_object"]}), _SCHEMA_FORMAT]})},
+    },
+    "tools": array(fixed(type={"const": "function"}, name=STRING | {"pattern": f"^{NAME.pattern}$"}), MAX_TOOLS),
     "stream_options": {
         "type": "object",
         "properties": {"include_obfuscation": nullable(BOOLEAN)},
@@ -174,7 +186,18 @@ _CHAT_MESSAGE = fixed(role={"const": "assistant"}, content=nullable(STRING)) | {
 _CHAT_MESSAGE["properties"] |= {"tool_calls": array(_CALL, least=1), "reasoning_content": STRING}
 _OUTPUT_TEXT = fixed(type={"const": "output_text"}, text=STRING, annotations=array(OBJECT))
 _OUTPUT_STATUS = {"enum": ["in_progress", "completed", "incomplete"]}
-_OUTPUT = {"id": STRING, "type": {"const": "message"}, "role": {"const": "assistant"}, "status": _OUTPUT_STATUS}
+_OUTPUT: Schema = {
+    "anyOf": [
+        fixed(
+            id=STRING, type={"const": "message"}, role={"const": "assistant"}, status=_OUTPUT_STATUS,
+            content=array(_OUTPUT_TEXT),
+        ),
+        fixed(
+            id=STRING, type={"const": "function_call"}, call_id=STRING, name=STRING, arguments=STRING,
+            status=_OUTPUT_STATUS,
+        ),
+    ]
+}  # fmt: skip
 _RESPONSE_STATUS = {"enum": ["completed", "incomplete", "failed", "in_progress"]}
 _MODEL = fixed(id=STRING, object={"const": "model"}, created=INTEGER, owned_by=STRING)
 
@@ -206,7 +229,7 @@ COMPONENTS: Mapping[str, Schema] = {
         created_at=INTEGER,
         model=STRING,
         status=_RESPONSE_STATUS,
-        output=array(fixed(content=array(_OUTPUT_TEXT), **_OUTPUT)),
+        output=array(_OUTPUT),
         usage=fixed(input_tokens=INTEGER, output_tokens=INTEGER, total_tokens=INTEGER),
         error={"type": "null"},
         store={"const": False},

@@ -42,10 +42,15 @@ def structured(body: Mapping[str, object]) -> Structured | None:
     (one,) = found
     if len(one.source.encode()) > MAX_SOURCE_BYTES:
         raise invalid(one.field, f"{one.field} is larger than {MAX_SOURCE_BYTES} bytes")
+    check_end(body, one.field)
+    return one
+
+
+def check_end(body: Mapping[str, object], field: str) -> None:
+    """An answer that is bound ends where its grammar has it. Raises RequestError 400. field: that binds it."""
     for name, neutral in (("ignore_eos", (None, False)), ("min_tokens", (None, 0))):
         if body.get(name) not in neutral:
-            raise invalid(name, f"{name} contradicts {one.field}: the answer ends where what it must match ends")
-    return one
+            raise invalid(name, f"{name} contradicts {field}: the answer ends where what it must match ends")
 
 
 def _one(name: str, value: object) -> Structured | None:

@@ -33,9 +33,7 @@ class Loaded:
         ask = read_quick(form, body)
         if ask is not None:
             return encode(self.text, form, ask)
-        prepared = await self.pool.prepare(form, body)
-        self.formats.check(prepared.ask)
-        return prepared
+        return await self.pool.prepare(form, body)
 
     async def detokenise(self, body: bytes) -> Detokenised:
         """By the same rule. Raises RequestError."""
@@ -109,7 +107,7 @@ class Texts:
             raise refusal from error
         self._retire()
         formats = Formats.of(text, self._flags)
-        self._loaded = Loaded(model, text, HelperPool(model, HELPERS), formats)
+        self._loaded = Loaded(model, text, HelperPool(model, HELPERS, self._flags), formats)
         log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
         log.info("model %s: tool calls %s, reasoning %s", model.name, formats.tools, formats.reasoning)
         if left_out := needs(text.sampling, PLAIN) - model.features:

@@ -10,7 +10,8 @@ import orjson
 
 from octavo.router.fields import Fields, invalid
 from octavo.router.known import EVERYWHERE, MAX_TIMEOUT_S, MIN_TIMEOUT_S, Values, unknown_fields
-from octavo.router.openai import HARMLESS, KNOWN, MAX_IDS, NEUTRAL, Ask, check_count, parse, token_ids
+from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
+from octavo.router.prompts import MAX_IDS, check_count, token_ids
 from octavo.router.tokens import TextModel
 
 # By other names than the messages of the gRPC API, which helpers read too.

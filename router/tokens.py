@@ -32,7 +32,8 @@ from octavo.router.model_files import (
     tokenizer_of,
     vocabulary_of,
 )
-from octavo.router.openai import Ask, Prompt
+from octavo.router.openai import Ask
+from octavo.router.prompts import Prompt
 from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
@@ -49,7 +50,9 @@ class TextModel:
         self._tokenizer = tokenizer_of(files)
         settings = json_of(files, "tokenizer_config.json")
         described = json_of(files, "tokenizer.json")
-        self._control = {content: number for content, number, special in added_tokens(described) if special}
+        added = added_tokens(described)
+        self._added = {content: number for content, number, _ in added}
+        self._control = {content: number for content, number, special in added if special}
         self._special = any_of(list(self._control))
         self._special_ids = frozenset(self._control.values())
         self.vocabulary = vocabulary_of(files, self._tokenizer)
@@ -100,6 +103,11 @@ class TextModel:
     def template_source(self) -> str:
         """All of the model's chat templates, to look for what they know; empty without one."""
         return "\n".join(self._templates.values())
+
+    @property
+    def added_tokens(self) -> Mapping[str, int]:
+        """Tokens beside those that were learnt from text, control tokens or not, and their ids."""
+        return self._added
 
     @property
     def control_tokens(self) -> Mapping[str, int]:

@@ -15,16 +15,19 @@ from octavo.router.tools.events import CallArguments, CallBegin, CallEnd, Event
 from octavo.router.tools.json_scanner import BLANK, JsonScanner
 
 ARGUMENTS = frozenset(("arguments", "parameters"))
-EXPECTED = ARGUMENTS | {"name", "type", "id"}
+NAME = frozenset(("name",))
+EXPECTED = ARGUMENTS | NAME | {"type", "id"}
 
 
 class CallReader:
-    """A call as one object. among: names and keys it must have to be a call, where no marker says that it is one."""
+    """A call as one object. among: names and keys it must have to be a call, where no marker says that it is one;
+    name_first: and then its name is the first of its keys."""
 
-    def __init__(self, among: Collection[str] | None = None) -> None:
+    def __init__(self, among: Collection[str] | None = None, name_first: bool = False) -> None:
         self.done = self.failed = self.begun = False
         self.beyond = ""
         self._among = among
+        self._keys: Collection[str] = NAME if name_first else EXPECTED  # that may come now
         self._state: Callable[[str, int], int] = self._open
         self._read: list[str] = []
         self._events: list[Event] = []
@@ -83,13 +86,13 @@ class CallReader:
     def _in_key(self, text: str, at: int) -> int:
         end = self._scanner.scan(text, at)
         self._value.append(text[at:end])
-        if self._scanner.failed or self._is_other(EXPECTED):
+        if self._scanner.failed or self._is_other(self._keys):
             return self._fail(end)
         if self._scanner.done:
             key = _loaded("".join(self._value))
-            if not isinstance(key, str) or (self._among is not None and key not in EXPECTED):
+            if not isinstance(key, str) or (self._among is not None and key not in self._keys):
                 return self._fail(end)
-            self._key = key
+            self._key, self._keys = key, EXPECTED
             self._state = self._colon
         return end
 

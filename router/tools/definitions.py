@@ -6,24 +6,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.generation import RequestError
 from octavo.router.plain_json import Bounds, check_bounds
+from octavo.router.tools.choice import Mode, choice
 
 MAX_TOOLS = 128
 BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TOOL_FIELDS = frozenset(("type", "function"))
 FUNCTION_FIELDS = frozenset(("name", "description", "parameters", "strict", "return"))
-CONSTRAINED = "needs answers that are constrained to calls, which this version does not do"
 Json = dict[str, Any]  # Any: JSON of any shape
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """How the answer is searched for calls. names: of the tools. parallel: not only the first call counts."""
+    """How calls come into the answer, and are found there. names: of the tools that may be called. parallel: several.
+
+    mode: with `required` and `named` the answer is calls, and nothing else. strict: names of those whose arguments keep
+    to their schema. bound: the answer is bound to a grammar on their account.
+    """
 
     names: tuple[str, ...]
     parallel: bool = True
+    mode: Mode = "auto"
+    strict: tuple[str, ...] = ()
+    bound: bool = False
+
+    @property
+    def must(self) -> bool:
+        """There is a call in any case."""
+        return self.mode in ("required", "named")
+
+    @property
+    def several(self) -> bool:
+        """There may be more than one call; who names a function wants one."""
+        return self.parallel and self.mode != "named"
+
+    @property
+    def reason(self) -> str:
+        """Why an answer with a call has ended: OpenAI's clients know of a call that they named."""
+        return "stop" if self.mode == "named" else "tool_calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +58,15 @@ class Offer:
 def offer(fields: Fields) -> Offer:
     """Raises RequestError 400. With `tool_choice: none` tools are checked, but neither rendered nor looked for."""
     given = _tools(fields.get("tools"))
-    choice = fields.get("tool_choice")
+    chosen = choice(fields.get("tool_choice"), [tool["function"]["name"] for tool in given])
     parallel = fields.flag("parallel_tool_calls") or fields.get("parallel_tool_calls") is None
-    if choice not in (None, "none", "auto"):
-        raise _refused_choice(choice)
-    if not given or choice == "none":
+    if chosen.mode == "none":
         return Offer()
-    return Offer(given, ToolUse(tuple(tool["function"]["name"] for tool in given), parallel))
-
-
-def _refused_choice(choice: object) -> RequestError:
-    if choice == "required" or (isinstance(choice, dict) and choice.get("type") in ("function", "allowed_tools")):
-        what = "required" if choice == "required" else "of a named tool"
-        return unsupported("tool_choice", f"tool_choice {what} {CONSTRAINED}: use 'auto' or 'none'")
-    return invalid("tool_choice", "tool_choice must be 'none' or 'auto'")
+    functions = [tool["function"] for tool in given if tool["function"]["name"] in chosen.names]
+    must = chosen.mode in ("required", "named")
+    strict = tuple(one["name"] for one in functions if must or one.get("strict"))
+    bound = bool(strict) or len(functions) < len(given)
+    return Offer(given, ToolUse(chosen.names, parallel, chosen.mode, strict, bound))
 
 
 def _tools(value: object) -> tuple[Json, ...]:
@@ -91,8 +107,7 @@ def _function(where: str, function: Mapping[str, object]) -> Json:
     if name is None or not NAME.fullmatch(name):
         raise invalid(f"{where}.name", f"{where}.name must be 1 to 64 letters, digits, '_', '.' or '-'")
     fields.text("description")
-    if fields.flag("strict"):
-        raise unsupported(f"{where}.strict", f"{where}.strict {CONSTRAINED}: leave it out, or false")
+    fields.flag("strict")
     for schema in ("parameters", "return"):
         if not isinstance(function.get(schema, {}), dict | None):
             raise invalid(f"{where}.{schema}", f"{where}.{schema} must be a JSON schema: an object")

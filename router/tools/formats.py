@@ -28,11 +28,20 @@ def detect(template: str, tokens: Collection[str] = ()) -> ToolFormat | None:
     return "mistral" if "tools" in template and mistral.BEGIN in tokens else None
 
 
-def tool_parser(kind: ToolFormat, names: Collection[str], spelling: Callable[[str], str]) -> ToolParser:
-    """For one answer. names: of the client's tools. spelling: what stands for a marker in the answer's text."""
+def written(kind: ToolFormat, template: str, tokens: Collection[str] = ()) -> frozenset[str]:
+    """The markers that a model writes: those of its template; where that shows no calls, those that it has."""
+    shown = template if MARKERS[kind][0] in template else tokens
+    return frozenset(marker for marker in MARKERS[kind] if marker in shown)
+
+
+def tool_parser(
+    kind: ToolFormat, names: Collection[str], spelling: Callable[[str], str], name_first: bool = False
+) -> ToolParser:
+    """For one answer. names: of the client's tools. spelling: what stands for a marker in the answer's text.
+    name_first: of a call that nothing marks: as the grammar has it that the answer is bound to."""
     markers = [spelling(marker) for marker in MARKERS[kind]]
     if kind == "hermes":
         return hermes.HermesParser(*markers)
     if kind == "mistral":
         return mistral.MistralParser(*markers)
-    return llama3.Llama3Parser(names, *markers)
+    return llama3.Llama3Parser(names, markers[0], name_first)

@@ -1,8 +1,11 @@
 """What the tool parsers share: a buffer, and one state at a time that takes from it what it can."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from octavo.router.tools.events import Event
+from octavo.router.tools.call import CallReader
+from octavo.router.tools.events import CallAbandoned, Event
+from octavo.router.tools.markers import ContentWriter
 
 
 class StateParser:
@@ -18,3 +21,56 @@ class StateParser:
         while self._state(events):
             pass
         return events
+
+
+class ObjectParser(StateParser, ABC):
+    """content --> call --whole--> after, for formats in which each call is an object of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(self._in_content)
+        self._content = ContentWriter()
+        self._reader = CallReader()
+        self._opening = ""  # the marker, where one stood before the call
+
+    def finish(self) -> list[Event]:
+        events: list[Event] = []
+        if self._state == self._in_call:
+            self._reader.end()
+            self._in_call(events)
+        if self._state == self._in_content:
+            events += self._show(self._buffer)
+        return events + self._content.finish()
+
+    @abstractmethod
+    def _in_content(self, events: list[Event]) -> bool:
+        """Up to where a call begins."""
+
+    @abstractmethod
+    def _after(self, events: list[Event]) -> bool:
+        """Behind a whole call."""
+
+    def _show(self, text: str) -> list[Event]:
+        return self._content.show(text)
+
+    def _begin(self, opening: str, reader: CallReader) -> None:
+        self._opening, self._reader = opening, reader
+        self._state = self._in_call
+
+    def _in_call(self, events: list[Event]) -> bool:
+        end = self._reader.push(self._buffer)
+        self._buffer = self._buffer[end:]
+        events += self._reader.take()
+        if self._reader.begun:
+            self._content.call()
+        if self._reader.failed:
+            self._not_a_call(events)
+        elif self._reader.done:
+            events += self._content.show(self._reader.beyond)
+            self._state = self._after
+        return self._reader.failed or self._reader.done
+
+    def _not_a_call(self, events: list[Event]) -> None:
+        if self._reader.begun:
+            events.append(CallAbandoned())
+        events += self._show(self._opening + self._reader.raw)
+        self._state = self._in_content

@@ -10,7 +10,7 @@ import pytest
 from octavo.router.deadlines import TIMEOUT
 from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.notices import STRICT, WARNING
-from octavo.router.openai import MAX_IDS
+from octavo.router.prompts import MAX_IDS
 from octavo.router.responses import REQUEST_ID, SHOULD_RETRY
 from octavo.router.routes import ROUTES
 

@@ -13,7 +13,7 @@ from support.jobs import Recorder, job, until
 from octavo.proto.v1 import engine_pb2
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
-from octavo.router.generation import LENGTH, RequestError, Sampling
+from octavo.router.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -327,6 +327,9 @@ async def test_a_field_that_no_group_can_serve_is_refused_by_name(sockets: Path)
                 router.submit(job(needs=frozenset({"min_p", "logprobs"})), Recorder())
             assert (refused.value.status, refused.value.field) == (400, "min_p")
             assert refused.value.code == "unsupported_field"
+            with pytest.raises(RequestError) as refused:
+                router.submit(job(needs=frozenset({GRAMMAR}), grammar="g", bound_by="tool_choice"), Recorder())
+            assert refused.value.field == "tool_choice", "as the client calls what needs a grammar"
             served = Recorder()
             router.submit(job(needs=frozenset({"logprobs"})), served)
             await served.end()

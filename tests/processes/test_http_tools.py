@@ -29,6 +29,8 @@ TOOLS: Any = [
     for name in ("get_weather", "clock")
 ]
 USER: Any = {"role": "user", "content": "How is it in Paris?"}
+NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
+BAD: Any = {"type": "function", "function": {"name": "bad", "parameters": {"not": {}}}}
 PARIS = '{"city": "Paris é日🌶", "days": [1, 2.5, null]}'
 
 
@@ -156,6 +158,18 @@ async def test_a_call_is_found_whole_and_streamed(models: dict[str, Model], kind
 
 
 @pytest.mark.parametrize("kind", ONE)
+async def test_a_call_that_has_to_be_made_is_bound_in_the_engine(models: dict[str, Model], kind: str) -> None:
+    model = models[kind]
+    model.says(ONE[kind] % PARIS)
+    for choice, reason in (("required", "tool_calls"), (NAMED, "stop")):
+        said = await both(model, tools=TOOLS, tool_choice=choice)
+        assert said == Said(None, None, [("get_weather", PARIS)], said.ids, reason)
+        assert "get_weather" in model.leader.submits[-1].grammar
+    await both(model, tools=TOOLS)
+    assert not model.leader.submits[-1].grammar
+
+
+@pytest.mark.parametrize("kind", ONE)
 async def test_arguments_come_in_pieces(models: dict[str, Model], kind: str) -> None:
     models[kind].says(ONE[kind] % PARIS)
     asked = {"model": "m", "messages": [USER], "tools": TOOLS}
@@ -279,7 +293,8 @@ async def test_a_stop_string_ends_a_call_before_it_is_one(models: dict[str, Mode
 async def test_what_cannot_be_done_is_refused_by_name(models: dict[str, Model]) -> None:
     good = {"model": "m", "messages": [USER]}
     for model, body, field in (
-        ("hermes", {"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+        ("hermes", {"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
+        ("hermes", {"tools": [TOOLS[0], BAD], "tool_choice": "required"}, "tools[1].function.parameters"),
         ("hermes", {"documents": [{"text": "x"}]}, "documents"),
         ("think", {"tools": TOOLS}, "tools"),
         ("think", {"chat_template": "x"}, "chat_template"),
@@ -339,6 +354,81 @@ async def test_a_response_leaves_reasoning_out(models: dict[str, Model], kind: s
     assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
+def flat(tool: dict[str, Any]) -> Any:
+    return {"type": "function", **tool["function"]}
+
+
+FLAT: Any = [flat(tool) for tool in TOOLS]
+
+
+@pytest.mark.parametrize("kind", TWO)
+async def test_calls_are_items_of_a_response_whole_and_streamed(models: dict[str, Model], kind: str) -> None:
+    model = models[kind]
+    model.says(("" if kind == "llama3" else "I look.\n") + TWO[kind] % PARIS)
+    create = model.client.responses.create
+    whole = await create(model="m", input="Paris?", tools=FLAT)
+    calls = [item for item in whole.output if item.type == "function_call"]
+    assert [(call.name, call.arguments) for call in calls] == [("get_weather", PARIS), ("clock", "{}")]
+    assert len({call.call_id for call in calls} | {call.id for call in calls}) == 4
+    assert whole.status == "completed" and [tool.type for tool in whole.tools] == ["function"] * 2
+    events = [event async for event in await create(model="m", input="Paris?", tools=FLAT, stream=True)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last = events[-1].response
+    assert events[-1].type == "response.completed" and last.output_text == whole.output_text
+    assert [item.type for item in last.output] == [item.type for item in whole.output]
+    for index, item in enumerate(last.output):
+        mine = [event for event in events if getattr(event, "output_index", None) == index]
+        kinds = [event.type.removeprefix("response.") for event in mine]
+        assert kinds[0] == "output_item.added" and kinds[-1] == "output_item.done" and mine[-1].item == item
+        if item.type == "function_call":
+            assert mine[0].item.arguments == "" and mine[0].item.call_id == item.call_id
+            assert set(kinds[1:-2]) == {"function_call_arguments.delta"}
+            assert "".join(event.delta for event in mine[1:-2]) == mine[-2].arguments == item.arguments
+            assert mine[-2].type == "response.function_call_arguments.done" and mine[-2].item_id == item.id
+    asked = {"model": "m", "input": "Paris?", "tools": FLAT, "tool_choice": {"type": "function", "name": "get_weather"}}
+    named = await create(**asked, parallel_tool_calls=False)
+    assert model.leader.submits[-1].grammar and not named.parallel_tool_calls
+    assert named.output[-1].type == "function_call" and named.tool_choice.name == "get_weather"  # type: ignore[union-attr]
+
+
+async def test_the_clients_own_helper_follows_the_calls_of_a_response(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says("<think>Hm.</think>" + ONE["hermes"] % PARIS)
+    strict = {"type": "object", "properties": {}, "additionalProperties": False}
+    tools: Any = [tool | {"strict": True, "parameters": strict} for tool in FLAT]
+    async with model.client.responses.stream(model="m", input="Paris?", tools=tools) as stream:
+        pieces = [event async for event in stream if event.type == "response.function_call_arguments.delta"]
+        final = await stream.get_final_response()
+    assert pieces[-1].snapshot == PARIS
+    (call,) = final.output
+    assert call.type == "function_call" and call.arguments == PARIS
+
+
+async def test_a_call_that_turned_out_to_be_none_is_no_item_of_the_response(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says(ONE["hermes"] % '{"a": no}')
+    whole = await model.client.responses.create(model="m", input="Paris?", tools=FLAT)
+    stream = await model.client.responses.create(model="m", input="Paris?", tools=FLAT, stream=True)
+    events = [event async for event in stream]
+    assert [item.type for item in whole.output] == [item.type for item in events[-1].response.output] == ["message"]
+    assert events[-1].response.output_text == whole.output_text == ONE["hermes"] % '{"a": no}'
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    assert [(item.type, item.status) for item in done] == [("function_call", "incomplete"), ("message", "completed")]
+
+
+async def test_calls_and_results_of_a_response_go_back_as_they_came(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says(ONE["hermes"] % PARIS)
+    first = await model.client.responses.create(model="m", input=[USER], tools=FLAT)
+    call = first.output[0]
+    assert call.type == "function_call"
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "windy"}
+    model.says("It is windy.")
+    again = await model.client.responses.create(model="m", input=[USER, *first.output, output], tools=FLAT)  # type: ignore[list-item]
+    assert again.output_text == "It is windy."
+    assert "windy" in model.prompt() and "Paris é日🌶" in model.prompt()
+
+
 async def test_calls_in_the_input_of_a_response_are_rendered_as_a_chats(models: dict[str, Model]) -> None:
     model = models["hermes"]
     model.says("Fine.")
@@ -359,27 +449,67 @@ async def test_tokenize_renders_what_a_chat_renders(models: dict[str, Model]) ->
         assert (status, answer["tokens"]) == (200, memoryview(model.leader.submits[-1].prompt).cast("I").tolist())
 
 
-DETAILS: Any = [
-    ({"logprobs": True}, "logprobs"),
-    ({"return_token_ids": True}, "return_token_ids"),
-    ({"include_stop_str_in_output": True, "stop": "x"}, "include_stop_str_in_output"),
-    ({"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}, "stream_options"),
-]
+def tokens_of(choices: list[dict[str, Any]]) -> list[str]:
+    return [one["token"] for choice in choices if choice["logprobs"] for one in choice["logprobs"]["content"]]
 
 
-@pytest.mark.parametrize(("details", "field"), DETAILS)
-async def test_what_is_told_of_tokens_is_refused_beside_calls_and_reasoning(
-    models: dict[str, Model], details: dict[str, Any], field: str
+@pytest.mark.parametrize("kind", [*ONE, "think"])
+async def test_what_is_told_of_tokens_is_told_of_all_beside_calls_and_reasoning(
+    models: dict[str, Model], kind: str
 ) -> None:
-    for kind, more in (("llama3", {"tools": TOOLS}), ("think", {})):
-        for stream in ({}, {"stream": True}):
-            body = {"model": "m", "messages": [USER], "max_tokens": 3, **stream, **details}
-            status, answer = await models[kind].router.post("/v1/chat/completions", body | more)
-            assert (status, answer["error"]["param"]) == (400, field)
-    plain = {"model": "m", "messages": [USER], "max_tokens": 3, "logprobs": True}
-    models["llama3"].says("Fine.")
-    status, answer = await models["llama3"].router.post("/v1/chat/completions", plain)
-    assert status == 200 and answer["choices"][0]["logprobs"]["content"]
+    """Whole and streamed, and the message is what it is without."""
+    model = models[kind]
+    model.says("Hm.\n</think>\n\nIt is 4 🌶." if kind == "think" else "I look.\n" + ONE[kind] % PARIS)
+    asked: Any = {"model": "m", "messages": [USER], "max_tokens": 500, "tools": [] if kind == "think" else TOOLS}
+    details: Any = {"logprobs": True, "top_logprobs": 1, "return_token_ids": True}
+    plain = (await model.router.post("/v1/chat/completions", asked))[1]["choices"][0]
+    status, answer = await model.router.post("/v1/chat/completions", asked | details)
+    assert status == 200, answer
+    (choice,) = answer["choices"]
+    assert without_ids(choice["message"]) == without_ids(plain["message"])
+    assert choice["finish_reason"] == plain["finish_reason"]
+    ids = list(model.leader.script.ids)
+    assert choice["token_ids"] == ids and len(tokens_of([choice])) == len(ids)
+    usage: Any = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    events = await model.router.events("/v1/chat/completions", asked | details | usage)
+    assert events.pop() == "[DONE]"
+    heard, told, said = list[dict[str, Any]](), list[int](), Said(None, None, [], [], "")
+    for event in map(json.loads, events):
+        assert event["usage"]["completion_tokens"] >= len(told) if told else True
+        for one in event["choices"]:
+            heard.append(one)
+            told += one.get("token_ids", [])
+            if "role" not in one["delta"]:
+                hear(said, one["delta"])
+    assert tokens_of(heard) == tokens_of([choice]) and told == ids
+    assert (said.content, said.reasoning) == (plain["message"]["content"], plain["message"].get("reasoning"))
+    assert said.calls == [
+        (call["function"]["name"], call["function"]["arguments"]) for call in plain["message"].get("tool_calls", [])
+    ]
+    assert [one["finish_reason"] for one in heard if one["finish_reason"]] == [plain["finish_reason"]]
+
+
+def without_ids(message: dict[str, Any]) -> dict[str, Any]:
+    calls = [call | {"id": ""} for call in message.get("tool_calls", [])]
+    return message | {"tool_calls": calls}
+
+
+async def test_a_failure_beside_details_releases_what_the_parser_held(models: dict[str, Model]) -> None:
+    model = models["hermes"]
+    model.says('Well. <tool_call>\n{"name": "clock"}\n</tool_call>')
+    body = {"model": "m", "messages": [USER], "tools": TOOLS, "logprobs": True, "max_tokens": 500, "stop": "{}"}
+    came = len(model.tokenizer.encode("Well. <tool_call>\n{").ids)
+    model.leader.fail_at = came
+    try:
+        events = [json.loads(event) for event in await model.router.events("/v1/chat/completions", body)]
+    finally:
+        model.leader.fail_at = None
+    shown = [choice for event in events[:-1] for choice in event["choices"]]
+    text = model.tokenizer.decode(list(model.leader.script.ids[:came]))
+    assert text.startswith("Well. <tool_call>") and "error" in events[-1]
+    assert all(not one["finish_reason"] for one in shown)
+    assert "".join(one["delta"].get("content") or "" for one in shown) == text
+    assert len(tokens_of(shown)) == came
 
 
 async def test_over_grpc_the_text_is_as_it_came(models: dict[str, Model]) -> None:

@@ -93,7 +93,7 @@ BAD_TOOLS = [
     ([{"type": "function", "function": {"name": "a" * 65}}], "tools[0].function.name"),
     ([{"type": "function", "function": {"name": "a", "description": 5}}], "tools[0].function.description"),
     ([{"type": "function", "function": {"name": "a", "parameters": []}}], "tools[0].function.parameters"),
-    ([{"type": "function", "function": {"name": "a", "strict": True}}], "tools[0].function.strict"),
+    ([{"type": "function", "function": {"name": "a", "strict": 1}}], "tools[0].function.strict"),
     ([{"type": "function", "function": {"name": "a", "more": 1}}], "tools[0].function.more"),
     ([TOOL, TOOL], "tools[1].function.name"),
     ([TOOL] * 129, "tools"),
@@ -125,12 +125,47 @@ def test_without_tools_to_call_nothing_is_rendered_or_looked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice", ["required", {"type": "function", "function": {"name": "f"}}, {"type": "allowed_tools"}, "f", 5, {}]
+    ("choice", "field"),
+    [
+        ("f", "tool_choice"),
+        (5, "tool_choice"),
+        ({}, "tool_choice"),
+        ({"type": "custom", "custom": {"name": "f"}}, "tool_choice"),
+        ({"type": "function"}, "tool_choice"),
+        ({"type": "function", "function": {"name": "other"}}, "tool_choice.function.name"),
+        ({"type": "function", "function": {"name": "f", "x": 1}}, "tool_choice.function.x"),
+        ({"type": "function", "function": {"name": "f"}, "x": 1}, "tool_choice.x"),
+        ({"type": "allowed_tools"}, "tool_choice.allowed_tools"),
+        ({"type": "allowed_tools", "allowed_tools": {}}, "tool_choice.allowed_tools.mode"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+            "tool_choice.allowed_tools.tools",
+        ),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["f"]}},
+            "tool_choice.allowed_tools.tools[0]",
+        ),
+    ],
 )
-def test_a_choice_that_would_constrain_the_answer_is_refused(choice: object) -> None:
-    error = refused(tools=[TOOL], tool_choice=choice)
-    assert error.field == "tool_choice"
-    assert ("constrained to calls" in error.message) == (choice not in ("f", 5, {}))
+def test_a_choice_that_means_nothing_is_refused_by_name(choice: object, field: str) -> None:
+    assert refused(tools=[TOOL], tool_choice=choice).field == field
+
+
+def test_a_choice_tells_what_may_be_called_and_whether_something_must() -> None:
+    named = {"type": "function", "function": {"name": "f"}}
+    other = {"type": "function", "function": {"name": "g", "strict": True}}
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
+    for choice, use in (
+        ("auto", ToolUse(("f", "g"), strict=("g",), bound=True)),
+        ("required", ToolUse(("f", "g"), mode="required", strict=("f", "g"), bound=True)),
+        (named, ToolUse(("f",), mode="named", strict=("f",), bound=True)),
+        (allowed, ToolUse(("f",), bound=True)),
+    ):
+        ask = asked(tools=[TOOL, other], tool_choice=choice)
+        assert ask.tool_use == use and len(ask.rendering.tools) == 2
+    assert refused(tools=[], tool_choice="required").field == "tool_choice"
+    for more in ({"ignore_eos": True}, {"min_tokens": 3}):
+        assert refused(tools=[TOOL], tool_choice="required", **more).field == next(iter(more))
 
 
 def test_how_the_template_is_rendered_is_taken_over() -> None:

@@ -268,6 +268,21 @@ async def test_a_failure_shows_what_was_held_and_then_one_error() -> None:
     assert "error" in bench.pipe.events[-1]
 
 
+async def test_what_a_stop_string_held_back_is_shown_with_its_tokens_when_the_request_fails() -> None:
+    lost = RequestError(502, "server_error", "stream_cut", "lost")
+    bench = Bench(details(top=0), stop=("ENDED",), stream=True)
+    bench.give(0, 6, 7, 3)  # ab, END, E, and half a character
+    bench.one.failed(lost)
+    shown = [event["choices"][0] for event in bench.pipe.events[:-1]]
+    assert "".join(one["text"] for one in shown) == "abENDE"
+    assert [token for one in shown if one["logprobs"] for token in one["logprobs"]["tokens"]] == ["ab", "END", "E"]
+    assert "error" in bench.pipe.events[-1]
+    early = Bench(details(top=0), stop=("ENDED",), stream=True)
+    early.give(6)
+    early.one.failed(lost)
+    assert not early.pipe.data, "nothing is out: the error has a status"
+
+
 async def test_a_generation_begins_anew_while_nothing_is_out() -> None:
     bench = Bench(details(top=0, prompt_ids=(1,)))
     bench.give(0, 1)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.router.answer_parser import AnswerParser
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Stream, Tally, Whole
+from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.generation import LENGTH, STOP, RequestError
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.plain_answers import Stream, Whole
 from octavo.router.reasoning import ReasoningParser
 from octavo.router.tools.hermes import HermesParser
 

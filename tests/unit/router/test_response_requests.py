@@ -5,6 +5,8 @@ import pytest
 from octavo.router.generation import RequestError
 from octavo.router.response_ask import REFUSED, parse_response
 from octavo.router.response_items import conversation
+from octavo.router.structured import Structured
+from octavo.router.tools.definitions import ToolUse
 
 
 def refused(body: dict[str, object]) -> RequestError:
@@ -97,8 +99,6 @@ STATEFUL = [
     ("conversation", "conv_1"),
     ("include", ["reasoning.encrypted_content"]),
     ("prompt", {"id": "p"}),
-    ("tools", [{"type": "function", "name": "f"}]),
-    ("tool_choice", "required"),
     ("truncation", "auto"),
     ("reasoning", {"effort": "high"}),
     ("max_tool_calls", 1),
@@ -122,10 +122,69 @@ def test_a_value_that_asks_for_nothing_is_accepted(field: str, value: object) ->
 
 
 def test_text_and_stream_options_and_metadata_are_checked() -> None:
-    assert refused({"input": "x", "text": {"format": {"type": "json_object"}}}).field == "text.format"
+    assert refused({"input": "x", "text": 5}).field == "text"
+    assert refused({"input": "x", "text": {"format": "json"}}).field == "text.format"
     assert refused({"input": "x", "text": {"verbosity": "high"}}).field == "text.verbosity"
     assert refused({"input": "x", "stream_options": {"include_usage": True}}).field == "stream_options.include_usage"
     assert refused({"input": "x", "metadata": {"a": 1}}).field == "metadata"
     assert refused({"input": "x", "metadata": {"a": "x" * 513}}).field == "metadata"
     good = {"input": "x", "text": {"format": {"type": "text"}, "verbosity": "medium"}, "metadata": {"a": "b"}}
     assert (parse_response(good).echo or {})["metadata"] == {"a": "b"}
+
+
+FUNCTION = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
+
+
+def test_flat_tools_and_choices_are_a_chats_nested_ones() -> None:
+    ask = parse_response({"input": "x", "tools": [FUNCTION], "parallel_tool_calls": False})
+    inner = {name: value for name, value in FUNCTION.items() if name != "type"}
+    assert ask.rendering.tools == ({"type": "function", "function": inner},)
+    assert ask.tool_use == ToolUse(("f",), False, "auto", ("f",), True)
+    assert ask.echo is not None and ask.echo["tools"] == [FUNCTION] and ask.echo["parallel_tool_calls"] is False
+    plain = {"type": "function", "name": "g"}
+    for choice, mode in (
+        ("required", "required"),
+        (plain, "named"),
+        ({"type": "allowed_tools", "mode": "required", "tools": [plain]}, "required"),
+    ):
+        ask = parse_response({"input": "x", "tools": [FUNCTION, plain], "tool_choice": choice})
+        assert ask.tool_use is not None and ask.tool_use.mode == mode
+        assert ask.tool_use.names == (("f", "g") if choice == "required" else ("g",))
+        assert ask.echo is not None and ask.echo["tool_choice"] == choice
+        assert ask.echo["tools"][1] == plain | {"description": None, "parameters": None, "strict": False}  # type: ignore[index]
+
+
+def test_a_text_format_is_a_chats_response_format() -> None:
+    form = {"type": "json_schema", "name": "n", "schema": {"type": "integer"}, "strict": True}
+    ask = parse_response({"input": "x", "text": {"format": form}})
+    assert ask.structured == Structured("json_schema", '{"type":"integer"}', "response_format.json_schema.schema")
+    assert ask.echo is not None and ask.echo["text"] == {"format": form}
+    assert parse_response({"input": "x", "text": {"format": {"type": "json_object"}}}).structured is not None
+    assert parse_response({"input": "x", "text": {"format": {"type": "text"}}}).structured is None
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [FUNCTION | {"defer_loading": True}]}, "tools[0].defer_loading"),
+        ({"tools": [FUNCTION, FUNCTION]}, "tools[1].name"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "function"}}, "tool_choice.name"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice.name"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.mode"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}, "x": 1}}}, "text.format.x"),
+        ({"text": {"format": {"type": "json_object"}}, "ignore_eos": True}, "ignore_eos"),
+    ],
+)
+def test_what_is_wrong_with_tools_and_formats_is_told_in_this_endpoints_words(
+    more: dict[str, object], field: str
+) -> None:
+    error = refused({"input": "x"} | more)
+    assert error.field == field
+    assert "response_format" not in error.message and "].function" not in error.message

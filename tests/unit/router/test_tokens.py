@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
-from octavo.router.bodies import prepare
+from octavo.router import preparing
+from octavo.router.bodies import Form, Prepared
+from octavo.router.formats import Formats
 from octavo.router.generation import Adjust, RequestError, Sampling
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import parse
@@ -20,6 +22,10 @@ BYTES = byte_level()
 METASPACE = metaspace()
 MODEL = TextModel(files(BYTES), 4096)
 BOS_TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def prepare(model: TextModel, form: Form, body: bytes) -> Prepared:
+    return preparing.prepare(model, form, body, Formats())
 
 
 def with_bos() -> Tokenizer:

@@ -1,0 +1,83 @@
+"""Answers with details whose text is told apart: a chat with log-probabilities beside tools or reasoning.
+
+    DetailedGeneration --Part--> ParsedDetailedWhole | ParsedDetailedStream --parts of the message-->
+
+What is told of tokens is told of every token that was generated, in order: also of those that make reasoning, markers
+and calls. A stream tells it with what the tokens show, or alone where they show nothing yet.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from octavo.router.answer_parser import AnswerParser
+from octavo.router.answer_parser import Part as Shown
+from octavo.router.answers import Tally
+from octavo.router.chat_parts import content_of, message
+from octavo.router.detailed import Part
+from octavo.router.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form
+from octavo.router.frames import Identity
+from octavo.router.generation import RequestError
+from octavo.router.parsed_answers import Parser, reason_of
+
+
+class ParsedDetailedWhole(DetailedWhole):
+    """Collects, and tells each text apart at its end."""
+
+    def __init__(self, identity: Identity, form: Form, parser: Parser) -> None:
+        super().__init__(identity, form)
+        self._new = parser
+
+    def last(self, index: int, part: Part, reason: str) -> None:
+        self.part(index, part)
+        whole, parser = self._parts.pop(index), self._new()
+        shown = [*parser.push(whole.text), *parser.finish()]
+        content = content_of(shown)
+        choice = DetailedChoice(index, replace(whole, text=content), reason_of(parser, reason), message(shown, content))
+        self._detailed.append(choice)
+
+
+class ParsedDetailedStream(DetailedStream):
+    """Tells text apart as it comes; what waits for a slow client has not been told apart yet."""
+
+    def __init__(
+        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: DetailedFrames, tally: Tally,
+        parser: Parser,
+    ) -> None:  # fmt: skip
+        super().__init__(transport, head, chunked, frames, tally)
+        self._new = parser
+        self._parsers: dict[int, AnswerParser] = {}
+
+    def last(self, index: int, part: Part, reason: str) -> None:
+        whole, parser = self._with_kept(index, part), self._parser(index)
+        del self._parsers[index]
+        shown = [*parser.push(whole.text), *parser.finish()]
+        end = self._detailed.ended(index, whole.usage, reason_of(parser, reason))
+        self._write(self._first(index) + self._detailed.shown(index, whole, shown) + end)
+
+    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+        if self.begun:
+            for index in sorted({*self._parsers, *self._kept}):
+                kept = self._with_kept(index, Part())
+                self._show(index, kept, [*self._parser(index).push(kept.text), *self._parser(index).finish()])
+        super().failed(error, held)
+
+    def forget(self, index: int) -> bool:
+        if not super().forget(index):
+            return False
+        self._parsers.pop(index, None)
+        return True
+
+    def _events(self, index: int, part: Part) -> bytes:
+        return self._detailed.shown(index, part, self._parser(index).push(part.text))
+
+    def _show(self, index: int, part: Part, shown: Sequence[Shown]) -> None:
+        events = self._detailed.shown(index, part, shown)
+        if events:
+            self._write(self._first(index) + events)
+
+    def _parser(self, index: int) -> AnswerParser:
+        if index not in self._parsers:
+            self._parsers[index] = self._new()
+        return self._parsers[index]

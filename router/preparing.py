@@ -1,0 +1,32 @@
+"""From a request's body to what can be dispatched, at whatever cost: parsed, rendered, encoded, its grammar compiled.
+
+Runs in helper processes.
+"""
+
+from dataclasses import replace
+
+from octavo.router.bodies import Form, Prepared, encode, read
+from octavo.router.formats import Formats
+from octavo.router.generation import RequestError
+from octavo.router.response_tools import field_of, told
+from octavo.router.tokens import TextModel
+
+
+def prepare(model: TextModel, form: Form, body: bytes, formats: Formats) -> Prepared:
+    """formats: of the model's answers. Raises RequestError 400."""
+    try:
+        prepared = encode(model, form, read(form, body))
+        formats.check(prepared.ask)
+        bound = _bound(prepared, formats)
+    except RequestError as error:
+        raise (told(error) if form == "response" else error) from None
+    return replace(bound, bound_by=field_of(bound.bound_by)) if form == "response" else bound
+
+
+def _bound(prepared: Prepared, formats: Formats) -> Prepared:
+    use = prepared.ask.tool_use
+    if prepared.ask.structured is None and (use is None or not use.bound):
+        return prepared
+    from octavo.router.binding import bind  # the compiler is loaded by the first who needs it
+
+    return bind(prepared, formats)
