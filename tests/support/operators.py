@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from support.bed import Bed, wait_until
-from support.forked import Forked
+from support.forked import Forked, preload
+
+preload("octavo.operator.main", "octavo.operator.trigger")
 
 AGENTS = ("octavo-operator", "kopf")
 
@@ -27,6 +29,12 @@ def service(name: str = "chat", **spec: Any) -> dict[str, Any]:
     }
 
 
+def _main(argv: list[str]) -> int:
+    from octavo.operator.main import main
+
+    return main(argv)
+
+
 class Operator:
     """One `octavo operator` process; its log is a file."""
 
@@ -35,7 +43,7 @@ class Operator:
         self.log = folder / f"operator-{self.health}.log"
         ports = ["--health", f"127.0.0.1:{self.health}", "--metrics", f"127.0.0.1:{self.metrics}"]
         self.log.touch()
-        self.process = Forked([*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
+        self.process = Forked(_main, [*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
 
     def ready(self) -> "Operator":
         wait_until(lambda: self.get("/readyz") == 200, 30, f"operator ready, log:\n{self.log.read_text()[-2000:]}")
