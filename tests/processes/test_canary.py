@@ -83,7 +83,8 @@ async def test_no_log_metric_or_status_holds_what_was_said(service: Service) -> 
     for path, body in bodies():
         async with router.session.post(router.url + path, json=body, headers=headers) as answer:
             answers.append((answer.status, await answer.text()))
-    assert [status for status, _ in answers[:6]] == [200] * 6
+    assert [status for status, _ in answers[:5]] == [200] * 5
+    assert answers[5][0] in (200, 504), "its time may be over before its first token"
     assert json.loads(answers[0][1])["choices"][0]["text"] == SAID
     assert {status for status, _ in answers[6:]} == {200, 400, 404, 405}
     for wrong in (f"Bearer {KEY}{MARK}", f"Basic {MARK}"):

@@ -94,7 +94,7 @@ async def test_counters_do_not_fall_when_a_life_ends(workers):
         answer = await router.submit([1], 7)
         await asyncio.wait_for(answer.done.wait(), 30)
     os.kill(worker.children()["core"], signal.SIGKILL)
-    await until(lambda: _counters(worker)[0] == restarts + 1, 5)
+    await until(lambda: _counters(worker)[0] == restarts + 1, 30)
     await worker.ready(RECOVERY_S)
     assert _counters(worker) == (restarts + 1, tokens + 7)
 
