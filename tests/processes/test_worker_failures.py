@@ -40,6 +40,7 @@ async def _all_ready(workers):
 @pytest.mark.parametrize("victim", ["serve", "core", "rank"])
 async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, victim):
     worker = workers[0]
+    await worker.ready()
     first = await worker.status()
     async with client(worker) as router:
         answers = await _streams(router)
@@ -70,6 +71,7 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
 @pytest.mark.parametrize(("victim", "reason"), [("rank", "RankStuck"), ("core", "CoreStuck"), ("serve", "ServeStuck")])
 async def test_a_stopped_process_is_found_out_and_replaced(workers, victim, reason):
     worker = workers[1]
+    await worker.ready()
     first = await worker.status()
     os.kill(worker.children()[victim], signal.SIGSTOP)
     await _serves_anew(worker, first.incarnation, 5 + RECOVERY_S)
