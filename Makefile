@@ -15,6 +15,8 @@ PROTOS := $(wildcard proto/v1/*.proto)
 PROTOC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -Isrc
 # The environment's own, unless told otherwise.
 GPU_PYTHON ?= $(BIN)/python
+# To read PyTorch takes mypy a minute: what it found is kept where other clones find it. It checks that by content.
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/octavo/mypy
 PROMPT ?= What is the capital of France?
 
 .PHONY: run test test-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed programs clean

@@ -12,6 +12,7 @@ from octavo.worker.status import failure
 from octavo.worker.watch import Verdict
 
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
+_MORE_MEMORY = "raise resources.limits.memory or lower kvCacheMemory"
 
 
 def second_hand(ended: Ended) -> bool:
@@ -40,12 +41,20 @@ def named(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failur
     return failure(ended.pod or config.pod_name, ended.rank, ended.reason, ended.exit_code, ended.message)
 
 
+def not_started(pod_name: str, error: OSError, out_of_memory: bool) -> group_pb2.Failure:
+    """Name what kept this pod's processes from being started; a later life may have the memory or the descriptors."""
+    if out_of_memory:  # it was the nursery: of a process that had started, its exit tells
+        text = f"the kernel killed what ranks are forked from, for memory: {_MORE_MEMORY}"
+        return failure(pod_name, -1, "OOMKilled", -signal.SIGKILL, text)
+    return failure(pod_name, -1, "StartFailed", 0, f"the processes of this pod could not be started: {error}")
+
+
 def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
     """Name the cause of an exit: what the child said, else the kernel, else the exit code."""
     if ended.report is not None:
         return failure(pod_name, ended.rank, ended.report.reason, ended.code, ended.report.message)
     if out_of_memory and ended.code == -signal.SIGKILL:
-        text = f"the kernel killed {ended.name} for memory: raise resources.limits.memory or lower kvCacheMemory"
+        text = f"the kernel killed {ended.name} for memory: {_MORE_MEMORY}"
         return failure(pod_name, ended.rank, "OOMKilled", ended.code, text)
     how = f"signal {signal.Signals(-ended.code).name}" if ended.code < 0 else f"exit code {ended.code}"
     who = ended.name if ended.rank < 0 else f"rank {ended.rank}"

@@ -18,10 +18,10 @@ from octavo.worker.board import Board, Gauge
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Children, Exit
 from octavo.worker.config import Config
-from octavo.worker.ending import Ended, better, named, second_hand
+from octavo.worker.ending import Ended, better, named, not_started, second_hand
 from octavo.worker.feed import Feed
 from octavo.worker.group import pod
-from octavo.worker.status import GroupState, failure
+from octavo.worker.status import GroupState
 from octavo.worker.tls import dial
 from octavo.worker.vitals import Vitals
 from octavo.worker.watch import Verdict, Watch, look
@@ -91,9 +91,8 @@ class Life:
             if cause is not None and isinstance(ended, Exit) and not self._config.leads:
                 await self._tell(cause, tasks[2])
             return cause
-        except OSError as error:  # no memory, processes or descriptors now; a later life may have them
-            text = f"the processes of this pod could not be started: {error}"
-            return failure(self._config.pod_name, -1, "StartFailed", 0, text)
+        except OSError as error:
+            return not_started(self._config.pod_name, error, oom_kills() > ooms)
         finally:
             for task in (*tasks, bearing):
                 task.cancel()

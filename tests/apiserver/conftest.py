@@ -14,6 +14,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.apiserver)
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)  # else as they were
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def test_an_operator_killed_after_each_of_its_writes_converges(bed: Bed, tmp_pat
 def _die_after_every_write(bed: Bed, proxy: ApiProxy, space: str, folder: Path) -> int:
     """Start operators, each of which is killed at its first write, until one finds nothing left to write."""
     for deaths in range(MOST_WRITES):
-        bed.kubectl("delete", "lease", "octavo-operator", "-n", space, "--ignore-not-found")  # it ran out
+        bed.client.delete("lease", "octavo-operator", space)  # it ran out
         doomed = Operator(proxy.kubeconfig, folder, "--namespace", space, "--lease-namespace", space)
         proxy.after_write = lambda number, doomed=doomed: doomed.process.kill()  # type: ignore[misc]
         before = len(proxy.writes)

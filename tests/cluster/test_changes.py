@@ -1,4 +1,4 @@
-"""A service changes under clients that ask without a pause: it ends as wished, and nobody is sent away."""
+"""A service changes under clients that ask again and again: it ends as wished, and nobody is sent away."""
 
 from typing import Any
 

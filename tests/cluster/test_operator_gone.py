@@ -1,14 +1,26 @@
 """Without the operator services go on, mend what pods can mend, and can be deleted."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from support.bed import Cluster, wait_until
 from support.deployed import Release, Service, release
 from support.traffic import Traffic
 
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 RANK_S, POD_S, GONE_S = 20.0, 60.0, 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def doomed(octavo: Release, cluster: Cluster) -> Iterator[Release]:
+    """A release whose namespace was deleted when its operator was gone: that takes a while, so it begins first."""
+    with release(cluster, "doomed", octavo.models) as here:
+        here.service("letters", **SMALL).settled()
+        here.operators(0)
+        cluster.client.delete("namespace", here.namespace)
+        yield here
 
 
 def test_traffic_a_crash_and_a_lost_pod_are_borne_without_the_operator(letters: Service) -> None:
@@ -40,11 +52,6 @@ def test_a_service_deleted_while_the_operator_is_gone_goes_whole(octavo: Release
         octavo.operators(2)
 
 
-def test_a_namespace_deleted_while_the_operator_is_gone_goes_whole(octavo: Release, cluster: Cluster) -> None:
-    with release(cluster, "doomed", octavo.models) as doomed:
-        service = doomed.service("letters", **SMALL)
-        service.settled()
-        doomed.operators(0)
-        # Kubernetes looks again only after half the pods' grace period, however soon they are gone.
-        cluster.kubectl("delete", "namespace", doomed.namespace, "--timeout=140s", timeout=150)
-        assert cluster.get("namespace", doomed.namespace, "default") is None
+def test_a_namespace_deleted_while_the_operator_is_gone_goes_whole(doomed: Release, cluster: Cluster) -> None:
+    # Kubernetes looks again only after half the pods' grace period, however soon they are gone.
+    wait_until(lambda: cluster.get("namespace", doomed.namespace) is None, 140, "the namespace is gone")

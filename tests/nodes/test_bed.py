@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from support.bed import BedError, Cluster, wait_until
+from support.api_client import ApiError
+from support.bed import Cluster, wait_until
 
 SLEEP = ["python", "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"]
 
@@ -84,7 +85,7 @@ def test_a_pod_that_breaks_the_restricted_standard_is_refused_where_it_is_enforc
     root["spec"]["securityContext"] = {"runAsUser": 0}
     with cluster.namespace("bed", **{"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
         cluster.apply(pod("user", "node1", SLEEP), namespace=namespace)
-        with pytest.raises(BedError, match="violates PodSecurity"):
+        with pytest.raises(ApiError, match="violates PodSecurity"):
             cluster.apply(root, namespace=namespace)
 
 

@@ -98,14 +98,11 @@ async def test_what_octavo_run_refuses_ends_the_command_with_its_words_and_its_c
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_server_too(model: Path, number: signal.Signals) -> None:
-    process = await start_bench(
-        "latency", "--model", model, "--num-iters", 100_000, "--output-len", 64, "--disable-tqdm", *SMALL
-    )
+    endless = ("--num-iters", 100_000, "--batch-size", 1, "--output-len", 64)
+    process = await start_bench("latency", "--model", model, *endless, *SMALL)
     assert process.stderr is not None
-    # Of octavo run; it serves soon after, and is asked then.
-    while b"serving" not in await asyncio.wait_for(process.stderr.readline(), 60):
-        pass
-    await asyncio.sleep(5)
+    while not (line := await asyncio.wait_for(process.stderr.readline(), 60)).startswith(b"warm-up"):
+        assert line, "it has ended"
     process.send_signal(number)
     _, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 128 + number and b"Traceback" not in err, err

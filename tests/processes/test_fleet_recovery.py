@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from support.fake_leader import FakeLeader, Script, serving, start
 from support.jobs import Recorder, job, until
 from support.leader_process import LeaderProcess
+from support.ports import free_port
 
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.generation import LENGTH
@@ -23,12 +23,6 @@ pytestmark = pytest.mark.timeout(90)
 def sockets() -> Iterator[Path]:
     with TemporaryDirectory(prefix="octavo-") as folder:
         yield Path(folder)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_what_had_not_begun_at_a_dead_leader_is_done_by_another(sockets: Path) -> None:

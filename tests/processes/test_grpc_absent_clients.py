@@ -9,7 +9,7 @@ import grpc
 import pytest
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, message_of
-from support.routers import free_port
+from support.ports import free_port
 from support.tcp_proxy import TcpProxy
 from support.vocabularies import byte_level, files, write
 

@@ -153,7 +153,7 @@ async def test_an_http_1_0_client_gets_its_stream_unchunked(router: RunningRoute
     reader, writer = await asyncio.open_connection(host, int(port))
     body = b'{"model":"m","prompt":"x","max_tokens":2,"stream":true}'
     writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     assert b"Transfer-Encoding" not in answer
     assert answer.partition(b"\r\n\r\n")[2].startswith(b"data: {") and answer.endswith(b"data: [DONE]\n\n")
@@ -167,11 +167,11 @@ async def test_a_client_that_leaves_is_cancelled_in_the_engine(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5), router.session.post(f"{router.url}/v1/completions", json=body) as response:
             await response.read()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not leader.cancels:
             await asyncio.sleep(0.01)
     assert leader.under_way == 0
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while 'code="499"' not in await router.metrics():
             await asyncio.sleep(0.05)
 
@@ -200,7 +200,7 @@ async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(router: Runni
     body = b'{"model":"m","prompt":"x","max_tokens":2}'
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     writer.write(head % len(body))
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
-    assert (await asyncio.wait_for(reader.readline(), 5)).split()[1] == b"200"
+    assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == b"200"
     writer.close()

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,74 +13,82 @@ from support.grpc_calls import calling, message_of
 from support.local import LocalRun, complete, local_run, many
 
 ALPHABET = "bcdefghi"
+KEY = "sk-as-a-flag"
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return successor_checkpoint(tmp_path / "model")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return successor_checkpoint(tmp_path_factory.mktemp("model") / "model")
 
 
-async def test_it_prints_the_url_answers_the_prompt_and_serves(model: Path) -> None:
-    with local_run(model, "--prompt", "hello") as run:
-        url = run.until_serving()
-        status, body = await complete(url)
-        assert status == 200 and body["choices"][0]["text"] == ALPHABET, body  # type: ignore[index]
-        assert "curl " in run.text and "> hello" in run.text
-        run.process.send_signal(signal.SIGINT)
-        assert run.end() == 0, run.text
-
-
-async def test_with_a_grpc_port_it_prints_and_serves_that_too(model: Path) -> None:
-    with local_run(model, "--grpc-port", "0") as run:
-        run.until_serving()
-        found = re.search(r"gRPC \(octavo\.v1\.Inference\) at (\S+)", run.text)
-        assert found is not None, run.text
-        async with calling(found[1]) as stub:
-            answer = await stub.Generate(message_of({"prompt": "a", "temperature": 0, "max_tokens": 8}))
-        assert answer.outputs[0].text == ALPHABET
-
-
-async def test_a_key_is_asked_of_clients_and_shown_to_nobody(model: Path) -> None:
-    key = "sk-as-a-flag"
-    with local_run(model, "--prompt", "hello", "--api-key", key, "--strict") as run:
-        url = run.until_serving()
-        assert (await complete(url))[0] == 401
-        assert (await complete(url, key=key))[0] == 200
-        assert (await complete(url, key=key, foo=1))[0] == 400
-        await asyncio.to_thread(wait_until, lambda: ALPHABET in run.text, 20, "it asks with the key itself")
-        assert key not in run.text
-        children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
-        assert lines and not any(key.encode() in line for line in lines)
-
-
-async def test_two_groups_and_two_router_processes_share_one_port(model: Path) -> None:
-    with local_run(model, "--replicas", "2", "--router-processes", "2", "--max-requests", "4") as run:
-        answers = await many(run.until_serving(), 24)
-        assert {status for status, _ in answers} == {200}
-        assert {body["choices"][0]["text"] for _, body in answers} == {ALPHABET}  # type: ignore[index]
-
-
-async def test_an_interrupt_finishes_what_is_under_way(model: Path) -> None:
-    with local_run(model) as run:
-        url = run.until_serving()
-        answers = asyncio.create_task(many(url, 5, max_tokens=400))
-        await asyncio.sleep(0.5)
-        run.process.send_signal(signal.SIGINT)
-        assert [status for status, _ in await answers] == [200] * 5
-        assert await asyncio.to_thread(run.end) == 0
-
-
-async def test_a_resource_from_a_file_is_served_and_flags_win(model: Path, tmp_path: Path) -> None:
-    file = tmp_path / "service.yaml"
+@pytest.fixture(scope="module")
+def from_file(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRun]:
+    """A resource that is served with flags beside it, one of which says otherwise. The last test ends it."""
+    file = tmp_path_factory.mktemp("resource") / "service.yaml"
     file.write_text(
         "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: local}\n"
         f"spec: {{model: {{uri: 'file://{model}', servedName: from-file}}, engine: {{kvCacheMemory: 32Mi}}}}\n"
     )
-    with local_run("-f", file, "--served-name", "from-flag") as run:
-        url = run.until_serving()
-        assert (await complete(url, model="from-flag"))[0] == 200
-        assert (await complete(url, model="from-file"))[0] == 404
+    with local_run("-f", file, "--served-name", "from-flag", "--prompt", "hello", "--grpc-port", "0") as run:
+        run.until_serving()
+        yield run
+
+
+@pytest.fixture(scope="module")
+def guarded(model: Path) -> Iterator[LocalRun]:
+    """Two groups and two router processes that ask for a key. The last test ends it."""
+    many_processes = ("--replicas", "2", "--router-processes", "2", "--max-requests", "4")
+    with local_run(model, *many_processes, "--prompt", "hello", "--api-key", KEY, "--strict") as run:
+        run.until_serving()
+        yield run
+
+
+async def test_a_resource_from_a_file_is_served_and_flags_win(from_file: LocalRun) -> None:
+    assert (await complete(from_file.url, model="from-flag"))[0] == 200
+    assert (await complete(from_file.url, model="from-file"))[0] == 404
+
+
+async def test_with_a_grpc_port_it_prints_and_serves_that_too(from_file: LocalRun) -> None:
+    found = re.search(r"gRPC \(octavo\.v1\.Inference\) at (\S+)", from_file.text)
+    assert found is not None, from_file.text
+    async with calling(found[1]) as stub:
+        answer = await stub.Generate(message_of({"prompt": "a", "temperature": 0, "max_tokens": 8}))
+    assert answer.outputs[0].text == ALPHABET
+
+
+async def test_it_prints_the_url_answers_the_prompt_serves_and_ends_at_an_interrupt(from_file: LocalRun) -> None:
+    run = from_file
+    status, body = await complete(run.url, model="from-flag")
+    assert status == 200 and body["choices"][0]["text"] == ALPHABET, body  # type: ignore[index]
+    assert "curl " in run.text and "> hello" in run.text
+    run.process.send_signal(signal.SIGINT)
+    assert await asyncio.to_thread(run.end) == 0, run.text
+
+
+async def test_a_key_is_asked_of_clients_and_shown_to_nobody(guarded: LocalRun) -> None:
+    run, url = guarded, guarded.url
+    assert (await complete(url))[0] == 401
+    assert (await complete(url, key=KEY))[0] == 200
+    assert (await complete(url, key=KEY, foo=1))[0] == 400
+    await asyncio.to_thread(wait_until, lambda: ALPHABET in run.text, 20, "it asks with the key itself")
+    assert KEY not in run.text
+    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    assert lines and not any(KEY.encode() in line for line in lines)
+
+
+async def test_two_groups_and_two_router_processes_share_one_port(guarded: LocalRun) -> None:
+    answers = await many(guarded.url, 24, key=KEY)
+    assert {status for status, _ in answers} == {200}
+    assert {body["choices"][0]["text"] for _, body in answers} == {ALPHABET}  # type: ignore[index]
+
+
+async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> None:
+    answers = asyncio.create_task(many(guarded.url, 5, key=KEY, max_tokens=400))
+    await asyncio.sleep(0.5)
+    guarded.process.send_signal(signal.SIGINT)
+    assert [status for status, _ in await answers] == [200] * 5
+    assert await asyncio.to_thread(guarded.end) == 0, guarded.text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +121,8 @@ def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(mod
     assert "contextLength (--context-length): 9999 is beyond the model's 2048" in run.text
 
 
-def test_a_broken_model_folder_ends_with_2_and_names_the_file(model: Path) -> None:
+def test_a_broken_model_folder_ends_with_2_and_names_the_file(tmp_path: Path) -> None:
+    model = successor_checkpoint(tmp_path / "model")
     (model / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     run = LocalRun([str(model)])
     assert run.end() == 2, run.text

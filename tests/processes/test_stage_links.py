@@ -1,7 +1,6 @@
 """Links between the stages of a pipeline: what is sent arrives or its loss is known, and strangers are kept out."""
 
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ import grpc
 import pytest
 import torch
 from support.authority import UID, Authority
+from support.ports import free_port
 from support.stage_rank import StageRank
 from support.tcp_proxy import TcpProxy
 
@@ -61,12 +61,7 @@ def unix_groups(folder: Path, count: int) -> list[str]:
 
 def tcp_groups(count: int) -> list[str]:
     """Whose ranks' ports were free a moment ago."""
-    found = []
-    for _ in range(count):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            found.append(f"127.0.0.1:{probe.getsockname()[1] - 100}")
-    return found
+    return [f"127.0.0.1:{free_port() - 100}" for _ in range(count)]
 
 
 def secured(authority: Authority, **more: str) -> dict[str, str]:

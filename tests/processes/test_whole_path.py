@@ -222,7 +222,7 @@ async def test_clients_that_vanish_leave_nothing_behind(pair: Pair) -> None:
             except TimeoutError:
                 assert leaves
 
-    await asyncio.gather(*(one(index) for index in range(600)))
+    await asyncio.gather(*(one(index) for index in range(300)))
 
     def settled() -> bool:
         return [worker.metric("octavo_worker_kv_blocks_used") for worker in workers] == idle

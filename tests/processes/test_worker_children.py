@@ -1,6 +1,7 @@
 """The supervisor's children at awkward moments: one ends unseen, none can be started."""
 
 import asyncio
+import itertools
 import os
 
 import pytest
@@ -14,6 +15,7 @@ from octavo.worker.wiring import Wiring, create_shared
 
 pytestmark = pytest.mark.timeout(60)
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
+SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}
 
 
 async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed():
@@ -46,3 +48,21 @@ async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_l
     assert failed is not None
     assert (failed.pod, failed.rank, failed.reason) == ("chat-0-0", -1, "StartFailed")
     assert "Resource temporarily unavailable" in failed.message
+
+
+async def test_a_life_whose_ranks_could_not_be_forked_for_memory_says_so(monkeypatch: pytest.MonkeyPatch):
+    async def killed(*args: object) -> None:
+        raise OSError("the process that ranks are forked from has ended")
+
+    monkeypatch.setattr(Cradle, "bear", killed)
+    monkeypatch.setattr("octavo.worker.life.oom_kills", itertools.count().__next__)
+    config = Config(model="/m", served_name="m", pod_name="chat-0-1", **ADDRESSES, **SECOND_OF_TWO)
+    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
+    life.joined("incarnation")
+    try:
+        failed = await asyncio.wait_for(life.run(), 10)
+    finally:
+        life.close()
+    assert failed is not None
+    assert (failed.pod, failed.rank, failed.reason) == ("chat-0-1", -1, "OOMKilled")
+    assert "resources.limits.memory" in failed.message

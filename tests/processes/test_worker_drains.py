@@ -36,10 +36,10 @@ async def test_sigterm_under_streams_cuts_none_refuses_new_work_and_exits_0(mode
         answers = [await router.submit([ord("a")], 300 + 10 * n) for n in range(10)]
         await until(lambda: all(answer.ids for answer in answers), 30)
         worker.signal(signal.SIGTERM)
-        await asyncio.wait_for(router.draining.wait(), 10)
+        await asyncio.wait_for(router.draining.wait(), 30)
         assert worker.get("health", "/readyz")[0] == 503
         late = await router.submit([1], 5)
-        await asyncio.wait_for(late.done.wait(), 10)
+        await asyncio.wait_for(late.done.wait(), 30)
         assert late.rejected is not None
         assert late.rejected.code == engine_pb2.Rejected.UNAVAILABLE
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 90)
@@ -55,7 +55,7 @@ async def test_a_group_that_breaks_while_it_drains_says_so_and_exits_1(model):
         answers = [await router.submit([ord("a")], 1900) for _ in range(8)]
         await until(lambda: all(answer.ids for answer in answers), 30)
         worker.signal(signal.SIGTERM)
-        await asyncio.wait_for(router.draining.wait(), 10)
+        await asyncio.wait_for(router.draining.wait(), 30)
         os.kill(worker.children()["rank"], signal.SIGKILL)
         assert await worker.exit_code(15) == 1
         assert "RankExited" in worker.text() and "requests are lost" in worker.text()
@@ -92,13 +92,15 @@ async def test_a_router_that_stops_reading_is_cut_and_others_go_on(lasting):
         await asyncio.wait_for(answer.done.wait(), 60)
         assert len(answer.ids) == 200
     await until(lambda: "is cut off" in worker.log.read_text(), 90)
-    await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
+    await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 30)
     assert worker.metric("octavo_worker_restarts_total") == 0
     await deaf.close()
 
 
-@pytest.mark.parametrize("flags", [(), ("--no-prefix-caching",)], ids=["prefix caching", "no prefix caching"])
-async def test_blocks_return_when_a_third_of_2000_requests_vanish(model, flags):
+@pytest.mark.parametrize(
+    ("count", "flags"), [(2000, ()), (600, ("--no-prefix-caching",))], ids=["2000", "600 without prefix caching"]
+)
+async def test_blocks_return_when_a_third_of_many_requests_vanish(model, count, flags):
     rng = random.Random(7)
     async with serving(model, *flags) as worker, client(worker) as router:
         idle = worker.metric("octavo_worker_kv_blocks_used")
@@ -116,9 +118,9 @@ async def test_blocks_return_when_a_third_of_2000_requests_vanish(model, flags):
                     await asyncio.wait_for(answer.done.wait(), 60)
                     assert answer.finish == engine_pb2.LENGTH
 
-        await asyncio.gather(*(one(index) for index in range(2000)))
-        await until(lambda: worker.metric("octavo_worker_kv_blocks_used") == idle, 5)
-        assert worker.metric("octavo_worker_requests_cancelled_total") > 500
+        await asyncio.gather(*(one(index) for index in range(count)))
+        await until(lambda: worker.metric("octavo_worker_kv_blocks_used") == idle, 30)
+        assert worker.metric("octavo_worker_requests_cancelled_total") > count // 4
         assert worker.metric("octavo_worker_requests_waiting") == 0
 
 
@@ -129,7 +131,7 @@ async def test_a_cancelled_request_stops_within_a_few_steps(lasting):
         answer = await router.submit([ord("a")], 2000)
         await until(lambda: len(answer.ids) > 5, 20)
         await router.cancel(1)
-        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
+        await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 30)
         generated = worker.metric("octavo_worker_generated_tokens_total")
         assert generated - before < 1000
         await asyncio.sleep(1)
@@ -142,5 +144,5 @@ async def test_a_stream_that_ends_takes_its_requests_with_it(lasting):
     async with client(worker) as router:
         answers = [await router.submit([ord("a")], 2000) for _ in range(8)]
         await until(lambda: all(answer.ids for answer in answers), 20)
-    await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 5)
+    await until(lambda: worker.metric("octavo_worker_requests_running") == 0, 30)
     assert worker.metric("octavo_worker_requests_cancelled_total") - before == 8

@@ -1,6 +1,5 @@
 """Wrong flags exit with 2 and name the flag; wrong certificates open nothing."""
 
-import socket
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import grpc.aio
 import pytest
 from support.authority import UID, Authority
 from support.checkpoints import successor_checkpoint
+from support.ports import free_port
 from support.worker import RouterClient, WorkerProcess, until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
@@ -50,7 +50,7 @@ def authority(tmp_path_factory):
 
 
 async def test_a_certificate_opens_only_what_its_role_may_call(tmp_path, authority):
-    serve, group, status = (f"127.0.0.1:{_free_port()}" for _ in range(3))
+    serve, group, status = (f"127.0.0.1:{free_port()}" for _ in range(3))
     model = successor_checkpoint(tmp_path / "model")
     folder = authority.issue("worker")
     addresses = {"serve": serve, "group": group, "status": status}
@@ -79,7 +79,7 @@ async def test_a_certificate_opens_only_what_its_role_may_call(tmp_path, authori
 
 
 async def test_renewed_certificates_are_served_without_a_restart(tmp_path, authority):
-    status = f"127.0.0.1:{_free_port()}"
+    status = f"127.0.0.1:{free_port()}"
     folder = authority.issue("worker")
     flags = ("--tls-dir", str(folder), "--service-uid", UID)
     worker = WorkerProcess(tmp_path, *flags, addresses={"status": status}).start()
@@ -111,9 +111,3 @@ async def _refusal(call):
     with pytest.raises(grpc.aio.AioRpcError) as refusal:
         await call
     return refusal.value.code()
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -7,7 +7,6 @@ scripts are in tests/cluster/bed.
 """
 
 import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any, TextIO, TypeVar
 
 import pytest
 import yaml
+from support.api_client import ApiClient
 
 T = TypeVar("T")
 SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
@@ -36,6 +36,7 @@ class Bed:
     mode: str  # api | cluster
     state: Path
     binaries: Path
+    client: ApiClient
 
     @property
     def kubeconfig(self) -> Path:
@@ -70,20 +71,18 @@ class Bed:
     def helm(self, *args: str, timeout: float = 60) -> str:
         return _run([str(self.binaries / "helm"), *args], env=self.environment, timeout=timeout)
 
-    def apply(self, *manifests: dict[str, Any] | str | Path, namespace: str | None = None) -> None:
-        """Server-side apply of objects, YAML texts or files."""
-        text = "\n---\n".join(_as_yaml(manifest) for manifest in manifests)
-        where = ["-n", namespace] if namespace else []
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", *where, stdin=text)
+    def apply(self, *manifests: dict[str, Any] | str | Path, namespace: str = "default") -> None:
+        """Server-side apply of objects, YAML texts or files. Raises ApiError."""
+        for manifest in manifests:
+            for item in _objects(manifest):
+                self.client.apply(item, namespace)
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """The object, or None where there is none."""
-        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
-        return json.loads(text) if text.strip() else None
+        return self.client.get(kind, name, namespace)
 
-    def objects(self, kind: str, namespace: str = "default", selector: str = "") -> list[dict[str, Any]]:
-        text = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
-        return json.loads(text)["items"]
+    def objects(self, kinds: str, namespace: str = "default", selector: str = "") -> list[dict[str, Any]]:
+        return self.client.objects(kinds, namespace, selector)
 
     @contextmanager
     def namespace(self, name: str, **labels: str) -> Iterator[str]:
@@ -95,7 +94,7 @@ class Bed:
         try:
             yield name
         finally:
-            self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+            self.client.delete("namespace", name)
 
     def stop(self, process: str) -> None:
         """Kills etcd, apiserver, controller-manager or (in a cluster) scheduler; its state stays."""
@@ -179,7 +178,8 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
 
 @contextmanager
 def api_server() -> Iterator[Bed]:
-    bed = Bed("api", *_places("api"))
+    state, binaries = _places("api")
+    bed = Bed("api", state, binaries, ApiClient(state))
     with _session(bed, "lane-api"):
         yield bed
 
@@ -187,7 +187,8 @@ def api_server() -> Iterator[Bed]:
 @contextmanager
 def cluster(lane: Lane) -> Iterator[Cluster]:
     """Our images are built from the tree as it is, and are on every node."""
-    bed = Cluster("cluster", *_places("cluster"), lane)
+    state, binaries = _places("cluster")
+    bed = Cluster("cluster", state, binaries, ApiClient(state), lane)
     with _session(bed, f"lane-{lane.name}", prepare=lambda: bed.script("images.sh", timeout=1500)):
         yield bed
 
@@ -290,10 +291,10 @@ def _places(mode: str) -> tuple[Path, Path]:
     return Path(state), Path(binaries)
 
 
-def _as_yaml(manifest: dict[str, Any] | str | Path) -> str:
+def _objects(manifest: dict[str, Any] | str | Path) -> list[dict[str, Any]]:
     if isinstance(manifest, Path):
-        return manifest.read_text()
-    return manifest if isinstance(manifest, str) else yaml.safe_dump(manifest)
+        manifest = manifest.read_text()
+    return [item for item in yaml.safe_load_all(manifest) if item] if isinstance(manifest, str) else [manifest]
 
 
 def _run(command: list[str], env: dict[str, str], timeout: float, stdin: str | None = None) -> str:

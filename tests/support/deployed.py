@@ -1,6 +1,5 @@
 """Octavo on the bed's cluster, as its users meet it: a helm release in a namespace of its own, services, their pods."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +50,9 @@ class Release:
     def left(self, name: str) -> list[str]:
         """What is there of a service, the service itself included."""
         kinds = "pods,statefulsets,deployments,services,secrets,serviceaccounts,roles,rolebindings,pdb,networkpolicies"
-        found = self.kubectl("get", kinds, "-l", f"octavo.dev/service={name}", "-o", "name").split()
-        return found + self.kubectl("get", "infsvc", name, "-o", "name", "--ignore-not-found").split()
+        found = self.bed.objects(kinds, self.namespace, f"octavo.dev/service={name}")
+        itself = self.bed.get("infsvc", name, self.namespace)
+        return [f"{item['kind']}/{item['metadata']['name']}" for item in (*found, *([itself] if itself else ()))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class Service:
         )
 
     def object(self) -> dict[str, Any]:
-        return json.loads(self.release.kubectl("get", "infsvc", self.name, "-o", "json"))
+        found = self.release.bed.get("infsvc", self.name, self.release.namespace)
+        assert found is not None, f"there is no service {self.name}"
+        return found
 
     def condition(self, kind: str) -> dict[str, Any]:
         """As it is for the present spec; empty until the operator has seen that."""

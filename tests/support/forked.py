@@ -1,16 +1,22 @@
-"""Operator processes that start at once: real processes, forked from one that has imported the operator already.
+"""Processes of ours that start at once: real ones, forked from one that has imported their modules already.
 
-Importing it takes seconds of CPU, and the tests start it some seventy times.
+Importing the operator takes a second of CPU, PyTorch three, and the tests start either some seventy times.
 """
 
 import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+Main = Callable[[list[str]], int]  # of a module, so that its name says where it is
 _START = multiprocessing.get_context("forkserver")
-_START.set_forkserver_preload(["pytest", "octavo.operator.main", "octavo.operator.trigger"])
+
+
+def preload(*modules: str) -> None:
+    """What processes have from birth. The last call before the first of them counts."""
+    _START.set_forkserver_preload(["pytest", *modules])
 
 
 class StillRunning(Exception):
@@ -18,11 +24,16 @@ class StillRunning(Exception):
 
 
 class Forked:
-    """One process that runs `octavo operator`, with what the tests need of subprocess.Popen."""
+    """One process that runs `main(argv)`, with what the tests need of subprocess.Popen."""
 
-    def __init__(self, argv: list[str], environment: dict[str, str], log: Path) -> None:
-        self._process = _START.Process(target=_run, args=(argv, environment, str(log)), daemon=True)
+    def __init__(self, main: Main, argv: list[str], environment: dict[str, str], log: Path) -> None:
+        self._process = _START.Process(target=_run, args=(main, argv, environment, str(log)), daemon=True)
         self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -38,15 +49,12 @@ class Forked:
         self._process.kill()
 
     def send_signal(self, number: signal.Signals) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
 
 
-def _run(argv: list[str], environment: dict[str, str], log: str) -> None:
+def _run(main: Main, argv: list[str], environment: dict[str, str], log: str) -> None:
     os.environ.update(environment)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    from octavo.operator.main import main
-
     sys.exit(main(argv))

@@ -78,6 +78,6 @@ async def complete(url: str, key: str | None = None, **fields: object) -> tuple[
         return answer.status, await answer.json()
 
 
-async def many(url: str, count: int, **fields: object) -> list[tuple[int, dict[str, object]]]:
+async def many(url: str, count: int, key: str | None = None, **fields: object) -> list[tuple[int, dict[str, object]]]:
     """`count` completions at once."""
-    return await asyncio.gather(*(complete(url, **fields) for _ in range(count)))
+    return await asyncio.gather(*(complete(url, key, **fields) for _ in range(count)))

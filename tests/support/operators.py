@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from support.bed import Bed, wait_until
-from support.forked import Forked
+from support.forked import Forked, preload
+from support.ports import free_port
+
+preload("octavo.operator.main", "octavo.operator.trigger")
 
 AGENTS = ("octavo-operator", "kopf")
 
@@ -27,15 +29,21 @@ def service(name: str = "chat", **spec: Any) -> dict[str, Any]:
     }
 
 
+def _main(argv: list[str]) -> int:
+    from octavo.operator.main import main
+
+    return main(argv)
+
+
 class Operator:
     """One `octavo operator` process; its log is a file."""
 
     def __init__(self, kubeconfig: Path, folder: Path, *flags: str) -> None:
-        self.health, self.metrics = _free_port(), _free_port()
+        self.health, self.metrics = free_port(), free_port()
         self.log = folder / f"operator-{self.health}.log"
         ports = ["--health", f"127.0.0.1:{self.health}", "--metrics", f"127.0.0.1:{self.metrics}"]
         self.log.touch()
-        self.process = Forked([*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
+        self.process = Forked(_main, [*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
 
     def ready(self) -> "Operator":
         wait_until(lambda: self.get("/readyz") == 200, 30, f"operator ready, log:\n{self.log.read_text()[-2000:]}")
@@ -129,9 +137,3 @@ def settled(bed: Bed, namespace: str, quiet_s: float = 3.0, timeout_s: float = 6
             return
         time.sleep(0.3)
     raise AssertionError(f"namespace {namespace} does not come to rest, last writes: {seen[-5:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

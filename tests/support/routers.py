@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from support.ports import free_port
 
 START_S = 60.0
 STOP_S = 30.0
@@ -55,12 +55,6 @@ class RunningRouter:
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self.process.wait(), STOP_S)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""A model with its right answers, which transformers has confirmed, and our runner, to be asked in many ways."""
+"""A model with its right answers, which transformers has confirmed, and our runner, to be asked in many ways.
+
+The answers are those of one batch of all prompts: no test has to ask for that again.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +13,7 @@ from tokenizers import Tokenizer
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.checkpoint import inspect
+from octavo.worker.pace import Pace
 
 TOKENS = 64
 BOUNDARIES = (15, 16, 17, 31, 32, 33)  # around the ends of blocks
@@ -41,7 +45,8 @@ TEXTS = (
 class Subject:
     """A model, its right answers, and our runner of it. prompts[i] continues with answers[i].
 
-    prefixed: for each boundary n, the first n tokens of a text of its own, then the same n and another end.
+    largest_batch: of the steps that gave the answers. prefixed: for each boundary n, the first n tokens of a text of
+    its own, then the same n and another end.
     """
 
     runner: Runner
@@ -51,6 +56,7 @@ class Subject:
     prefixed: dict[int, tuple[list[int], list[int]]]
     prefixed_answers: dict[int, tuple[list[int], list[int]]]
     eos_ids: tuple[int, ...]
+    largest_batch: int
 
 
 def make_subject(folder: Path) -> Subject:
@@ -62,7 +68,8 @@ def make_subject(folder: Path) -> Subject:
     runner, oracle = Runner(RunnerConfig(folder, max_requests=64, kv_cache_bytes=512 << 20, threads=1)), Oracle(folder)
     eos_ids = inspect(folder).eos_ids
     asked = [*prompts, *(prompt for pair in prefixed.values() for prompt in pair)]
-    answers = [answer.ids for answer in LocalEngine(runner).generate(asked, TOKENS, stop_ids=eos_ids)]
+    engine = LocalEngine(runner, pace=Pace(target_s=1e6))  # a slow machine may not spread the prompts out
+    answers = [answer.ids for answer in engine.generate(asked, TOKENS, stop_ids=eos_ids)]
     for prompt, answer in zip(asked, answers, strict=True):
         oracle.confirm(prompt, answer, TOKENS)
     rest = iter(answers[len(prompts) :])
@@ -74,4 +81,5 @@ def make_subject(folder: Path) -> Subject:
         prefixed=prefixed,
         prefixed_answers={size: (next(rest), next(rest)) for size in BOUNDARIES},
         eos_ids=eos_ids,
+        largest_batch=engine.largest_batch,
     )

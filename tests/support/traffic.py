@@ -19,7 +19,7 @@ ANSWER = 6  # tokens
 class Traffic:
     """Clients that send short requests one after the other. On exit they stop; `check` fails on any that was lost."""
 
-    def __init__(self, client: openai.OpenAI, clients: int = 3, pause_s: float = 0.05, model: str = "letters") -> None:
+    def __init__(self, client: openai.OpenAI, clients: int = 3, pause_s: float = 0.2, model: str = "letters") -> None:
         self.answered: list[float] = []  # monotonic seconds at which each answer came
         self.lost: list[str] = []
         self._client, self._pause_s, self._model = client, pause_s, model
@@ -157,6 +157,7 @@ class Stream:
         if line == b"data: [DONE]":
             self.answer.done = True
             return
-        self.answer.frames.append(json.loads(line[6:]))
-        if self.answer.text:
+        frame = json.loads(line[6:])
+        self.answer.frames.append(frame)
+        if any(choice["text"] for choice in frame.get("choices", ())):
             self.begun.set()

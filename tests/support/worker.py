@@ -8,8 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -19,6 +17,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from support import forked_worker
+from support.forked import Forked
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
@@ -38,16 +38,14 @@ class WorkerProcess:
         places = [part for name, address in self.addresses.items() for part in (f"--{name}", address)]
         self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB"]
         self.flags = list(flags)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def add_flags(self, *flags: str) -> None:
         """Before it starts."""
         self.flags += flags
 
     def start(self) -> "WorkerProcess":
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "octavo.worker.main", *self._arguments, *self.flags]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.process = Forked(forked_worker.main, [*self._arguments, *self.flags], {}, self.log)
         return self
 
     @property
@@ -107,10 +105,10 @@ class WorkerProcess:
         os.kill(self.pid, number)
 
     async def exit_code(self, timeout_s: float) -> int:
-        assert self.process is not None
-        await until(lambda: self.process is not None and self.process.poll() is not None, timeout_s, self.text)
-        assert self.process.returncode is not None
-        return self.process.returncode
+        process = self.process
+        assert process is not None
+        await until(lambda: process.poll() is not None, timeout_s, self.text)
+        return process.wait(0)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
