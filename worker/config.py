@@ -116,8 +116,6 @@ def _check_shape(config: Config) -> None:
         raise ConfigError(f"--ranks-per-pod: {config.ranks_per_pod} does not divide --tensor {tensor}")
     if ranks > MAX_RANKS:
         raise ConfigError(f"--tensor, --pipeline: {tensor} x {config.pipeline} ranks are more than {MAX_RANKS}")
-    if ranks > 1 and config.device == "cuda":
-        raise ConfigError("--tensor, --pipeline: a group of several GPUs is not supported yet; give 1")
     pods = config.layout.pods
     if config.pod_index >= pods:
         raise ConfigError(f"--pod-index: {config.pod_index} is not below the group's {pods} pods")

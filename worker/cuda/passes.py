@@ -2,12 +2,12 @@
 
     packed -> prepare -> divide attention's work -> layers -> head -> sample -> ids, failed
 
+Of a pipeline the first stages end with the layers, and the others begin with the hidden states that came (`arrived`).
 A bucket has fixed sizes; how much of it is real stands on the device. Graphs share one pool of memory: they run one
 after another, and what they leave in it nobody reads.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -15,27 +15,22 @@ from octavo.kernels.cuda.decode import decode_plan, new_decode_plan
 from octavo.kernels.cuda.paged import DevicePaged
 from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
-from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
 from octavo.worker.cuda.buffers import Layout
+from octavo.worker.cuda.head import Head, Output
 from octavo.worker.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
-
-
-class Output(NamedTuple):
-    """Of the sampled rows: ids, and 1 where the logits were not finite. [rows] int32 each."""
-
-    ids: torch.Tensor
-    failed: torch.Tensor
 
 
 class Passes:
     def __init__(
         self, model: Decoder, pools: Sequence[torch.Tensor], state: State, heads: int, rows: int, tokens: int,
-        device: torch.device,
+        device: torch.device, head: Head | None, arrived: torch.Tensor | None,
     ) -> None:  # fmt: skip
-        """rows, tokens: of the largest step."""
+        """rows, tokens: of the largest step. head: None where another stage samples. arrived: [tokens, hidden], what
+        the stage before computed; None on the first."""
         self._model, self._pools, self._state = model, pools, state
+        self._head, self._arrived = head, arrived
         self._most = Graph(rows, tokens)
         self.layout = Layout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
@@ -53,7 +48,8 @@ class Passes:
         """Launch the pass over what `layout.packed` says."""
         step = self.layout.view(bucket)
         last = None if bucket.rows == bucket.tokens else step.sample_tokens
-        return Output(*sample(self._model.logits(self._forward(bucket, step, last)), step, self._state))
+        hidden = self._forward(bucket, step, last)
+        return Output(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self._state)
 
     def logits(self, bucket: Graph) -> torch.Tensor:
         """The same pass, but the logits of all its tokens [tokens, vocabulary], and nothing sampled."""
@@ -67,7 +63,8 @@ class Passes:
         if tiles is not None:
             prefill_plan(tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
         paged = DevicePaged(step, state.tables, self._decode_plan, tiles)
-        return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools)
+        arrived = None if self._arrived is None else self._arrived[: bucket.tokens]
+        return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools, arrived)
 
     def capture(self, bucket: Graph) -> None:
         """Make the graph of a bucket; a pass of padding first, so that nothing is loaded while it is recorded."""

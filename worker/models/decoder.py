@@ -110,7 +110,7 @@ class Decoder:
         if self._collective.size == 1:
             self._backend.linear_add(inputs, matrix, x)
         else:
-            x += self._collective.sum_(self._backend.linear(inputs, matrix))
+            self._collective.add_sum_(x, self._backend.linear(inputs, matrix))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary / ranks] of this rank, on the last stage; what pads the vocabulary is -inf."""

@@ -1,9 +1,12 @@
 """Sampled ids reach the first stage's token pool before they are read, no sooner, and never over another request's."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from octavo.worker.cpu.sampled import SampledIds
+from octavo.worker.awaited import AwaitedIds
+from octavo.worker.cpu.sampled import take_in
 from octavo.worker.links import Sampled
 from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Forward, Sample, Step
@@ -39,8 +42,8 @@ def pool() -> torch.Tensor:
 
 
 @pytest.fixture
-def ids(links: Arriving, pool: torch.Tensor) -> SampledIds:
-    return SampledIds(links, pool)
+def ids(links: Arriving, pool: torch.Tensor) -> AwaitedIds:
+    return AwaitedIds(partial(take_in, links, pool))
 
 
 def decode(number: int, *slots: int, start: int = 9) -> Step:
@@ -53,20 +56,20 @@ def admit(slot: int) -> Forward:
     return Forward(admits=(Admit(slot, (5, 6), Sampling(), 0),))
 
 
-def test_a_step_takes_in_what_its_rows_read(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_a_step_takes_in_what_its_rows_read(ids: AwaitedIds, links: Arriving, pool: torch.Tensor) -> None:
     ids.expect(decode(1, 0, 2))
     links.send_sampled(Sampled(1, (70, 72)))
     ids.settle(decode(2, 2, start=10).forward)
     assert pool[0, 10] == 70 and pool[2, 10] == 72
 
 
-def test_a_step_of_other_slots_waits_for_nothing(ids: SampledIds, links: Arriving) -> None:
+def test_a_step_of_other_slots_waits_for_nothing(ids: AwaitedIds, links: Arriving) -> None:
     ids.expect(decode(1, 0))
     ids.settle(decode(2, 1).forward)
     ids.settle(Forward())
 
 
-def test_no_more_is_waited_for_than_a_step_reads(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_no_more_is_waited_for_than_a_step_reads(ids: AwaitedIds, links: Arriving, pool: torch.Tensor) -> None:
     """Of two micro-batches under way, the second may still be on its way."""
     ids.expect(decode(1, 0))
     ids.expect(decode(2, 1))
@@ -75,7 +78,7 @@ def test_no_more_is_waited_for_than_a_step_reads(ids: SampledIds, links: Arrivin
     assert pool[0, 10] == 70 and links.sent == []
 
 
-def test_what_lies_before_is_taken_in_too(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_what_lies_before_is_taken_in_too(ids: AwaitedIds, links: Arriving, pool: torch.Tensor) -> None:
     ids.expect(decode(1, 0))
     ids.expect(decode(2, 1))
     links.sent += [Sampled(1, (70,)), Sampled(2, (71,))]
@@ -84,7 +87,7 @@ def test_what_lies_before_is_taken_in_too(ids: SampledIds, links: Arriving, pool
 
 
 def test_late_ids_are_not_written_over_the_next_request_of_a_slot(
-    ids: SampledIds, links: Arriving, pool: torch.Tensor
+    ids: AwaitedIds, links: Arriving, pool: torch.Tensor
 ) -> None:
     """The request ended by a result that reached the leader before its ids came here."""
     ids.expect(decode(1, 0, start=0))
@@ -95,13 +98,13 @@ def test_late_ids_are_not_written_over_the_next_request_of_a_slot(
     assert pool[0, :2].tolist() == [5, 6] and links.sent == []
 
 
-def test_a_step_that_samples_nothing_brings_nothing(ids: SampledIds) -> None:
+def test_a_step_that_samples_nothing_brings_nothing(ids: AwaitedIds) -> None:
     ids.expect(Step(1, Forward(slots=(0,), starts=(0,), counts=(8,)), Sample()))
     ids.settle(decode(2, 0).forward)
 
 
 @pytest.mark.parametrize("wrong", [Sampled(2, (70,)), Sampled(1, (70, 71))])
-def test_ids_of_another_step_are_refused(ids: SampledIds, links: Arriving, wrong: Sampled) -> None:
+def test_ids_of_another_step_are_refused(ids: AwaitedIds, links: Arriving, wrong: Sampled) -> None:
     ids.expect(decode(1, 0))
     links.send_sampled(wrong)
     with pytest.raises(ValueError, match="of step 1"):

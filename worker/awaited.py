@@ -1,0 +1,51 @@
+"""The sampled ids that the first stage still lacks: the last stage sends them, in order.
+
+They are taken in only when a step needs them, so that stages overlap: before one that reads them, and before a request
+is admitted to a slot that they belong to, whose tokens they would overwrite later.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from octavo.worker.step import Forward, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What step `number` samples: one id for each of slots, to be written at places."""
+
+    number: int
+    slots: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+class AwaitedIds:
+    def __init__(self, take_in: Callable[[Awaited], None]) -> None:
+        """take_in: puts the next ids that come into the token pool, which must be these."""
+        self._take_in = take_in
+        self._awaited: deque[Awaited] = deque()
+
+    def expect(self, step: Step) -> None:
+        """The step has been handed on, so that its ids will come, if it samples any."""
+        forward, rows = step.forward, step.sample.rows
+        if rows:
+            slots = tuple(forward.slots[row] for row in rows)
+            places = tuple(forward.starts[row] + forward.counts[row] for row in rows)
+            self._awaited.append(Awaited(step.number, slots, places))
+
+    def settle(self, forward: Forward) -> None:
+        """Take in the ids of every step up to the last that sampled for a slot which `forward` names."""
+        named = {*forward.slots, *(admit.slot for admit in forward.admits)}
+        while any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
+            self._take_in(self._awaited.popleft())
+
+
+def checked(awaited: Awaited, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """The ids that came. Raises ValueError when others were awaited."""
+    if number != awaited.number or len(ids) != len(awaited.slots):
+        raise ValueError(
+            f"{len(ids)} ids of step {number} came from the last stage; awaited are {len(awaited.slots)} of step "
+            f"{awaited.number}"
+        )
+    return ids
