@@ -75,7 +75,7 @@ class Shard:
     def parameters(self, config: ModelConfig) -> int:
         """Numbers of this rank's weights; norms and biases are too few to count."""
         heads, kv_heads = config.heads // self.size, self.kv_heads(config)
-        keys = (kv_heads.stop - kv_heads.start) * config.head_dim
+        keys = int(kv_heads.stop - kv_heads.start) * config.head_dim
         layer = config.hidden * (2 * heads * config.head_dim + 2 * keys + 3 * config.intermediate // self.size)
         rows = self.vocabulary(config.vocabulary)
         tables = 1 if self.stages == 1 and config.tied else int(self.first) + int(self.last)
