@@ -18,17 +18,17 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def check(device: str, ranks: int = 1) -> None:
-    """Raises ConfigError when `device` is cuda and there is no GPU for it, or fewer than this pod's `ranks` where it is
-    cuda, or auto and there is one."""
+    """Raises ConfigError when `device` is cuda and there is no GPU, or, as for auto where there is one, fewer than the
+    `ranks` that take one each."""
     if device == "cpu" or (device == "auto" and ranks == 1):
         return
     if why := missing():
         if device == "cuda":
             raise ConfigError(f"--device cuda: {why}; give --device cpu, or mend that")
-    elif ranks > 1 and (found := count()) < ranks:
+    elif (found := count()) < ranks:
         raise ConfigError(
-            f"--tensor, --ranks-per-pod: this pod has {ranks} ranks, each of which takes a GPU, and finds {found} (see"
-            f" {VISIBLE}); give fewer ranks, or --device cpu"
+            f"--tensor, --pipeline: {ranks} ranks here take a GPU each, and the driver finds {found} (does {VISIBLE} hide"
+            " some?); give fewer, or --device cpu"
         )
 
 

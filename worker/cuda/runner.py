@@ -61,6 +61,10 @@ class CudaRunner:
     ) -> None:
         """Load weights, measure a step, allocate KV, on the current device. collective: of the stage's ranks, on their
         CPUs; links: None in a group of one stage. Raises ModelError, ConfigError, or Fault."""
+        if config.place.layout.per_pod != config.place.layout.tensor:
+            raise ConfigError(
+                "accelerator.perPod (--ranks-per-pod): on GPUs the ranks of a stage share a pod; leave it out"
+            )
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
