@@ -27,8 +27,8 @@ def check(device: str, ranks: int = 1) -> None:
             raise ConfigError(f"--device cuda: {why}; give --device cpu, or mend that")
     elif (found := count()) < ranks:
         raise ConfigError(
-            f"--tensor, --pipeline: {ranks} ranks here take a GPU each, and the driver finds {found} (does {VISIBLE} hide"
-            " some?); give fewer, or --device cpu"
+            f"--tensor, --pipeline: {ranks} ranks here take a GPU each, and the driver finds {found} (does {VISIBLE}"
+            " hide some?); give fewer, or --device cpu"
         )
 
 

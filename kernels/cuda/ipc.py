@@ -13,6 +13,7 @@ import torch
 from octavo.kernels.cuda.library import INT, LONG, POINTER, KernelError, library
 
 HANDLE_BYTES = 64
+_PAGE = 2 << 20
 
 
 class Region(NamedTuple):
@@ -36,6 +37,7 @@ def _library() -> ctypes.CDLL:
 
 def make(size: int) -> Region:
     """Fresh memory of the current device, all zeros. Raises KernelError where it cannot be shared."""
+    size = -(-size // _PAGE) * _PAGE  # smaller memory would be shared with what else lies in its page
     at, handle = ctypes.c_void_p(), ctypes.create_string_buffer(HANDLE_BYTES)
     code = _library().octavo_ipc_make(size, ctypes.byref(at), handle, _stream())
     if code or at.value is None:

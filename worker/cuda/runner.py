@@ -25,6 +25,7 @@ from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
 from octavo.worker.awaited import Awaited, AwaitedIds
 from octavo.worker.collective import ALONE, Collective
+from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda import links as device_links
 from octavo.worker.cuda.buffers import Turn, Turns, upload_words

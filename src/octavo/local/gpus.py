@@ -8,8 +8,9 @@ from octavo.worker.gpu import VISIBLE
 
 
 def shown(spec: Spec, sockets: Sockets, gpus: int, ours: Mapping[str, str]) -> dict[str, str]:
-    """The variable of a pod's environment that names its GPUs, in turn: as many as it has ranks, none of them twice in a
-    group. gpus: how many this process sees; with one or none nothing is to be told. ours: this process's environment.
+    """The variable of a pod's environment that names its GPUs, in turn: as many as it has ranks, none twice in a group.
+
+    gpus: how many this process sees; with one or none nothing is to be told. ours: this process's environment.
     """
     if gpus < 2:
         return {}
