@@ -55,7 +55,7 @@ def _divided(tensor: int, accelerator: Mapping[str, Any]) -> bool:
 
 def _stage_in_a_pod(spec: Mapping[str, Any]) -> bool:
     tensor, accelerator = spec["parallelism"]["tensor"], spec["accelerator"]
-    return accelerator["resource"] == "cpu" or accelerator.get("perPod", tensor) == tensor
+    return bool(accelerator["resource"] == "cpu" or accelerator.get("perPod", tensor) == tensor)
 
 
 def _ranks(spec: Mapping[str, Any]) -> int:
@@ -147,8 +147,8 @@ RULES = (
         "self.accelerator.resource == 'cpu' || !has(self.accelerator.perPod) "
         "|| self.accelerator.perPod == self.parallelism.tensor",
         "spec.accelerator.perPod",
-        f"spec.accelerator.perPod must be spec.parallelism.tensor where spec.accelerator.resource is {GPU}: the GPUs of "
-        "a stage add up within one pod",
+        f"spec.accelerator.perPod must be spec.parallelism.tensor where spec.accelerator.resource is {GPU}: the GPUs "
+        "of a stage add up within one pod",
         lambda resource: _stage_in_a_pod(resource["spec"]),
     ),
     Rule(

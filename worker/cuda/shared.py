@@ -12,8 +12,9 @@ from octavo.kernels.cuda.library import KernelError
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_BYTES = 36
+_NOTHING = b"\0" * (_BOOT_BYTES + ipc.HANDLE_BYTES)
 _TRIED = 0x0C7A0000  # and the writer's index
-_WORD_BYTES, _MOST = 4, 64
+_WORD_BYTES, _TRIED_BYTES = 4, 256  # of a word, and of everybody's, before what is asked for
 
 # What one says, and what all have said, in their order; everybody calls it as often.
 Exchange = Callable[[bytes], list[bytes]]
@@ -24,33 +25,30 @@ class Unshared(Exception):
 
 
 def share(size: int, index: int, exchange: Exchange) -> list[int]:
-    """Addresses, here, of everybody's fresh memory of `size` bytes. index: of this rank among them.
+    """Addresses, here, of everybody's fresh memory; this rank's has `size` bytes. index: of this rank among them.
 
     Raises Unshared, on all of them or on none.
     """
-    whole = size + _MOST * _WORD_BYTES  # behind what is asked for: a word of each
-    why, addresses = "", list[int]()
+    why, bases, own = "", list[int](), None
     try:
-        own = ipc.make(whole)
-        said = _boot() + own.handle
+        own = ipc.make(_TRIED_BYTES + size)
     except KernelError as error:
-        why, own, said = str(error), None, b"\0" * (_BOOT_BYTES + ipc.HANDLE_BYTES)
-    heard = exchange(said)
-    if own is not None:
+        why = str(error)
+    heard = exchange(_NOTHING if own is None else _boot() + own.handle)
+    if own is not None and _NOTHING not in heard:  # else who has nothing says why
         try:
-            addresses = [own.at if other == index else _opened(said) for other, said in enumerate(heard)]
-            for other, at in enumerate(addresses):
+            bases = [own.at if other == index else _opened(said) for other, said in enumerate(heard)]
+            for other, base in enumerate(bases):
                 if other != index:
-                    ipc.write(at + size + index * _WORD_BYTES, _TRIED + index)
+                    ipc.write(base + index * _WORD_BYTES, _TRIED + index)
         except (KernelError, Unshared) as error:
             why = str(error)
     _agree(why, exchange)
-    assert own is not None
-    for other in range(len(heard)):
-        if other != index and ipc.read(own.at + size + other * _WORD_BYTES) != _TRIED + other:
+    for other in range(len(bases)):
+        if other != index and ipc.read(bases[index] + other * _WORD_BYTES) != _TRIED + other:
             why = f"what rank {other} wrote to the GPU of rank {index} did not arrive"
     _agree(why, exchange)
-    return addresses
+    return [base + _TRIED_BYTES for base in bases]
 
 
 def _agree(why: str, exchange: Exchange) -> None:
