@@ -14,8 +14,8 @@ namespace octavo {
 namespace {
 
 constexpr int kMostRanks = 8, kCtas = 36, kThreads = 512;
-constexpr int64_t kSmallBytes = 512 << 10;  // of one rank's words, each with its number: twice what is summed
-constexpr int64_t kLargeBytes = 8 << 20;    // of one call in two shots
+constexpr int64_t kSmallBytes = 1 << 20;  // of one rank's words, each with its number: twice what is summed
+constexpr int64_t kLargeBytes = 16 << 20;   // of one call in two shots
 
 // Byte offsets in a region.
 constexpr int64_t kNumberAt = 0, kArrivedAt = 128, kFlagsAt = 256;
@@ -77,7 +77,10 @@ template <typename T> struct alignas(8) Word {
 template <typename T> __device__ __forceinline__ Word<T> load_word(const T *from, int64_t index, int64_t count) {
   if ((index + 1) * Word<T>::kSize <= count) return reinterpret_cast<const Word<T> *>(from)[index];
   Word<T> word = {};
-  for (int j = 0; index * Word<T>::kSize + j < count; j++) word.at[j] = from[index * Word<T>::kSize + j];
+#pragma unroll
+  for (int j = 0; j < Word<T>::kSize; j++) {
+    if (index * Word<T>::kSize + j < count) word.at[j] = from[index * Word<T>::kSize + j];
+  }
   return word;
 }
 template <typename T>
@@ -85,7 +88,10 @@ __device__ __forceinline__ void store_word(T *to, int64_t index, int64_t count, 
   if ((index + 1) * Word<T>::kSize <= count) {
     reinterpret_cast<Word<T> *>(to)[index] = word;
   } else {
-    for (int j = 0; index * Word<T>::kSize + j < count; j++) to[index * Word<T>::kSize + j] = word.at[j];
+#pragma unroll
+    for (int j = 0; j < Word<T>::kSize; j++) {
+      if (index * Word<T>::kSize + j < count) to[index * Word<T>::kSize + j] = word.at[j];
+    }
   }
 }
 
@@ -118,7 +124,8 @@ __device__ __forceinline__ void send_words(const Team &team, const T *x, int64_t
 
 // One shot. residual: what the sum is added to, or null; the result is there then, else in x.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) small_sum_kernel(Team team, T *x, T *residual, int64_t count) {
+__global__ void __launch_bounds__(kThreads)
+    small_sum_kernel(const __grid_constant__ Team team, T *x, T *residual, int64_t count) {
   using Each = Sum<T>;
   constexpr int kSize = Word<T>::kSize;
   wait_for_previous();
@@ -148,7 +155,8 @@ __global__ void __launch_bounds__(kThreads) small_sum_kernel(Team team, T *x, T 
 }
 
 // All ranks' words, in their order: out [ranks, words].
-__global__ void __launch_bounds__(kThreads) gather_kernel(Team team, const int64_t *x, int64_t *out, int64_t words) {
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const __grid_constant__ Team team, const int64_t *x, int64_t *out, int64_t words) {
   wait_for_previous();
   release_next();
   const unsigned number = begin(team);
@@ -178,7 +186,10 @@ template <typename T> __device__ __forceinline__ Vec<T> load_some(const T *from,
   constexpr int kSize = Vec<T>::kSize;
   if ((index + 1) * kSize <= count) return load(from + index * kSize);
   Vec<T> values = {};
-  for (int j = 0; index * kSize + j < count; j++) values.at[j] = from[index * kSize + j];
+#pragma unroll
+  for (int j = 0; j < kSize; j++) {
+    if (index * kSize + j < count) values.at[j] = from[index * kSize + j];
+  }
   return values;
 }
 template <typename T>
@@ -187,17 +198,56 @@ __device__ __forceinline__ void store_some(T *to, int64_t index, int64_t count, 
   if ((index + 1) * kSize <= count) {
     store(to + index * kSize, values);
   } else {
-    for (int j = 0; index * kSize + j < count; j++) to[index * kSize + j] = values.at[j];
+#pragma unroll
+    for (int j = 0; j < kSize; j++) {
+      if (index * kSize + j < count) to[index * kSize + j] = values.at[j];
+    }
   }
+}
+
+// f(each) for kAtOnce of first, first + step, ... before `end` at a time, where each(g) calls g(j, index) for the j-th of
+// these: loads of them all are under way together.
+template <int kAtOnce, typename F>
+__device__ __forceinline__ void for_some(int64_t first, int64_t end, int64_t step, F f) {
+  for (; first < end; first += kAtOnce * step) {
+    f([&](auto g) {
+#pragma unroll
+      for (int j = 0; j < kAtOnce; j++) {
+        if (first + j * step < end) g(j, first + j * step);
+      }
+    });
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ void add(typename Sum<T>::type (&sums)[Vec<T>::kSize], const Vec<T> &values) {
+#pragma unroll
+  for (int j = 0; j < Vec<T>::kSize; j++) sums[j] += Sum<T>::of(values.at[j]);
+}
+template <typename T>
+__device__ __forceinline__ Vec<T> rounded(const typename Sum<T>::type (&sums)[Vec<T>::kSize]) {
+  Vec<T> values;
+#pragma unroll
+  for (int j = 0; j < Vec<T>::kSize; j++) values.at[j] = Sum<T>::rounded(sums[j]);
+  return values;
+}
+template <typename T>
+__device__ __forceinline__ Vec<T> rounded_onto(const Vec<T> &before,
+                                               const typename Sum<T>::type (&sums)[Vec<T>::kSize]) {
+  Vec<T> values;
+#pragma unroll
+  for (int j = 0; j < Vec<T>::kSize; j++) values.at[j] = Sum<T>::rounded(Sum<T>::of(before.at[j]) + sums[j]);
+  return values;
 }
 
 // Two shots. Rank r sums vectors r * share .. of x; a CTA of each rank handles the same vectors of every share, so CTAs
 // of one index need only wait for each other.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) large_sum_kernel(Team team, T *x, T *residual, int64_t count) {
+__global__ void __launch_bounds__(kThreads)
+    large_sum_kernel(const __grid_constant__ Team team, T *x, T *residual, int64_t count) {
   using Each = Sum<T>;
   using Values = Vec<T>;
-  constexpr int kSize = Values::kSize;
+  constexpr int kSize = Values::kSize, kCopied = 4, kSummed = 2;
   wait_for_previous();
   release_next();
   const unsigned number = begin(team);
@@ -210,37 +260,44 @@ __global__ void __launch_bounds__(kThreads) large_sum_kernel(Team team, T *x, T 
   for (int apart = 1; apart < team.ranks; apart++) {
     const int peer = (team.rank + apart) % team.ranks;
     Values *box = reinterpret_cast<Values *>(team.in(peer, team.rank, turn));
-    for (int64_t i = first; i < end_of(peer); i += step) box[i] = load_some(x, peer * share + i, count);
+    for_some<kCopied>(first, end_of(peer), step, [&](const auto &each) {
+      Values some[kCopied];
+      each([&](int j, int64_t i) { some[j] = load_some(x, peer * share + i, count); });
+      each([&](int j, int64_t i) { box[i] = some[j]; });
+    });
   }
   meet(team, 0, number);
 
-  for (int64_t i = first; i < end_of(team.rank); i += step) {
-    const int64_t at = team.rank * share + i;
-    typename Each::type sums[kSize] = {};
+  const int64_t mine = team.rank * share;
+  for_some<kSummed>(first, end_of(team.rank), step, [&](const auto &each) {
+    typename Each::type sums[kSummed][kSize] = {};
     for (int rank = 0; rank < team.ranks; rank++) {
       const Values *box = reinterpret_cast<const Values *>(team.in(team.rank, rank, turn));
-      const Values values = rank == team.rank ? load_some(x, at, count) : box[i];
-#pragma unroll
-      for (int j = 0; j < kSize; j++) sums[j] += Each::of(values.at[j]);
+      Values some[kSummed];
+      each([&](int j, int64_t i) { some[j] = rank == team.rank ? load_some(x, mine + i, count) : box[i]; });
+      each([&](int j, int64_t) { add(sums[j], some[j]); });
     }
-    const Values before = residual == nullptr ? Values{} : load_some(residual, at, count);
-    Values result;
-#pragma unroll
-    for (int j = 0; j < kSize; j++) {
-      result.at[j] = Each::rounded(residual == nullptr ? sums[j] : Each::of(before.at[j]) + sums[j]);
-    }
-    for (int apart = 1; apart < team.ranks; apart++) {
-      const int peer = (team.rank + apart) % team.ranks;
-      reinterpret_cast<Values *>(team.out(peer, team.rank, turn))[i] = result;
-    }
-    store_some(to, at, count, result);
-  }
+    Values before[kSummed];
+    if (residual != nullptr) each([&](int j, int64_t i) { before[j] = load_some(residual, mine + i, count); });
+    each([&](int j, int64_t i) {
+      const Values result = residual == nullptr ? rounded<T>(sums[j]) : rounded_onto(before[j], sums[j]);
+      for (int apart = 1; apart < team.ranks; apart++) {
+        const int peer = (team.rank + apart) % team.ranks;
+        reinterpret_cast<Values *>(team.out(peer, team.rank, turn))[i] = result;
+      }
+      store_some(to, mine + i, count, result);
+    });
+  });
   meet(team, 1, number);
 
   for (int apart = 1; apart < team.ranks; apart++) {
     const int peer = (team.rank + apart) % team.ranks;
     const Values *box = reinterpret_cast<const Values *>(team.out(team.rank, peer, turn));
-    for (int64_t i = first; i < end_of(peer); i += step) store_some(to, peer * share + i, count, box[i]);
+    for_some<kCopied>(first, end_of(peer), step, [&](const auto &each) {
+      Values some[kCopied];
+      each([&](int j, int64_t i) { some[j] = box[i]; });
+      each([&](int j, int64_t i) { store_some(to, peer * share + i, count, some[j]); });
+    });
   }
   end(team, number);
 }
@@ -286,7 +343,7 @@ extern "C" int64_t octavo_team_bytes(int ranks) {
 }
 
 // x [count], 16-byte aligned, becomes the sum over the ranks; with a residual, that has the sum added instead, and x is
-// as it was or not. most_small: bytes up to which it goes in one shot, at most 256 KiB. dtype 3: int64.
+// as it was or not. most_small: bytes up to which it goes in one shot, at most 512 KiB. dtype 3: int64.
 extern "C" int octavo_team_sum(void *const *regions, int rank, int ranks, void *x, void *residual, int64_t count,
                                int64_t most_small, int dtype, cudaStream_t stream) {
   using namespace octavo;
@@ -301,7 +358,7 @@ extern "C" int octavo_team_sum(void *const *regions, int rank, int ranks, void *
   }
 }
 
-// x: [words] of 8 bytes; out: [ranks, words]. At most 256 KiB of x.
+// x: [words] of 8 bytes; out: [ranks, words]. At most 512 KiB of x.
 extern "C" int octavo_team_gather(void *const *regions, int rank, int ranks, const void *x, void *out, int64_t words,
                                   cudaStream_t stream) {
   using namespace octavo;

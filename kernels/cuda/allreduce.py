@@ -10,10 +10,10 @@ from octavo.kernels.cuda.checks import VECTOR_BYTES
 from octavo.kernels.cuda.library import DTYPES, INT, LONG, POINTER, function, library
 
 MOST_RANKS = 8
-MOST_GATHERED = 256 << 10  # bytes of each rank
+MOST_GATHERED = 512 << 10  # bytes of each rank
 _CODES = DTYPES | {torch.int64: 3}
 _WORD_BYTES = 8
-_SMALL_BYTES = 256 << 10  # in one shot: each peer has all of it written to, twice over
+_SMALL_BYTES = 512 << 10  # in one shot: each peer has all of it written to, twice over
 
 
 def region_bytes(ranks: int) -> int:
@@ -63,7 +63,7 @@ class Team:
             _sum()(self._address, self.rank, self.size, x.data_ptr(), onto, x.numel(), self._most_small, code)
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
-        """[size, *x.shape], in the order of the ranks. x: at most 256 KiB."""
+        """[size, *x.shape], in the order of the ranks. x: at most 512 KiB."""
         _wants_plain("x", x)
         size = x.numel() * x.element_size()
         if size > MOST_GATHERED:

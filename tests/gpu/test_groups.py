@@ -61,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(folder, prompts, greedy, drawn)
 
 
-@pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor {split[0]}, pipeline {split[1]}")
+@pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor{split[0]}-pipeline{split[1]}")
 def group(request: pytest.FixtureRequest, whole: Whole) -> Iterator[RankProcesses]:
     tensor, pipeline = request.param
     if torch.cuda.device_count() < tensor * pipeline:

@@ -45,7 +45,8 @@ from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.place import Place
 from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Step, StepResult, no_masks
 
-_REQUESTS, _BATCH_TOKENS = 256, 8192
+# Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
+_REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class CudaRunner:
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
         self.max_requests = config.max_requests or _REQUESTS
-        self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
+        self.max_batch_tokens = config.max_batch_tokens or max(_BATCH_TOKENS // place.layout.pipeline, _LEAST_TOKENS)
         context = config.context(model.context_length)
         heads = local_heads(model, shard)[0]
         shape = KvShape.of(model, place.layout, config.block_size, self._dtype.itemsize)

@@ -1,4 +1,4 @@
-"""Ranks agree on a way between their GPUs: all of them on the same one, whatever fails on any. No GPU is needed here."""
+"""Ranks agree on a way between their GPUs, all on the same one, whatever fails on any. No GPU is needed here."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,6 @@ import torch
 
 from octavo.kernels.cuda import ipc
 from octavo.kernels.cuda.library import KernelError
-from octavo.worker.cuda import shared
 from octavo.worker.cuda.links import Sizes, around
 from octavo.worker.cuda.shared import Unshared, share
 from octavo.worker.links import Sampled
