@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from support import gpu_logits
 from support.checkpoints import random_checkpoint
 from support.engine import LocalEngine
+from support.gpu_ranks import on_gpus
 from support.rank_processes import RankProcesses
 
 from octavo.worker.device import RunnerConfig
@@ -21,6 +23,13 @@ TOKENS = 40
 LENGTHS = (1, 2, 15, 16, 17, 33, 64, 129, 257)
 SPLITS = [(2, 1), (1, 2), (2, 2), (4, 1)]  # tensor, pipeline
 SHAPE = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 513}
+# What ranks run first in a test where no GPU reaches another's memory.
+APART = """
+from octavo.kernels.cuda import ipc, library
+def refuse(size):
+    raise library.KernelError("a test wants it so")
+ipc.make = refuse
+"""
 DRAWS = [
     Sampling(),
     Sampling(temperature=0.9, seed=3),
@@ -96,3 +105,30 @@ def test_preempted_requests(group: RankProcesses, whole: Whole) -> None:
 
 def test_drawn_tokens(group: RankProcesses, whole: Whole) -> None:
     assert texts(group, whole, draws()) == whole.drawn
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "path"), [(2, 1, "nccl"), (1, 2, "local")])
+def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: int, path: str) -> None:
+    if torch.cuda.device_count() < tensor * pipeline:
+        pytest.skip(f"needs {tensor * pipeline} GPUs")
+    group = RankProcesses(whole.folder, tensor, pipeline, before=APART, device="cuda", **SETTINGS)
+    try:
+        assert group.path == path
+        assert texts(group, whole) == whole.greedy
+        assert texts(group, whole, draws()) == whole.drawn
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", 0.06)])
+def test_logits_of_ranks_that_add_up_are_those_of_one(whole: Whole, dtype: str, most: float) -> None:
+    """Relative to the largest. In bfloat16 each rank rounds what it adds."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs 2 GPUs")
+    settings = {**SETTINGS, "dtype": dtype}
+    prompt = whole.prompts[-1]
+    alone = gpu_logits.of(open_runner(RunnerConfig(whole.folder, device="cuda", **settings)), prompt)
+    parts = on_gpus(2, gpu_logits.of_rank, whole.folder, settings, prompt)
+    apart = float((torch.cat(parts, dim=1)[:, : alone.shape[1]] - alone).abs().max() / alone.abs().max())
+    print(f"{dtype}: logits differ by {apart:.2e} of the largest")
+    assert apart < most

@@ -32,9 +32,10 @@ class RankProcesses:
     """A DeviceRunner. Rank i of a group on GPUs takes the i-th of those that this process may see."""
 
     def __init__(
-        self, model: Path, tensor: int, pipeline: int, timeout_s: float = 120.0, **config: Any
+        self, model: Path, tensor: int, pipeline: int, timeout_s: float = 120.0, before: str = "", **config: Any
     ) -> None:  # Any: fields of Config
-        """Waits until all have loaded the model."""
+        """Waits until all have loaded the model. before: Python that each of them runs first."""
+        self._code = f"{before}\n{_BE_RANK}"
         self._folder = tempfile.TemporaryDirectory(prefix="octavo-ranks-")
         groups = tuple(f"unix:{self._folder.name}/pod-{pod}" for pod in range(pipeline))
         values = {"tensor": tensor, "pipeline": pipeline, "ranks_per_pod": tensor, "peers": groups, **config}
@@ -68,7 +69,7 @@ class RankProcesses:
         seen = os.environ.get(VISIBLE)
         names = [str(index) for index in range(self.layout.ranks)] if seen is None else seen.split(",")
         own = ",".join(names[index] for index in self.layout.ranks_of(pod) if index < len(names))
-        command = [sys.executable, "-c", _BE_RANK, wiring.dump(mine)]
+        command = [sys.executable, "-c", self._code, wiring.dump(mine)]
         environment = {**os.environ, VISIBLE: own} if config.device == "cuda" else dict(os.environ)
         started = subprocess.Popen(command, pass_fds=[*self._shared.all(), writing], env=environment)
         os.close(writing)
