@@ -1,4 +1,4 @@
-"""A group of GPUs lives and dies as one: a killed rank takes the other with it, from its GPU too, and both come again."""
+"""A group of GPUs lives and dies as one: a killed rank takes the other with it, and both come again."""
 
 import asyncio
 import os
