@@ -1,13 +1,15 @@
 """The sampled ids that the first stage still lacks: the last stage sends them, in order.
 
 They are taken in only when a step needs them, so that stages overlap: before one that reads them, and before a request
-is admitted to a slot that they belong to, whose tokens they would overwrite later.
+is admitted to a slot that they belong to, whose tokens they would overwrite later. Those that nobody needs, of requests
+that have ended, are taken in once their step has surely returned: what is sent and not taken has a bound.
 """
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from octavo.worker.place import Layout
 from octavo.worker.step import Forward, Step
 
 
@@ -20,10 +22,15 @@ class Awaited:
     places: tuple[int, ...]
 
 
+def most_awaited(layout: Layout) -> int:
+    """Steps whose ids may be on their way: as many as are under way when another is issued."""
+    return layout.pipeline + 1
+
+
 class AwaitedIds:
-    def __init__(self, take_in: Callable[[Awaited], None]) -> None:
-        """take_in: puts the next ids that come into the token pool, which must be these."""
-        self._take_in = take_in
+    def __init__(self, take_in: Callable[[Awaited], None], most: int) -> None:
+        """take_in: puts the next ids that come into the token pool, which must be these. most: of steps awaited."""
+        self._take_in, self._most = take_in, most
         self._awaited: deque[Awaited] = deque()
 
     def expect(self, step: Step) -> None:
@@ -35,9 +42,10 @@ class AwaitedIds:
             self._awaited.append(Awaited(step.number, slots, places))
 
     def settle(self, forward: Forward) -> None:
-        """Take in the ids of every step up to the last that sampled for a slot which `forward` names."""
+        """Take in the ids of every step up to the last that sampled for a slot which `forward` names, and of the oldest
+        beyond `most`."""
         named = {*forward.slots, *(admit.slot for admit in forward.admits)}
-        while any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
+        while len(self._awaited) > self._most or any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
             self._take_in(self._awaited.popleft())
 
 

@@ -2,7 +2,8 @@
 //
 // Each element is added up in the order of the ranks in float32 and rounded once, so all get the same bits. Few bytes go
 // in one shot: everybody writes all it has to everybody, each 4 bytes with the number of the call beside them, and waits
-// for the numbers; there is no barrier and no fence. Many go in two: each rank sums a share and gives it to the others.
+// for the numbers; there is no barrier and no fence. Many go in two: each rank sums a share and gives it to the others;
+// two ranks have nothing to gain from that, and each sums all.
 //
 // A call's number lies on the device, so that a replayed graph counts on. Buffers are used in turn: at call n + 2 a rank
 // has had all it needed of call n + 1 from everybody, hence nobody still reads what came at call n.
@@ -13,7 +14,7 @@
 namespace octavo {
 namespace {
 
-constexpr int kMostRanks = 8, kCtas = 36, kThreads = 512;
+constexpr int kMostRanks = 8, kCtas = 64, kThreads = 512;
 constexpr int64_t kSmallBytes = 1 << 20;  // of one rank's words, each with its number: twice what is summed
 constexpr int64_t kLargeBytes = 16 << 20;   // of one call in two shots
 
@@ -302,6 +303,46 @@ __global__ void __launch_bounds__(kThreads)
   end(team, number);
 }
 
+// Two ranks, one shot: each has all that the other has, and what goes over the wire is as much as in two. One meeting.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    pair_sum_kernel(const __grid_constant__ Team team, T *x, T *residual, int64_t count) {
+  using Values = Vec<T>;
+  constexpr int kSize = Values::kSize, kCopied = 4, kSummed = 2;
+  wait_for_previous();
+  release_next();
+  const unsigned number = begin(team);
+  const int turn = number & 1, peer = 1 - team.rank;
+  const int64_t vectors = (count + kSize - 1) / kSize;
+  const int64_t first = int64_t(blockIdx.x) * kThreads + threadIdx.x, step = int64_t(gridDim.x) * kThreads;
+  T *to = residual == nullptr ? x : residual;
+
+  Values *sent = reinterpret_cast<Values *>(team.in(peer, team.rank, turn));
+  for_some<kCopied>(first, vectors, step, [&](const auto &each) {
+    Values some[kCopied];
+    each([&](int j, int64_t i) { some[j] = load_some(x, i, count); });
+    each([&](int j, int64_t i) { sent[i] = some[j]; });
+  });
+  meet(team, 0, number);
+
+  const Values *came = reinterpret_cast<const Values *>(team.in(team.rank, peer, turn));
+  for_some<kSummed>(first, vectors, step, [&](const auto &each) {
+    Values own[kSummed], other[kSummed], before[kSummed];
+    each([&](int j, int64_t i) {
+      own[j] = load_some(x, i, count);
+      other[j] = came[i];
+      if (residual != nullptr) before[j] = load_some(residual, i, count);
+    });
+    each([&](int j, int64_t i) {
+      typename Sum<T>::type sums[kSize] = {};
+      add(sums, team.rank == 0 ? own[j] : other[j]);
+      add(sums, team.rank == 0 ? other[j] : own[j]);
+      store_some(to, i, count, residual == nullptr ? rounded<T>(sums) : rounded_onto(before[j], sums));
+    });
+  });
+  end(team, number);
+}
+
 Team team_of(void *const *regions, int rank, int ranks) {
   Team team = {};
   for (int i = 0; i < ranks; i++) team.regions[i] = (char *)regions[i];
@@ -322,11 +363,12 @@ int sum(const Team &team, void *x, void *residual, int64_t count, int64_t most_s
     const int ctas = ctas_for((count + Word<T>::kSize - 1) / Word<T>::kSize);
     return launch(small_sum_kernel<T>, dim3(ctas), dim3(kThreads), 0, stream, team, at, onto, count);
   }
-  constexpr int64_t kAtOnce = kLargeBytes / sizeof(T);
-  for (int64_t first = 0; first < count; first += kAtOnce) {
-    const int64_t some = count - first < kAtOnce ? count - first : kAtOnce;
-    const int error = launch(large_sum_kernel<T>, dim3(kCtas), dim3(kThreads), 0, stream, team, at + first,
-                             onto == nullptr ? onto : onto + first, some);
+  const bool pair = team.ranks == 2;
+  const int64_t at_once = (pair ? kLargeBytes / 2 : kLargeBytes) / int64_t(sizeof(T));
+  for (int64_t first = 0; first < count; first += at_once) {
+    const int64_t some = count - first < at_once ? count - first : at_once;
+    const int error = launch(pair ? pair_sum_kernel<T> : large_sum_kernel<T>, dim3(kCtas), dim3(kThreads), 0, stream,
+                             team, at + first, onto == nullptr ? onto : onto + first, some);
     if (error) return error;
   }
   return 0;

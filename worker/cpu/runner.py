@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.worker.awaited import AwaitedIds
+from octavo.worker.awaited import AwaitedIds, most_awaited
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.batch import State, make_batch
 from octavo.worker.cpu.masks import bind
@@ -91,7 +91,7 @@ class Runner:
         self._wishes = Wishes(self._part, self._state.tokens)
         self._awaited: AwaitedIds | None = None
         if links is not None and self._shard.first:
-            self._awaited = AwaitedIds(partial(take_in, links, self._state.tokens))
+            self._awaited = AwaitedIds(partial(take_in, links, self._state.tokens), most_awaited(layout))
 
     def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.

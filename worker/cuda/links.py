@@ -18,7 +18,7 @@ import torch
 from octavo.kernels.cuda import mailbox
 from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.steps import StepBuffers
-from octavo.worker.awaited import Awaited, checked
+from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.cuda.shared import Unshared, share
 from octavo.worker.links import Links, Sampled
@@ -51,16 +51,18 @@ class Sizes(NamedTuple):
     rows: int
     hidden_bytes: int
 
-    def box_bytes(self, place: Place) -> int:
-        """Of what comes to this rank."""
-        return mailbox.ids_bytes(self.rows) if place.first else -(-self.hidden_bytes // 16) * 16
+    def boxes(self, place: Place) -> mailbox.Boxes:
+        """Of what comes to this rank. Ids are taken late, and all that are not taken have a box."""
+        if place.first:
+            return mailbox.Boxes(mailbox.ids_bytes(self.rows), most_awaited(place.layout) + 1)
+        return mailbox.Boxes(-(-self.hidden_bytes // 16) * 16, 2)
 
 
 def on_device(links: Links, place: Place, sizes: Sizes) -> DeviceLinks:
     """links: of the hosts, by which the ranks agree."""
     pipeline, tensor = place.layout.pipeline, place.layout.tensor
     try:
-        size = mailbox.region_bytes(sizes.box_bytes(place))
+        size = mailbox.region_bytes(sizes.boxes(place))
         regions = share(size, place.stage, lambda said: around(links, place, said))
     except Unshared as error:
         logger.warning("stages pass on by way of their hosts: %s", error)
@@ -68,7 +70,7 @@ def on_device(links: Links, place: Place, sizes: Sizes) -> DeviceLinks:
     own, following, before = (regions[(place.stage + apart) % pipeline] for apart in (0, 1, -1))
     towards = Place(place.layout, (place.rank + tensor) % place.layout.ranks)
     return MailboxLinks(
-        mailbox.Inbox(own, before, sizes.box_bytes(place)), mailbox.Outbox(own, following, sizes.box_bytes(towards))
+        mailbox.Inbox(own, before, sizes.boxes(place)), mailbox.Outbox(own, following, sizes.boxes(towards))
     )
 
 

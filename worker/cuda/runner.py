@@ -23,7 +23,7 @@ from octavo.kernels.cuda.changes import Admit, pack_changes
 from octavo.kernels.cuda.prepare import State, apply_changes, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
-from octavo.worker.awaited import Awaited, AwaitedIds
+from octavo.worker.awaited import Awaited, AwaitedIds, most_awaited
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
@@ -118,7 +118,7 @@ class CudaRunner:
         sizes = device_links.Sizes(self.max_requests, math.prod(largest) * self._dtype.itemsize)
         self._links = device_links.on_device(links, place, sizes)
         if place.first:
-            self._awaited = AwaitedIds(self._take_in)
+            self._awaited = AwaitedIds(self._take_in, most_awaited(place.layout))
         else:
             self._arrived = torch.zeros(largest, dtype=self._dtype, device=self._device)
 

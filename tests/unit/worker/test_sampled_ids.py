@@ -43,7 +43,7 @@ def pool() -> torch.Tensor:
 
 @pytest.fixture
 def ids(links: Arriving, pool: torch.Tensor) -> AwaitedIds:
-    return AwaitedIds(partial(take_in, links, pool))
+    return AwaitedIds(partial(take_in, links, pool), most=3)
 
 
 def decode(number: int, *slots: int, start: int = 9) -> Step:
@@ -109,3 +109,12 @@ def test_ids_of_another_step_are_refused(ids: AwaitedIds, links: Arriving, wrong
     links.send_sampled(wrong)
     with pytest.raises(ValueError, match="of step 1"):
         ids.settle(decode(2, 0).forward)
+
+
+def test_what_nobody_needs_is_taken_in_when_too_much_is_on_its_way(ids: AwaitedIds, links: Arriving) -> None:
+    """Of requests that have ended: who sends their ids has room for so many."""
+    for number in range(1, 9):
+        ids.settle(decode(number, 3).forward)
+        ids.expect(decode(number, 1))
+        links.send_sampled(Sampled(number, (7,)))
+        assert len(links.sent) == min(number, 4)
