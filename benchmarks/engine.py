@@ -4,6 +4,7 @@ Scheduler and runner in one process, as the leader's core and a rank do it toget
 cache in each repetition. With --tensor or --pipeline a group of processes, a GPU each, by the rings of a real one; the
 rows of one GPU come first. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
 The limit is what the device cannot beat: every byte of weights and KV read once a step, and the prompts' products.
+`wanted` and vLLM's figures are those of an H100; `here` is `wanted` times how much higher this card's limit is.
 """
 
 import argparse
@@ -30,8 +31,18 @@ sys.path.insert(0, str(record.ROOT / "tests"))
 from support.engine import LocalEngine
 from support.rank_processes import RankProcesses
 
-BYTES_PER_S, FLOPS = 3.0e12, 746e12  # a copy, and a large product, as measured on an H100 80GB
-WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gives on the same card
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a device-to-device copy moves, read and written, and a large bfloat16 product of random numbers does."""
+
+    bytes_per_s: float
+    flops: float
+
+
+H100 = Card(3.0e12, 746e12)
+CARDS = {"H100": H100, "H200": Card(4.3e12, 788e12)}  # as measured; by a part of the device's name
+WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gives, on an H100 80GB
     "1b": {
         "decode1": (870, 440), "decode8": (6400, 3128), "decode64": (27000, 13475), "decode256": (44000, 21892),
         "mixed256": (40000, 20360), "prefill": (250_000, 219_000), "prefix": (29000, 14495),
@@ -50,7 +61,8 @@ TIMES_WANTED = {"8b": {(1, 2): {"mixed256": 1.35, "prefill": 1.8}}}
 @dataclass(frozen=True, slots=True)
 class Row:
     """tok_s: output tokens a second, of `prefill` input tokens. of_limit: 1.0 is what the devices cannot beat. wanted,
-    vllm: 0 where nothing is said. times: as many as one GPU of the same call."""
+    vllm: of an H100, of groups of H200s, 0 where nothing is said; here: wanted, for this card. times: as many as one
+    GPU of the same call."""
 
     shape: str
     workload: str
@@ -59,6 +71,7 @@ class Row:
     ms_per_step: float
     of_limit: float
     wanted: int
+    here: int
     vllm: int
     runs: list[float]
     idle: float | None = None  # share of a traced run in which the device did nothing
@@ -67,7 +80,16 @@ class Row:
     times: float | None = None
 
 
-def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> float:
+def card() -> Card:
+    """This device's. Raises SystemExit for one whose rates nobody measured."""
+    name = torch.cuda.get_device_name()
+    found = [card for part, card in CARDS.items() if part in name]
+    if not found:
+        sys.exit(f"engine.py: the limits of {name} are not known; measure a copy and a product, and add them to CARDS")
+    return found[0]
+
+
+def limit_s(model: ModelConfig, requests: list[Request], workload_name: str, card: Card) -> float:
     """Seconds that the bytes and the products of a workload take at least."""
     layers = model.layers * (
         model.hidden * (model.heads + 2 * model.kv_heads) * model.head_dim
@@ -80,7 +102,7 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> 
     if workload_name == "prefix":
         shared = len(requests[0].prompt) - 128
         prompts -= shared * (len(requests) - 1)
-    products = 2 * layers * prompts / FLOPS
+    products = 2 * layers * prompts / card.flops
     steps = max(request.new_tokens for request in requests) - 1
     reads = sum(
         request.new_tokens * len(request.prompt) + request.new_tokens**2 // 2
@@ -89,7 +111,7 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str) -> 
     )
     if workload_name == "prefix":
         reads -= (len(requests) - 1) * shared * requests[0].new_tokens
-    return products + (steps * 2 * (layers + head) + reads * kv_bytes) / BYTES_PER_S
+    return products + (steps * 2 * (layers + head) + reads * kv_bytes) / card.bytes_per_s
 
 
 def measure(shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: argparse.Namespace) -> list[Row]:
@@ -132,9 +154,10 @@ def _row(shape: str, name: str, requests: list[Request], runs: list[float], step
     seconds = statistics.median(runs)
     tokens = sum(len(one.prompt) if name == "prefill" else one.new_tokens for one in requests)
     wanted, vllm = WANTED[shape][name]
+    limit, limit_h100 = (limit_s(model, requests, name, one) for one in (card(), H100))
     return Row(
-        shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3),
-        round(limit_s(model, requests, name) / seconds, 3), wanted, vllm, runs,
+        shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3), round(limit / seconds, 3),
+        wanted, round(wanted * limit_h100 / limit), vllm, runs,
     )  # fmt: skip
 
 
@@ -143,7 +166,7 @@ def _of_group(row: Row, split: Layout) -> Row:
     wanted, vllm = GROUPS_WANTED.get(row.shape, {}).get(shape, {}).get(row.workload, (0, 0))
     return replace(
         row, tensor=split.tensor, pipeline=split.pipeline, of_limit=round(row.of_limit / split.ranks, 3), wanted=wanted,
-        vllm=vllm,
+        here=wanted, vllm=vllm,
     )  # fmt: skip
 
 
@@ -160,16 +183,16 @@ def compared(groups: list[Row], alone: list[Row]) -> list[Row]:
     return rows
 
 
-HEADER = f"{'model':6}{'workload':11}{'s':>9}{'tok/s':>11}{'ms/step':>9}{'limit':>7}{'wanted':>9}{'vLLM':>9}"
+HEADER = f"{'model':6}{'workload':11}{'s':>9}{'tok/s':>11}{'ms/step':>9}{'limit':>7}{'wanted':>9}{'here':>9}{'vLLM':>9}"
 
 
 def _line(row: Row) -> str:
-    mark = "" if row.tok_s >= row.wanted else "  below"
+    mark = "" if row.tok_s >= row.here else "  below"
     if row.tensor * row.pipeline > 1:
         mark += f"  tensor {row.tensor}, pipeline {row.pipeline}"
     return (
         f"{row.shape:6}{row.workload:11}{row.seconds:9.3f}{row.tok_s:11,.0f}{row.ms_per_step:9.2f}{row.of_limit:7.0%}"
-        f"{row.wanted:9,}{row.vllm:9,}{mark}"
+        f"{row.wanted:9,}{row.here:9,}{row.vllm:9,}{mark}"
     )
 
 

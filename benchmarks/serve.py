@@ -7,8 +7,8 @@ octavo run's. Every repetition has other prompts of the same lengths, so that no
 
     (plain)    a workload of workloads.py, all requests at once: what vLLM's serving benchmark prints, and the share of
                the offline engine's out tok/s (`--offline`, else the newest engine-*.json in results)
-    --steady   16 streams, quiet, then while prompts of 8,000 to 32,000 tokens arrive, then quiet again: the p99 time
-               between two tokens of the steady streams while prompts arrive, against that of the quiet times
+    --steady   16 streams, quiet, then while prompts of 8,000 to 32,000 tokens arrive: the p99 time between two tokens
+               of the steady streams while prompts arrive, against that of the quiet time; and how prompts fared
 """
 
 import argparse
@@ -35,7 +35,7 @@ MOST_SLOWER = 2.5  # steady streams beside long prompts, wanted
 GRAPHS = r"\bcaptured (all )?\d* ?graphs\b|\bgraphs captured\b"
 GRAPHS_S = 20.0
 STEADY_PROMPT, STEADY_NEW = 128, 60_000  # given up when the time is over
-SETTLE_S = 2.0  # after the steady streams began, and after the last long prompt: neither quiet nor loud
+SETTLE_S = 2.0  # after the steady streams began: neither quiet nor loud
 Json = dict[str, Any]  # Any: JSON
 
 
@@ -83,7 +83,7 @@ class Load:
         settings, source = self._settings, random.Random(1)
         loud = SETTLE_S + settings.quiet_s
         end = loud + settings.loud_s
-        over = end + SETTLE_S + settings.quiet_s
+        over = end + settings.quiet_s  # for the prompts that came last
         steady = [self._endless(source, over) for _ in range(settings.streams)]
         arrivals = [loud + n * settings.every_s for n in range(int(settings.loud_s / settings.every_s))]
         prompts = [Job(self._random(source, source.randint(*settings.long)), 1, at, over) for at in arrivals]
@@ -91,8 +91,7 @@ class Load:
         streams, longs = answers[: len(steady)], answers[len(steady) :]
         if failed := [answer for answer in streams if answer.error or not answer.frames_s]:
             raise RuntimeError(f"a steady stream broke: {failed[0].error or 'no token'}")
-        quiet = [*gaps(streams, SETTLE_S, loud), *gaps(streams, end + SETTLE_S, over)]
-        return _steady_figures(quiet, gaps(streams, loud, end), prompts, longs)
+        return _steady_figures(gaps(streams, SETTLE_S, loud), gaps(streams, loud, end), prompts, longs)
 
     def _endless(self, source: random.Random, until_s: float) -> Job:
         return Job(self._random(source, STEADY_PROMPT), self._steady_new, 0.0, until_s)
@@ -172,6 +171,10 @@ def steady(name: str, load: Load) -> Json:
         f"{name}: p99 between tokens {found['loud_p99_ms']} ms beside {found['prompts']} long prompts, quiet "
         f"{found['quiet_p99_ms']} ms: {found['times']} times" + _verdict(MOST_SLOWER, found["times"], at_least=False)
     )
+    print(
+        f"{name}: {found['prompts_answered']} of them answered by the end, {found['prompt_tokens']} tokens, the median "
+        f"after {found['first_token_median_s']} s"
+    )
     return found
 
 
@@ -221,7 +224,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--streams", type=int, default=16, help="steady ones (default: %(default)s)")
     add("--long", default="8000:32000", metavar="LOW:HIGH", help="tokens of long prompts (default: %(default)s)")
     add("--every", type=float, default=1.0, metavar="S", help="between long prompts (default: %(default)s)")
-    add("--quiet", type=float, default=6.0, metavar="S", help="before and after long prompts (default: %(default)s)")
+    add(
+        "--quiet",
+        type=float,
+        default=6.0,
+        metavar="S",
+        help="before, and after the last (default: %(default)s)",
+    )
     add("--loud", type=float, default=15.0, metavar="S", help="while they arrive (default: %(default)s)")
     add("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
     add("--out", type=Path, help="JSON")

@@ -74,6 +74,18 @@ class Server:
             self._process.wait()
         self._reader.join(5)
 
+    def ranks(self) -> dict[str, int]:
+        """Pids of its ranks by their names, as the process table has them."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                name = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:  # gone meanwhile
+                continue
+            if name.startswith("octavo.worker.rank ") and self._process.pid in _ancestors(int(folder.name)):
+                found[name] = int(folder.name)
+        return found
+
     @property
     def text(self) -> str:
         return "".join(line.text for line in self.lines)
@@ -139,6 +151,15 @@ def gpu() -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return next(iter(names.stdout.splitlines()), "")
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return
+        yield pid
 
 
 def _ready(port: int) -> bool:

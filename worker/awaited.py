@@ -6,7 +6,7 @@ that have ended, are taken in once their step has surely returned: what is sent 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from octavo.worker.place import Layout
@@ -28,9 +28,9 @@ def most_awaited(layout: Layout) -> int:
 
 
 class AwaitedIds:
-    def __init__(self, take_in: Callable[[Awaited], None], most: int) -> None:
-        """take_in: puts the next ids that come into the token pool, which must be these. most: of steps awaited."""
-        self._take_in, self._most = take_in, most
+    def __init__(self, most: int) -> None:
+        """most: steps that are awaited when another is issued."""
+        self._most = most
         self._awaited: deque[Awaited] = deque()
 
     def expect(self, step: Step) -> None:
@@ -41,12 +41,12 @@ class AwaitedIds:
             places = tuple(forward.starts[row] + forward.counts[row] for row in rows)
             self._awaited.append(Awaited(step.number, slots, places))
 
-    def settle(self, forward: Forward) -> None:
-        """Take in the ids of every step up to the last that sampled for a slot which `forward` names, and of the oldest
-        beyond `most`."""
+    def due(self, forward: Forward) -> Iterator[Awaited]:
+        """Those to be taken in now, in order: of every step up to the last that sampled for a slot which `forward`
+        names, and of the oldest beyond `most`."""
         named = {*forward.slots, *(admit.slot for admit in forward.admits)}
         while len(self._awaited) > self._most or any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
-            self._take_in(self._awaited.popleft())
+            yield self._awaited.popleft()
 
 
 def checked(awaited: Awaited, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """How long a step takes, learned from those that ran, and how much prefill a step may carry while others decode.
 
-    seconds = w . (1, tokens, reads, attended)
+    seconds = w . (1, tokens, beyond, reads, attended)
 
-tokens: positions computed. reads: KV positions that decode rows read. attended: for prefill rows, sum of
+tokens: positions computed; beyond: those after the first 128, beside whose products a device has time to read the
+weights. reads: KV positions that decode rows read. attended: for prefill rows, sum of
 count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each weight by a
 power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
 Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
@@ -12,6 +13,10 @@ who wait for their first token. A prompt that one step within the target can hol
 cost the device more and delay everybody. A longer one goes in gentle chunks, each some multiple of what decoding alone
 takes, so that those beside it hardly see it; with more waiting than decoding, that grows by their ratio.
 
+Beside long prompts every step carries prefill. What such steps teach says how long they take, but not for how much of
+it decoding is to blame. How long decoding takes alone is learned by itself, of steps that do nothing else; one step in
+50 does nothing else, so that this stays true.
+
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
 (by the weights of the beginning) is awaited with patience, and what it took is believed whole.
 """
@@ -19,11 +24,15 @@ What was learned from small steps says little about the first large one. A step 
 import math
 from dataclasses import dataclass
 
-_PRIOR = (0.02, 2e-3, 1e-6, 1e-6)  # seconds per step, token, position read, pair attended
-_RATE = 0.1  # of the correction, once some steps were seen; the first counts whole
-_SURPRISE = 1.0, -4.0  # bounds of log(measured / predicted): a pause is not a slow device
+_PRIOR = (0.02, 1e-3, 1e-3, 2e-7, 1e-6)  # seconds; steps hardly tell what a read costs, so this is a likely one
+_HIDDEN = 128  # tokens that a device computes while it reads the weights
+_RATE = 0.2  # of the correction, once some steps were seen; the first counts whole
+_MOST_SURPRISE, _LEAST_SURPRISE = 1.0, -4.0  # bounds of log(measured / predicted): a pause is not a slow device
+_STALE = 50  # steps after which what decoding takes alone is measured again
 _UNSEEN = 10.0  # how many times its prediction a step larger than any seen may be expected to take
 _UNSEEN_SURPRISE = 5.0
+
+Inputs = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,32 @@ class Work:
         return Work(self.tokens + count, self.reads, self.attended + count * (start + count / 2))
 
 
+class Weights:
+    """What was learned of one kind of step."""
+
+    def __init__(self) -> None:
+        self._weights = list(_PRIOR)
+        self.observed = 0
+
+    def seconds(self, inputs: Inputs) -> float:
+        return sum(weight * amount for weight, amount in zip(self._weights, inputs, strict=True))
+
+    @property
+    def of_prefill(self) -> tuple[float, float, float]:
+        """Seconds a token, what one beyond takes more, and a pair attended."""
+        _, token, beyond, _, pair = self._weights
+        return token, beyond, pair
+
+    def learn(self, inputs: Inputs, seconds: float, most: float, rate: float) -> None:
+        """most: bound of log(measured / predicted) upwards. rate: of the correction."""
+        predicted = self.seconds(inputs)
+        surprise = min(most, max(_LEAST_SURPRISE, math.log(max(seconds, 1e-6) / predicted)))
+        self.observed += 1
+        shares = [weight * amount / predicted for weight, amount in zip(self._weights, inputs, strict=True)]
+        pull = rate * surprise / sum(share * share for share in shares)
+        self._weights = [weight * math.exp(pull * share) for weight, share in zip(self._weights, shares, strict=True)]
+
+
 class Pace:
     """target_s: inter-token latency that prefill must leave to those who decode; stretch: where decoding alone comes
     near the target or misses it, prefill may still make a step this many times as long, so that it never starves.
@@ -50,14 +85,13 @@ class Pace:
         self._gentle_s = target_s if gentle_s is None else gentle_s
         self._stretch = stretch
         self._least = least
-        self._weights = list(_PRIOR)
-        self._observed = 0
+        self._any, self._alone = Weights(), Weights()
         self._largest = 0.0  # of the steps seen
+        self._stale = 0  # steps since one that only decoded
 
     def seconds(self, work: Work) -> float:
         """Predicted duration of a step."""
-        base, token, read, pair = self._weights
-        return base + token * work.tokens + read * work.reads + pair * work.attended
+        return self._any.seconds(_inputs(work))
 
     def patience(self, work: Work) -> float:
         """Seconds that a step which is not stuck may be expected to take."""
@@ -72,31 +106,37 @@ class Pace:
 
         gentle: of a long prompt. crowd: requests that wait for their first token, for each that decodes.
         """
+        if gentle and self._stale >= _STALE:
+            return 0
         shortest = self._gentle_s if gentle else self._target_s
-        allowed = max(shortest, self._stretch * max(1.0, crowd) * self.seconds(decode))
+        allowed = max(shortest, self._stretch * max(1.0, crowd) * self._decoding(decode))
         least = self._least if work == decode else 0
         left = allowed - self.seconds(work)
         if left <= 0:
             return least
-        # token x c + pair x (start x c + c^2 / 2) = left
-        _, token, _, pair = self._weights
-        slope = token + pair * start
-        root = slope + math.sqrt(slope * slope + 2 * pair * left)
-        return max(least, int(2 * left / root)) if root > 0 else 1 << 30
+        token, beyond, pair = self._any.of_prefill
+        hidden = max(0, _HIDDEN - work.tokens)
+        count = _fitting(left, token + pair * start, pair)
+        if count > hidden:
+            count = _fitting(left + beyond * hidden, token + beyond + pair * start, pair)
+        return max(least, count)
+
+    def _decoding(self, decode: Work) -> float:
+        """Predicted duration of a step that only decodes."""
+        return (self._alone if self._alone.observed else self._any).seconds(_inputs(decode))
 
     def observe(self, work: Work, seconds: float) -> None:
         """A step with this work took this long."""
-        predicted = self.seconds(work)
-        surprise = math.log(max(seconds, 1e-6) / predicted)
-        upper, lower = _SURPRISE
-        rate = max(_RATE, 1 / (1 + self._observed / 4))
+        inputs = _inputs(work)
         if self._unseen(work):
-            upper, rate = _UNSEEN_SURPRISE, 1.0
-        self._observed += 1
+            self._any.learn(inputs, seconds, _UNSEEN_SURPRISE, 1.0)
+        else:
+            self._any.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._any.observed))
+        self._stale += 1
+        if work.tokens and not work.attended:
+            self._stale = 0
+            self._alone.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._alone.observed))
         self._largest = max(self._largest, _size(work))
-        shares = [weight * amount / predicted for weight, amount in zip(self._weights, _inputs(work), strict=True)]
-        pull = rate * min(upper, max(lower, surprise)) / sum(share * share for share in shares)
-        self._weights = [weight * math.exp(pull * share) for weight, share in zip(self._weights, shares, strict=True)]
 
     def _unseen(self, work: Work) -> bool:
         return _size(work) > 2 * self._largest
@@ -106,11 +146,21 @@ def pace_of(device: str, least: int, stages: int = 1) -> Pace:
     """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply. Of a pipeline
     each step may take its share of the target: a request that decodes has a row in one of as many."""
     target_s, gentle_s = 0.05 / stages, 0.005 / stages
-    return Pace(target_s, 2.2, least, gentle_s) if device == "cuda" else Pace(target_s, least=least)
+    return Pace(target_s, 1.8, least, gentle_s) if device == "cuda" else Pace(target_s, least=least)
 
 
-def _inputs(work: Work) -> tuple[float, float, float, float]:
-    return 1.0, work.tokens, work.reads, work.attended
+def _fitting(left: float, slope: float, pair: float) -> int:
+    """The greatest c with slope x c + pair x c^2 / 2 <= left."""
+    root = slope + math.sqrt(slope * slope + 2 * pair * left)
+    return int(2 * left / root) if root > 0 else 1 << 30
+
+
+def _rate(observed: int) -> float:
+    return max(_RATE, 1 / (1 + observed / 4))
+
+
+def _inputs(work: Work) -> Inputs:
+    return 1.0, work.tokens, max(0, work.tokens - _HIDDEN), work.reads, work.attended
 
 
 def _size(work: Work) -> float:

@@ -5,34 +5,55 @@
 namespace octavo {
 
 constexpr int kPlanThreads = 1024, kPlanKeys = 128, kPlanLevels = 1024;
+constexpr int kLeastPart = 2048;  // keys: fewer would be read faster than their result is merged
 
 struct PlanParams {
   const int *header, *row_slots, *starts, *counts, *begins;
-  int4 *tiles;
-  int fill, bound;  // queries of a full tile; tiles there is room for
+  int *head;
+  Tile *tiles;
+  int fill, bound, enough;  // queries of a full tile; tiles there is room for; as many as keep the device busy
 };
 
 // A counting sort by the keys that a tile attends to: a long tile that begins last would leave the others waiting.
+// Where there are too few tiles to keep the device busy, as of a small chunk of a long prompt, keys are divided, too,
+// into at most 2 enough parts of one size, and a smaller one for each tile: two rounds balance better than one.
 __global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) {
   __shared__ int begins[kPlanLevels];  // tiles of a level, then where the next of it goes
   __shared__ int totals[kPlanThreads / 32];
+  __shared__ int whole, keys, places;  // tiles before any is divided, their keys; places taken by parts
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   wait_for_previous();
   release_next();
   const int rows = params.header[0], first_row = params.header[1];
   begins[thread] = 0;
+  if (thread == 0) whole = keys = places = 0;
   __syncthreads();
   const auto each = [&](auto &&visit) {  // a warp a row
     for (int row = first_row + warp; row < rows; row += kPlanThreads / 32) {
       const int count = params.counts[row], start = params.starts[row];
-      for (int query = lane * params.fill; query < count; query += 32 * params.fill) {
-        const int queries = min(params.fill, count - query);
-        const int weight = (start + query + queries - 1) / kPlanKeys;
-        visit(row, query, queries, start + query, kPlanLevels - 1 - min(weight, kPlanLevels - 1));
-      }
+      for (int query = lane * params.fill; query < count; query += 32 * params.fill)
+        visit(row, query, min(params.fill, count - query), start + query);
     }
   };
-  each([&](int, int, int, int, int level) { atomicAdd(&begins[level], 1); });
+  each([&](int, int, int queries, int position) {
+    atomicAdd(&whole, 1);
+    atomicAdd(&keys, position + queries);
+  });
+  __syncthreads();
+  int span = 1 << 30;
+  if (whole < params.enough)
+    span = max(kLeastPart, (keys / (2 * params.enough) + kPlanKeys) / kPlanKeys * kPlanKeys);
+  // Every query sees the first key of every part: the last one takes what is beyond a multiple of `span`, too.
+  const auto each_part = [&](int queries, int position, auto &&visit) {
+    const int parts = position / span + 1;
+    for (int part = 0; part < parts; ++part) {
+      const int begin = part * span, end = part + 1 < parts ? begin + span : position + queries;
+      visit(part, parts, begin, end, kPlanLevels - 1 - min((end - begin - 1) / kPlanKeys, kPlanLevels - 1));
+    }
+  };
+  each([&](int, int, int queries, int position) {
+    each_part(queries, position, [&](int, int, int, int, int level) { atomicAdd(&begins[level], 1); });
+  });
   __syncthreads();
   const int mine = begins[thread];
   int before = mine;
@@ -44,12 +65,17 @@ __global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) 
   __syncthreads();
   for (int i = 0; i < warp; ++i) before += totals[i];
   begins[thread] = before - mine;
-  if (thread == kPlanThreads - 1) params.tiles[0] = {min(before, params.bound), 0, 0, 0};
+  if (thread == kPlanThreads - 1) params.head[0] = min(before, params.bound), params.head[1] = 0;
   __syncthreads();
-  each([&](int row, int query, int queries, int position, int level) {
-    const int at = atomicAdd(&begins[level], 1);
-    if (at < params.bound)
-      params.tiles[1 + at] = {params.row_slots[row], params.begins[row] + query, position, queries};
+  each([&](int row, int query, int queries, int position) {
+    int place = 0;
+    each_part(queries, position, [&](int part, int parts, int begin, int end, int level) {
+      if (part == 0 && parts > 1) place = atomicAdd(&places, parts);
+      const int at = atomicAdd(&begins[level], 1);
+      if (at < params.bound)
+        params.tiles[at] = {params.row_slots[row], params.begins[row] + query, position, queries, begin, end,
+                            part, parts, place};
+    });
   });
 }
 
@@ -127,21 +153,27 @@ template <int kDim> int launch_exact(const Launch &call) {
 using namespace octavo;
 
 extern "C" int octavo_prefill_plan(const void *header, const void *row_slots, const void *starts, const void *counts,
-                                   const void *begins, void *tiles, int fill, int bound, cudaStream_t stream) {
+                                   const void *begins, void *tiles, int fill, int bound, int enough,
+                                   cudaStream_t stream) {
   const auto ints = [](const void *pointer) { return static_cast<const int *>(pointer); };
+  Tile *list = static_cast<Tile *>(tiles);
   const PlanParams params = {ints(header), ints(row_slots), ints(starts), ints(counts), ints(begins),
-                             static_cast<int4 *>(tiles), fill, bound};
+                             reinterpret_cast<int *>(list), list + 1, fill, bound, enough};
   return launch(prefill_plan, 1, kPlanThreads, 0, stream, params);
 }
 
 // queries: [tokens, heads, dim] with rows q_stride apart; pool: [2, kv_heads, blocks, 16, dim]; tables: [slots, width];
-// tiles: [bound + 1, 4]; out: [tokens, heads * dim].
+// tiles: [bound + 1, 12]; out: [tokens, heads * dim]; sums, bounds, arrivals: see PrefillParams.
 extern "C" int octavo_prefill_attention(int dtype, int dim, const void *queries, int tokens, int q_stride, int heads,
                                         const void *pool, int kv_heads, int blocks, const void *tables, int width,
-                                        void *tiles, int bound, void *out, float scale, cudaStream_t stream) {
-  int4 *list = static_cast<int4 *>(tiles);
-  const PrefillParams params = {static_cast<const int *>(tables), list, &list->y, out, width, heads * dim, kv_heads,
-                                heads / kv_heads, blocks, scale * 1.4426950408889634f};
+                                        void *tiles, int bound, void *out, void *sums, void *bounds, void *arrivals,
+                                        float scale, cudaStream_t stream) {
+  Tile *list = static_cast<Tile *>(tiles);
+  int *head = reinterpret_cast<int *>(list);
+  const PrefillParams params = {static_cast<const int *>(tables), head, list + 1, head + 1, out,
+                                static_cast<float *>(sums), static_cast<float2 *>(bounds),
+                                static_cast<int *>(arrivals), width, heads * dim, kv_heads, heads / kv_heads, blocks,
+                                scale * 1.4426950408889634f};
   const Launch call = {queries, pool, tokens, q_stride, heads, bound, params, stream};
   if (dtype == kBf16) return launch_dim<bf16>(dim, call);
   if (dtype == kF16) return launch_dim<f16>(dim, call);

@@ -25,17 +25,17 @@ __global__ __launch_bounds__(kExactThreads) void prefill_exact(const float *quer
   const int part = threadIdx.x % 16, first_row = threadIdx.x / 16 * 4;
   wait_for_previous();
   release_next();
-  const int total = params.tiles[0].x * params.kv_heads, fill = kExactRows / params.group;
+  const int total = params.head[0] * params.kv_heads, fill = kExactRows / params.group;
   for (int work = blockIdx.x; work < total; work += gridDim.x) {
-    const int4 tile = params.tiles[1 + work / params.kv_heads];  // slot, token, position, queries
-    const int head = work % params.kv_heads, length = tile.z + tile.w;
-    const int *table = params.tables + int64_t(tile.x) * params.width;
+    const Tile tile = params.tiles[work / params.kv_heads];  // with all its keys
+    const int head = work % params.kv_heads, length = tile.end;
+    const int *table = params.tables + int64_t(tile.slot) * params.width;
     __syncthreads();
     for (int unit = threadIdx.x; unit < kExactRows * kUnits; unit += kExactThreads) {
       const int row = unit / kUnits, at = unit % kUnits * 4, query = min(row / params.group, fill - 1);
       float4 value = make_float4(0, 0, 0, 0);
-      if (query < tile.w)
-        value = *reinterpret_cast<const float4 *>(queries + int64_t(tile.y + query) * q_stride +
+      if (query < tile.queries)
+        value = *reinterpret_cast<const float4 *>(queries + int64_t(tile.token + query) * q_stride +
                                                   (head * params.group + row % params.group) * kDim + at);
       *reinterpret_cast<float4 *>(&shared.q[row][at]) = value;
     }
@@ -73,7 +73,7 @@ __global__ __launch_bounds__(kExactThreads) void prefill_exact(const float *quer
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int position = tile.z + (first_row + i) / params.group;
+        const int position = tile.position + (first_row + i) / params.group;
         float most = greatest[i];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -109,8 +109,8 @@ __global__ __launch_bounds__(kExactThreads) void prefill_exact(const float *quer
     for (int i = 0; i < 4; ++i) {
       for (int lane = 8; lane > 0; lane /= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], lane);
       const int row = first_row + i, query = row / params.group;
-      if (query >= tile.w) continue;
-      float *to = static_cast<float *>(params.out) + int64_t(tile.y + query) * params.out_stride +
+      if (query >= tile.queries) continue;
+      float *to = static_cast<float *>(params.out) + int64_t(tile.token + query) * params.out_stride +
                   (head * params.group + row % params.group) * kDim;
 #pragma unroll
       for (int c = 0; c < kDim / 16; ++c) to[part + 16 * c] = out[i][c] / sum[i];

@@ -5,11 +5,23 @@
 
 namespace octavo {
 
+// Queries of one row and a range of their keys: all, or one of several parts, whose results are merged by the last.
+struct alignas(16) Tile {
+  int slot, token, position, queries;  // token, position: of the first query, in the step and in its request
+  int begin, end;                      // keys; begin is a multiple of 128
+  int part, parts;                     // 1 of 1: all keys
+  int place, unused[3];                // place: of the first part's result
+};
+
 struct PrefillParams {
   const int *tables;  // [slots + 1, width]
-  const int4 *tiles;  // [0]: {tiles, next, -, -}; then {slot, first token in the step, its position, queries}
-  int *next;          // work handed out beyond the first of each block; 0 before and after
-  void *out;          // [tokens, h * d]
+  const int *head;    // {tiles, next}: next is the work handed out beyond the first of each block; 0 before and after
+  const Tile *tiles;
+  int *next;
+  void *out;       // [tokens, h * d]
+  float *sums;     // [parts, k, rows, d]: of a part, relative to its greatest score
+  float2 *bounds;  // [parts, k, rows]: that score in powers of two, and the sum of the weights
+  int *arrivals;   // [parts, k, warpgroups]: of parts that are there; 0 before and after
   int width, out_stride, kv_heads, group, blocks;  // blocks: with the padding one
   float scale;                                     // c
 };
@@ -29,8 +41,9 @@ template <typename T, int kDim_, int kWarpgroups_, int kStages_> struct PrefillS
     alignas(1024) T q[2][kChunks][kRows * kChunk];  // two: the next tile's arrive while this one's are in use
     alignas(1024) T k[kStages][kKeys * kDim];       // [key / 8][chunk][8][kChunk]
     alignas(1024) T v[kStages][kKeys * kDim];
-    int4 tile[2];
+    Tile tile[2];
     int head[2];
+    int last[kWarpgroups];  // whether all other parts of a warpgroup's rows were there
     uint64_t q_full[2], q_empty[2], k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
   };
 };
@@ -49,7 +62,7 @@ template <int kSize> struct Ring {
 template <class S>
 __device__ __forceinline__ void prefill_fetch(typename S::Shared &shared, const CUtensorMap *queries,
                                               const CUtensorMap *pool, const PrefillParams &params) {
-  const int lane = threadIdx.x % 32, total = params.tiles[0].x * params.kv_heads;
+  const int lane = threadIdx.x % 32, total = params.head[0] * params.kv_heads;
   const int q_bytes = S::kRows / params.group * params.group * S::kDim * 2;
   Ring<2> tiles;
   Ring<S::kStages> keys;
@@ -58,27 +71,27 @@ __device__ __forceinline__ void prefill_fetch(typename S::Shared &shared, const 
     barrier_wait(&shared.q_empty[slot], tiles.freed());
     if (work >= total) {
       if (lane == 0) {
-        shared.tile[slot] = {0, 0, 0, 0};
+        shared.tile[slot].queries = 0;
         barrier_arrive(&shared.q_full[slot]);
       }
       return;
     }
     int next = 0;
     if (lane == 0) next = atomicAdd(params.next, 1);
-    const int4 tile = params.tiles[1 + work / params.kv_heads];
+    const Tile tile = params.tiles[work / params.kv_heads];
     const int head = work % params.kv_heads;
     if (lane == 0) {
       shared.tile[slot] = tile;
       shared.head[slot] = head;
       barrier_expect(&shared.q_full[slot], q_bytes);
       for (int chunk = 0; chunk < S::kChunks; ++chunk)
-        copy_box(shared.q[slot][chunk], queries, &shared.q_full[slot], chunk * S::kChunk, head * params.group, tile.y);
+        copy_box(shared.q[slot][chunk], queries, &shared.q_full[slot], chunk * S::kChunk, head * params.group, tile.token);
     }
-    const int length = tile.z + tile.w, last = (length - 1) / S::kBlock;
-    const int *table = params.tables + int64_t(tile.x) * params.width;
+    const int last = (tile.end - 1) / S::kBlock;
+    const int *table = params.tables + int64_t(tile.slot) * params.width;
     const int key_rows = head * params.blocks, value_rows = (params.kv_heads + head) * params.blocks;
-    int block = table[min(lane, last)];
-    for (int first = 0; first * S::kBlock < length; first += S::kBlocks, ++keys) {
+    int first = tile.begin / S::kBlock, block = table[min(first + lane, last)];
+    for (; first <= last; first += S::kBlocks, ++keys) {
       const int upcoming = table[min(first + S::kBlocks + lane, last)], stage = keys.at;
       barrier_wait(&shared.k_empty[stage], keys.freed());
       if (lane == 0) barrier_expect(&shared.k_full[stage], S::kKeyBytes);

@@ -8,7 +8,8 @@
 //
 // Softmax is online (Milakov 2018): m is the greatest score seen, l the sum of 2^(c (s - m)), c = log2(e) / sqrt(d).
 // m follows a greater score only when it is ahead by more than kSlack, so that rescaling is rare; l shares the stale m,
-// so the result is the same.
+// so the result is the same. A tile with a part of the keys leaves its m, l and sums in memory; whoever comes last of
+// the parts adds them up. (Dao 2023, flash decoding)
 //
 // Why not Triton: of four tile shapes its best reached 367 (d = 64) and 364 TFLOP/s (d = 128) for two prompts of 4,096,
 // 32 heads over 8, on the H100 where this reaches 480 and 590 (benchmarks/kernels/prefill.py).
@@ -178,12 +179,29 @@ template <class S> struct PrefillConsumer {
       *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
     }
     fence_async();
-    named_sync(1 + S::kWarpgroups + warpgroup, 128);
+    sync();
+  }
+
+  __device__ __forceinline__ void sync() { named_sync(1 + S::kWarpgroups + warpgroup, 128); }
+
+  __device__ __forceinline__ float total(int row) const {
+    float all = sum[row];
+    all += __shfl_xor_sync(0xffffffffu, all, 1);
+    all += __shfl_xor_sync(0xffffffffu, all, 2);
+    return all;
+  }
+
+  // 16 bytes of the result.
+  __device__ __forceinline__ uint4 *place(const Tile &tile, int head, int query, int member, int unit,
+                                          const PrefillParams &params) const {
+    T *to = static_cast<T *>(params.out) + int64_t(tile.token + query) * params.out_stride +
+            (head * params.group + member) * S::kDim + unit * 8;
+    return reinterpret_cast<uint4 *>(to);
   }
 
   // Through the space of the tile's own queries, so that 16 bytes are written at a time.
-  __device__ __forceinline__ void finish(const int4 &tile, int head, int slot, const PrefillParams &params) {
-    named_sync(1 + S::kWarpgroups + warpgroup, 128);  // all four warps have done with the queries
+  __device__ __forceinline__ void finish(const Tile &tile, int head, int slot, const PrefillParams &params) {
+    sync();  // all four warps have done with the queries
     char *space = reinterpret_cast<char *>(shared.q[slot]);
     const auto at = [&](int row, int unit) {  // unit: 16 bytes of the row
       constexpr int kUnits = S::kRowBytes / 16;
@@ -193,10 +211,7 @@ template <class S> struct PrefillConsumer {
     const int first = warpgroup * 64 + warp * 16;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float total = sum[row];
-      total += __shfl_xor_sync(0xffffffffu, total, 1);
-      total += __shfl_xor_sync(0xffffffffu, total, 2);
-      const float part = 1.0f / total;
+      const float part = 1.0f / total(row);
 #pragma unroll
       for (int i = 0; i < S::kDim / 8; ++i)
         *reinterpret_cast<uint32_t *>(at(first + row * 8 + lane / 4, i) + lane % 4 * 4) =
@@ -206,25 +221,81 @@ template <class S> struct PrefillConsumer {
     constexpr int kUnits = S::kDim / 8;
     for (int unit = lane; unit < 16 * kUnits; unit += 32) {
       const int row = first + unit / kUnits, query = row / params.group, member = row % params.group;
-      if (query >= tile.w || query >= S::kRows / params.group) continue;
-      T *to = static_cast<T *>(params.out) + int64_t(tile.y + query) * params.out_stride +
-              (head * params.group + member) * S::kDim + unit % kUnits * 8;
-      *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(at(row, unit % kUnits));
+      if (!is_mine(query, tile, params)) continue;
+      *place(tile, head, query, member, unit % kUnits, params) = *reinterpret_cast<const uint4 *>(at(row, unit % kUnits));
     }
   }
 
-  // Keys 0 .. that the warpgroup's own rows need; it passes the turns and the stages of those it does not.
-  __device__ __forceinline__ void attend(const int4 &tile, int head, int slot, const PrefillParams &params) {
-    const int first_row = warpgroup * 64, queries = min(tile.w, (first_row + 63) / params.group + 1);
-    const int length = tile.z + tile.w, all = (length + S::kKeys - 1) / S::kKeys;
-    const bool idle = first_row / params.group >= tile.w;
-    const int needed = idle ? 0 : (tile.z + queries + S::kKeys - 1) / S::kKeys;
-    const int clear = min((tile.z + first_row / params.group + 1) / S::kKeys, needed);  // wholly before the first row
+  static __device__ __forceinline__ bool is_mine(int query, const Tile &tile, const PrefillParams &params) {
+    return query < tile.queries && query < S::kRows / params.group;
+  }
+
+  // The part's result, relative to its greatest score; then the sum of all parts, if they are there.
+  __device__ __forceinline__ void leave(const Tile &tile, int head, const PrefillParams &params) {
+    const int64_t unit = int64_t(tile.place + tile.part) * params.kv_heads + head;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = warpgroup * 64 + warp * 16 + i * 8 + lane / 4;
+      const float weight = total(i);
+      if (!is_mine(row / params.group, tile, params)) continue;
+      float *to = params.sums + (unit * S::kRows + row) * S::kDim + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < S::kDim / 8; ++j)
+        __stcg(reinterpret_cast<float2 *>(to + 8 * j), make_float2(out[4 * j + 2 * i], out[4 * j + 2 * i + 1]));
+      if (lane % 4 == 0) __stcg(params.bounds + unit * S::kRows + row, make_float2(greatest[i] * scale, weight));
+    }
+    sync();
+    if (threadIdx.x % 128 == 0) {
+      int *arrivals = params.arrivals + (int64_t(tile.place) * params.kv_heads + head) * S::kWarpgroups + warpgroup;
+      int before;
+      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(arrivals) : "memory");
+      shared.last[warpgroup] = before + 1 == tile.parts;
+      if (before + 1 == tile.parts) *arrivals = 0;
+    }
+    sync();
+    if (shared.last[warpgroup]) merge(tile, head, params);
+  }
+
+  __device__ __forceinline__ void merge(const Tile &tile, int head, const PrefillParams &params) {
+    constexpr int kUnits = S::kDim / 8;
+    for (int unit = threadIdx.x % 128; unit < 64 * kUnits; unit += 128) {
+      const int row = warpgroup * 64 + unit / kUnits, query = row / params.group;
+      if (!is_mine(query, tile, params)) continue;
+      const int64_t first = (int64_t(tile.place) * params.kv_heads + head) * S::kRows + row;
+      const int64_t stride = int64_t(params.kv_heads) * S::kRows;
+      float most = -INFINITY, weights = 0.0f, sums[8] = {};
+      for (int part = 0; part < tile.parts; ++part)
+        most = fmaxf(most, __ldcg(&params.bounds[first + part * stride].x));
+      for (int part = 0; part < tile.parts; ++part) {
+        const int64_t at = first + part * stride;
+        const float2 bound = __ldcg(params.bounds + at);
+        const float4 *from = reinterpret_cast<const float4 *>(params.sums + at * S::kDim) + unit % kUnits * 2;
+        const float4 low = __ldcg(from), high = __ldcg(from + 1);
+        const float weight = power_of_two(bound.x - most);
+        weights += weight * bound.y;
+        sums[0] += weight * low.x, sums[1] += weight * low.y, sums[2] += weight * low.z, sums[3] += weight * low.w;
+        sums[4] += weight * high.x, sums[5] += weight * high.y, sums[6] += weight * high.z, sums[7] += weight * high.w;
+      }
+      const float part = 1.0f / weights;
+      *place(tile, head, query, row % params.group, unit % kUnits, params) =
+          make_uint4(pair(sums[0] * part, sums[1] * part), pair(sums[2] * part, sums[3] * part),
+                     pair(sums[4] * part, sums[5] * part), pair(sums[6] * part, sums[7] * part));
+    }
+  }
+
+  // The keys that the warpgroup's own rows need; it passes the turns and the stages of those it does not.
+  __device__ __forceinline__ void attend(const Tile &tile, int head, int slot, const PrefillParams &params) {
+    const int first_row = warpgroup * 64, queries = min(tile.queries, (first_row + 63) / params.group + 1);
+    const int length = tile.end - tile.begin, all = (length + S::kKeys - 1) / S::kKeys;
+    const int ahead = tile.position - tile.begin;  // keys of this range before the first query's own
+    const bool idle = first_row / params.group >= tile.queries;
+    const int needed = idle ? 0 : min(all, (ahead + queries + S::kKeys - 1) / S::kKeys);
+    const int clear = min((ahead + first_row / params.group + 1) / S::kKeys, needed);  // wholly before the first row
     if (needed > 0) {
       const Queries q(reinterpret_cast<char *>(shared.q[slot]) + first_row * S::kRowBytes);
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        position[row] = tile.z + (first_row + warp * 16 + row * 8 + lane / 4) / params.group;
+        position[row] = tile.position + (first_row + warp * 16 + row * 8 + lane / 4) / params.group;
         greatest[row] = -INFINITY;
         sum[row] = 0.0f;
       }
@@ -236,18 +307,18 @@ template <class S> struct PrefillConsumer {
       await<0>(scores);
       release(&shared.k_empty[keys.at]);
       ++keys;
-      if (clear > 0) soften<false>(0); else soften<true>(0);
+      if (clear > 0) soften<false>(tile.begin); else soften<true>(tile.begin);
       barrier_wait(&shared.v_full[values.at], values.filled);
       pack();
       int j = 1;
-      for (; j < clear; ++j) advance<false>(q, j * S::kKeys);
-      for (; j < needed; ++j) advance<true>(q, j * S::kKeys);
+      for (; j < clear; ++j) advance<false>(q, tile.begin + j * S::kKeys);
+      for (; j < needed; ++j) advance<true>(q, tile.begin + j * S::kKeys);
       if (needed == all && length % S::kKeys) clear_after(length % S::kKeys);
       gather();
       await<0>(out);
       release(&shared.v_empty[values.at]);
       ++values;
-      finish(tile, head, slot, params);
+      if (tile.parts == 1) finish(tile, head, slot, params); else leave(tile, head, params);
     }
     for (int j = needed; j < all; ++j) {
       turn_begin();
@@ -266,8 +337,8 @@ template <class S> struct PrefillConsumer {
     for (Ring<2> tiles;; ++tiles) {
       const int slot = tiles.at;
       barrier_wait(&shared.q_full[slot], tiles.filled);
-      const int4 tile = shared.tile[slot];
-      if (tile.w == 0) return;
+      const Tile tile = shared.tile[slot];
+      if (tile.queries == 0) return;
       attend(tile, shared.head[slot], slot, params);
       fence_async();
       release(&shared.q_empty[slot]);

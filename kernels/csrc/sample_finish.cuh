@@ -1,5 +1,6 @@
 // Joins the parts of a row; draws a row that has top_k, top_p or min_p.
 //
+// min_p is how far an entry may be from the best, and says so before all else; top_p is a share of what it and top_k keep.
 // With a top_k that fits the list, everything happens there. Otherwise a winner is drawn and the row read for what lies
 // ahead of it. If the filters do not keep it, they keep nothing after it either: the winner of all that they keep is
 // among those ahead, and the next one asked for is the winner of these. top_p keeps the first as often as it says.
@@ -11,20 +12,19 @@
 namespace octavo {
 namespace {
 
-// First CTA: the winner among the list's first `count` entries, none farther than `far`.
-__device__ int draw_listed(Shared &own, uint64_t key, int count, float temperature, float far) {
+// First CTA: the winner among the list's first `count` entries.
+__device__ int draw_listed(Shared &own, uint64_t key, int count, float temperature) {
   uint64_t best = ranked(-INFINITY, 0);
   for (int i = threadIdx.x; i < count; i += kFinishThreads) {
     const float x = distance_of(own.list[i]) / temperature;
     const int index = index_in(own.list[i]);
-    if (x <= far) best = max(best, ranked(noise_of(key, index) - x, index));
+    best = max(best, ranked(noise_of(key, index) - x, index));
   }
   return index_of(block_greatest<kFinishThreads>(best, own.scratch));
 }
 
-// The winner among the row's entries before `end`, none farther than `far`. All CTAs of the row; each gets it.
-template <typename T>
-__device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry end, float far) {
+// The winner among the row's entries before `end`. All CTAs of the row; each gets it.
+template <typename T> __device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry end) {
   const float scale = -kLog2E / row.temperature;
   uint64_t winner = ranked(-INFINITY, 0);
   if (threadIdx.x == 0) own.bar = winner;
@@ -44,7 +44,7 @@ __device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry e
       const int index = first + __ffs(left) - 1;
       const float x = row.distance(index) / row.temperature;
       const uint64_t rank = ranked(noise_of(key, index) - x, index);
-      if (x > far || rank <= winner) continue;
+      if (rank <= winner) continue;
       winner = rank;
       atomicMax((unsigned long long *)&own.bar, (unsigned long long)rank);
     }
@@ -59,14 +59,30 @@ __device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry e
   return index_of(winner);
 }
 
+// How far an entry may be from the best: as far as min_p says, and not so far that it is never drawn.
+__device__ __forceinline__ float reach_of(const Choice &choice) {
+  const float temperature = choice.temperature, reach = fminf(kReach * temperature, 0x1p127f);
+  const float far = choice.min_p > 0.0f ? fmaxf(-logf(choice.min_p), 0.0f) : INFINITY;  // in units of the temperature
+  if (far >= kReach) return reach;
+  // The greatest distance whose quotient is within `far`: a product is off by a few last places at most.
+  unsigned distance = __float_as_uint(far * temperature);
+  for (int step = 0; step < 2; step++) {
+    if (distance > 0 && __uint_as_float(distance) / temperature > far) distance--;
+  }
+  for (int step = 0; step < 2; step++) {
+    if (__uint_as_float(distance + 1) / temperature <= far) distance++;
+  }
+  return fminf(reach, __uint_as_float(distance));
+}
+
 // What a row with filters draws; drawn: what it draws without, if there is no top_k. The first CTA gets it.
 template <typename T>
 __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, float mass, int drawn) {
   Shared &lead = row.ranks > 1 ? of_rank(own, 0) : own;
-  const float far = choice.min_p > 0.0f ? fmaxf(-logf(choice.min_p), 0.0f) : INFINITY;  // in units of the temperature
-  const float reach = fminf(kReach * row.temperature, 0x1p127f);
+  const float reach = reach_of(choice);
   Entry end = entry_of(reach, row.logits.vocabulary);
-  if (choice.by_count(row.logits.vocabulary)) {
+  const bool by_count = choice.by_count(row.logits.vocabulary);
+  if (by_count) {
     const float bound = bound_of_count(row, choice.top_k, reach);
     const int length = collect(row, own, 0, entry_of(bound, row.logits.vocabulary));
     if (length <= kListed) {
@@ -74,20 +90,20 @@ __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, flo
       sort_list(own, length);
       const int count = min(choice.top_k, length);
       const int kept = choice.by_mass() ? reaching(own, choice.top_p, count, row.temperature) : count;
-      return draw_listed(own, choice.key, kept, row.temperature, far);
+      return draw_listed(own, choice.key, kept, row.temperature);
     }
     end = end_of(row, own, lead, choice.top_k, reach);
-    if (choice.by_mass()) mass = ahead_of(row, own, end, end).mass;
-    drawn = draw(row, own, choice.key, end, far);
   }
-  for (;;) {
+  if (by_count || choice.min_p > 0.0f) {
+    if (choice.by_mass()) mass = ahead_of(row, own, end, end).mass;
+    // A winner of all that lies before the end is the winner of what is kept, too.
+    if (by_count || entry_of(row.distance(drawn), drawn) >= end) drawn = draw(row, own, choice.key, end);
+  }
+  while (choice.by_mass()) {
     const Entry entry = entry_of(row.distance(drawn), drawn);
-    if (distance_of(entry) / row.temperature <= far) {
-      if (!choice.by_mass()) break;
-      const Ahead ahead = ahead_of(row, own, entry, entry);
-      if (ahead.count == 0 || ahead.mass < choice.top_p * mass) break;
-    }
-    drawn = draw(row, own, choice.key, entry, far);
+    const Ahead ahead = ahead_of(row, own, entry, entry);
+    if (ahead.count == 0 || ahead.mass < choice.top_p * mass) break;
+    drawn = draw(row, own, choice.key, entry);
   }
   row_sync(row.ranks);  // nobody leaves while others may read its results
   return drawn;

@@ -44,8 +44,8 @@ class DecodePlan:
     partials: torch.Tensor
     bounds: torch.Tensor
     block_cost: int = 8
-    quad_cost: int = 32
-    unit_cost: int = 8
+    quad_cost: int = 64
+    unit_cost: int = 32
     least: int = 8
     sharing: bool = True
 

@@ -22,11 +22,11 @@ def ids_bytes(rows: int) -> int:
 
 
 class Boxes(NamedTuple):
-    """Of the messages to a rank. bytes: of one at most, a multiple of 16. count: so many may be there before one was
-    taken; the sender's device waits with the next."""
+    """Of the messages to a rank. size: bytes of one at most, a multiple of 16. room: so many may be there before one
+    was taken; the sender's device waits with the next."""
 
-    bytes: int
-    count: int
+    size: int
+    room: int
 
 
 def region_bytes(boxes: Boxes) -> int:
@@ -62,14 +62,14 @@ class Outbox:
     def send(self, x: torch.Tensor) -> None:
         """x: contiguous, a multiple of 16 bytes."""
         _pass("octavo_mailbox_send")(
-            self._own, self._following, x.data_ptr(), _size(x, self._boxes.bytes), self._next(), *self._boxes
+            self._own, self._following, x.data_ptr(), _size(x, self._boxes.size), self._next(), *self._boxes
         )
 
     def send_ids(self, step: StepBuffers, ids: torch.Tensor) -> None:
         """The sampled ids [S] of a step, as many of them as there are, with the slots and places that they are for."""
         wants_int32("ids", ids, step.sample_slots.numel())
-        if ids_bytes(ids.numel()) > self._boxes.bytes:
-            raise ValueError(f"ids: {ids.numel()} do not fit {self._boxes.bytes} bytes")
+        if ids_bytes(ids.numel()) > self._boxes.size:
+            raise ValueError(f"ids: {ids.numel()} do not fit {self._boxes.size} bytes")
         _send_ids()(
             self._own, self._following, step.header.data_ptr(), step.sample_slots.data_ptr(),
             step.sample_ends.data_ptr(), ids.data_ptr(), self._next(), *self._boxes,
@@ -91,7 +91,7 @@ class Inbox:
     def receive(self, into: torch.Tensor) -> None:
         """The next message, of the size of `into`; the device waits for it."""
         _pass("octavo_mailbox_receive")(
-            self._own, self._before, into.data_ptr(), _size(into, self._boxes.bytes), self._next(), *self._boxes
+            self._own, self._before, into.data_ptr(), _size(into, self._boxes.size), self._next(), *self._boxes
         )
 
     def take_ids(self, state: State) -> None:

@@ -2,7 +2,8 @@
 
 Once a step, rows are cut into tiles on the device, the same for all layers; see csrc/prefill_tensor.cuh for a tile, and
 prefill_exact.cuh for float32. A row's bits are its own: they depend neither on its neighbours nor on how a prompt was
-cut into chunks.
+cut into chunks. The exception are the 16-bit dtypes in a step with too few tiles to keep the device busy: keys before
+the 2,048th and later ones are then read by different tiles, as many as that takes, and their results added up.
 """
 
 from collections.abc import Callable
@@ -23,13 +24,19 @@ MOST_GROUP = 64  # heads of a kv head; a tile of float32 has 64 rows
 class PrefillTiles:
     """The tiles of one step, for layers of one shape; a buffer of fixed size whose contents change.
 
-    tiles: [bound + 1, 4] int32: their number and the launch's own counter, then slot, first token, its position and
-    queries of each. queries: of a full tile, each with the `group` heads of one kv head.
+    tiles: [bound + 1, 12] int32: their number and the launch's own counter, then each (struct Tile of
+    prefill_fetch.cuh). queries: of a full tile, each with the `group` heads of one kv head. enough: tiles that keep the
+    device busy. sums [parts, k, rows, d], bounds [parts, k, rows, 2] float32, arrivals [parts, k, rows / 64] int32: of
+    tiles with a part of their keys each.
     """
 
     tiles: torch.Tensor
     queries: int
     group: int
+    enough: int
+    sums: torch.Tensor
+    bounds: torch.Tensor
+    arrivals: torch.Tensor
 
 
 def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor) -> PrefillTiles:
@@ -40,9 +47,18 @@ def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor) ->
         raise ValueError(f"heads: {heads} over {kv_heads} kv heads; each must serve 1 to {MOST_GROUP} of them")
     if block_size != BLOCK or head_dim not in HEAD_DIMS:
         raise ValueError(f"pool: blocks of {block_size} by {head_dim}; there are kernels for {BLOCK} by {HEAD_DIMS}")
-    queries = _tile_rows(dtype_code("pool", pool), head_dim) // group
-    bound = tokens // queries + min(rows, tokens)  # each row's last tile may be partly filled
-    return PrefillTiles(torch.zeros((bound + 1, 4), dtype=torch.int32, device=pool.device), queries, group)
+    dtype = dtype_code("pool", pool)
+    height = _tile_rows(dtype, head_dim)
+    queries = height // group
+    enough = 0 if dtype == 0 else max(1, _processors(pool.device) // kv_heads)
+    bound = tokens // queries + min(rows, tokens) + 2 * enough  # each row's last tile may be partly filled
+    parts = 3 * enough
+    return PrefillTiles(
+        torch.zeros((bound + 1, 12), dtype=torch.int32, device=pool.device), queries, group, enough,
+        torch.empty((parts, kv_heads, height, head_dim), dtype=torch.float32, device=pool.device),
+        torch.empty((parts, kv_heads, height, 2), dtype=torch.float32, device=pool.device),
+        torch.zeros((parts, kv_heads, height // 64), dtype=torch.int32, device=pool.device),
+    )  # fmt: skip
 
 
 def prefill_plan(
@@ -59,7 +75,7 @@ def prefill_plan(
     for name, tensor in rows.items():
         wants_int32(name, tensor, row_slots.shape[0])
     pointers = (tensor.data_ptr() for tensor in (header, *rows.values(), tiles.tiles))
-    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1)
+    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1, tiles.enough)
 
 
 def prefill_attention(
@@ -81,7 +97,9 @@ def prefill_attention(
     _attention()(
         *(dtype_code("q", q), head_dim, q.data_ptr(), tokens, q.stride(0), heads),
         *(pool.data_ptr(), kv_heads, blocks, tables.data_ptr(), tables.shape[1]),
-        *(tiles.tiles.data_ptr(), tiles.tiles.shape[0] - 1, out.data_ptr(), head_dim**-0.5),
+        *(tiles.tiles.data_ptr(), tiles.tiles.shape[0] - 1, out.data_ptr()),
+        *(part.data_ptr() for part in (tiles.sums, tiles.bounds, tiles.arrivals)),
+        head_dim**-0.5,
     )
 
 
@@ -93,11 +111,16 @@ def _tile_rows(dtype: int, head_dim: int) -> int:
 
 
 @cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
 def _plan() -> Callable[..., None]:
-    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, INT, INT)
+    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, INT, INT, INT)
 
 
 @cache
 def _attention() -> Callable[..., None]:
     before = (INT, INT, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, INT)
-    return function("prefill", "octavo_prefill_attention", *before, POINTER, INT, POINTER, FLOAT)
+    return function("prefill", "octavo_prefill_attention", *before, POINTER, INT, *[POINTER] * 4, FLOAT)

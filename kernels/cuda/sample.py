@@ -2,26 +2,41 @@
 
     id = argmax over v of (logits[v] - best) / temperature + gumbel(seed, counter, v)
 
-The noise is bit for bit that of the CPU's, so both draw the same token up to the rounding of exp and log. top_k and
-top_p remove entries first, then min_p those whose chance is less than min_p times the best's.
+The noise is bit for bit that of the CPU's, so both draw the same token up to the rounding of exp and log. min_p removes
+entries first, those whose chance is less than min_p times the best's, then top_k and top_p of those that are left.
 """
 
 import ctypes
 from collections.abc import Callable
 from functools import cache
+from typing import Protocol
 
 import torch
 
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
 from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import HEADER_WORDS, StepBuffers
+from octavo.kernels.cuda.steps import HEADER_WORDS
 
 MOST_VOCABULARY = (1 << 20) - 1
 # Of csrc/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM, words of a Part.
 _THREADS, _EACH, _FEW, _CTAS, _PART_WORDS = 256, 16, 8, 4, 8
 _GROUP_BYTES = 512  # of logits that a warp reads at once
 _SMS = 132
+
+
+class Samples(Protocol):
+    """int32 on the device. header[3]: how many samples are real; of each, [S]: its slot, where its id is written to the
+    slot's tokens, and how many it has sampled before. StepBuffers are such."""
+
+    @property
+    def header(self) -> torch.Tensor: ...
+    @property
+    def sample_slots(self) -> torch.Tensor: ...
+    @property
+    def sample_ends(self) -> torch.Tensor: ...
+    @property
+    def counters(self) -> torch.Tensor: ...
 
 
 @cache
@@ -31,7 +46,7 @@ def _sample() -> Callable[..., None]:
 
 
 def sample(
-    logits: torch.Tensor, step: StepBuffers, state: State, out: torch.Tensor | None = None
+    logits: torch.Tensor, step: Samples, state: State, out: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(ids, failed), int32 [S], of logits [S, V], rows apart or not; ids go into state.tokens at step.sample_ends too.
 
@@ -46,7 +61,7 @@ def sample(
     return ids, failed
 
 
-def sample_parts(logits: torch.Tensor, step: StepBuffers, state: State, first: int) -> torch.Tensor:
+def sample_parts(logits: torch.Tensor, step: Samples, state: State, first: int) -> torch.Tensor:
     """What the parts of each row would draw, [S, parts, 8] int32, of logits [S, columns] whose ids begin at `first`;
     for sample_split.py, once those of all ranks are together."""
     nobody = torch.empty(0, dtype=torch.int32, device=logits.device)
@@ -54,7 +69,7 @@ def sample_parts(logits: torch.Tensor, step: StepBuffers, state: State, first: i
 
 
 def _launch(
-    logits: torch.Tensor, step: StepBuffers, state: State, ids: torch.Tensor, failed: torch.Tensor, first: int,
+    logits: torch.Tensor, step: Samples, state: State, ids: torch.Tensor, failed: torch.Tensor, first: int,
     ranks: int,
 ) -> torch.Tensor:  # fmt: skip
     samples, vocabulary = logits.shape
@@ -75,7 +90,7 @@ def _launch(
     return parts.view(samples, chunks, _PART_WORDS)
 
 
-def _checked(logits: torch.Tensor, step: StepBuffers) -> int:
+def _checked(logits: torch.Tensor, step: Samples) -> int:
     samples, vocabulary = logits.shape
     if logits.stride(1) != 1 or vocabulary > MOST_VOCABULARY:
         raise ValueError(f"logits: {tuple(logits.shape)}, strides {logits.stride()}; rows of at most {MOST_VOCABULARY}")

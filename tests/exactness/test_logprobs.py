@@ -10,6 +10,7 @@ from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
 from support.oracle import Oracle
 from support.ranks import Ranks
+from support.scores import TOLERANCE, same_scores
 from transformers import (
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
@@ -21,7 +22,6 @@ from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.request import Adjust, Sampling
 
-TOLERANCE = 1e-4
 TOKENS = 20
 TOP = 5
 PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 2, 16, 33, 90)]
@@ -190,15 +190,3 @@ def check_split(runner: Runner, ranks: Ranks, **setup: int) -> None:
             same_scores(one.prompt_scores, other.prompt_scores, sampling.prompt_logprobs)
     finally:
         ranks.close()
-
-
-def same_scores(one: bytes, other: bytes, top: int | None) -> None:
-    """The same ids and ranks, and values but for the order of sums."""
-    if top is None:
-        assert one == other == b""
-        return
-    layout = f"<{2 + top}I{1 + top}f"
-    rows, others = list(struct.iter_unpack(layout, one)), list(struct.iter_unpack(layout, other))
-    assert rows and [row[: 2 + top] for row in rows] == [row[: 2 + top] for row in others]
-    for row, another in zip(rows, others, strict=True):
-        assert row[2 + top :] == pytest.approx(another[2 + top :], abs=TOLERANCE)

@@ -13,6 +13,7 @@ from support.engine import Answer, LocalEngine
 from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.devices import open_runner
 from octavo.worker.request import Sampling
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -28,6 +29,7 @@ SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=7)
 
 @dataclass(frozen=True)
 class Pair:
+    cpu: DeviceRunner
     gpu: DeviceRunner
     prompts: list[list[int]]
     greedy: list[list[int]]
@@ -46,7 +48,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     cpu = open_runner(RunnerConfig(folder, device="cpu", max_requests=32, kv_cache_bytes=64 << 20))
     greedy, sampled = (ids(LocalEngine(cpu).generate(prompts, TOKENS, how)) for how in (Sampling(), SAMPLED))
     gpu = open_runner(runner_config(folder))
-    yield Pair(gpu, prompts, greedy, sampled)
+    yield Pair(cpu, gpu, prompts, greedy, sampled)
     del gpu
     torch.cuda.empty_cache()
 
@@ -91,3 +93,12 @@ def test_drawn_tokens(pair: Pair) -> None:
     engine = LocalEngine(pair.gpu)
     engine.capture()
     assert ids(engine.generate(pair.prompts, TOKENS, SAMPLED)) == pair.sampled
+
+
+def test_a_row_that_is_not_sampled_may_stand_before_one_that_is(pair: Pair) -> None:
+    """Each of one token: the chunk of a prompt that goes on, and a prompt's last."""
+    admits = tuple(Admit(slot, ids, Sampling(), 0) for slot, ids in enumerate(((7, 8, 9), (200,), (31,))))
+    blocks = tuple(Blocks(slot, 0, (slot,)) for slot in range(3))
+    forward = Forward(admits, blocks, slots=(0, 1, 2), starts=(0, 0, 0), counts=(1, 1, 1))
+    step = Step(1, forward, Sample(rows=(1, 2), counters=(0, 0)))
+    assert pair.gpu.issue(step).result().ids == pair.cpu.issue(step).result().ids

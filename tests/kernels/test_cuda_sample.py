@@ -20,13 +20,14 @@ UNTOUCHED = -5
 VOCABULARIES = pytest.mark.parametrize("vocabulary", [1, 5, 2047, 8192, 8193, 49152, 128256])
 
 
-def draws(rows: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Draw:
+def draws(rows: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float | None = None) -> Draw:
     return Draw(
         torch.full((rows,), temperature),
         torch.full((rows,), top_k),
         torch.full((rows,), top_p),
         torch.randint(-(2**63), 2**63 - 1, (rows,)),
         torch.randint(0, 5000, (rows,)),
+        None if min_p is None else torch.full((rows,), min_p),
     )
 
 
@@ -40,7 +41,7 @@ def mixed_draws(rows: int) -> Draw:
     return draw
 
 
-def step_of(draw: Draw, room: int, min_p: float = 0.0) -> tuple[StepBuffers, State]:
+def step_of(draw: Draw, room: int) -> tuple[StepBuffers, State]:
     """Samples in slots of a shuffled order, then `room` of padding."""
     rows = len(draw.seeds)
     state, step = new_state(rows + 3, 64, 4, 0, "cuda"), step_buffers(1, rows + room, 1, "cuda")
@@ -49,7 +50,8 @@ def step_of(draw: Draw, room: int, min_p: float = 0.0) -> tuple[StepBuffers, Sta
     for name in ("temperature", "top_k", "top_p", "seeds"):
         target = getattr(state, name)
         target[slots.cuda()] = getattr(draw, name).to(target)
-    state.min_p.fill_(min_p)
+    if draw.min_p is not None:
+        state.min_p[slots.cuda()] = draw.min_p.cuda()
     step.header[3] = rows
     step.sample_slots.fill_(state.pad_slot)
     step.sample_slots[:rows] = slots.int()
@@ -58,13 +60,13 @@ def step_of(draw: Draw, room: int, min_p: float = 0.0) -> tuple[StepBuffers, Sta
     return step, state
 
 
-def on_device(logits: torch.Tensor, draw: Draw, room: int = 0, min_p: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+def on_device(logits: torch.Tensor, draw: Draw, room: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """(ids, failed) of the rows of `draw`; checks where else ids went, and that nothing else was touched.
 
     `room` samples more are padding, of logits that are not numbers.
     """
     rows = len(draw.seeds)
-    step, state = step_of(draw, room, min_p)
+    step, state = step_of(draw, room)
     if room:
         logits = torch.cat((logits, logits.new_full((room, logits.shape[1]), float("nan"))))
     out = torch.full((2 * (rows + room) + 1,), UNTOUCHED, dtype=torch.int32, device="cuda")
@@ -80,11 +82,12 @@ def expect(logits: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor
     return sampler.sample(logits, draw, Vocabulary(logits.shape[1]))
 
 
-def scores(logits: torch.Tensor, draw: Draw, min_p: float = 0.0) -> torch.Tensor:
-    """What worker/cpu/sampler.py takes the argmax of, for rows that are not greedy; min_p removes entries last."""
+def scores(logits: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """What worker/cpu/sampler.py takes the argmax of, for rows that are not greedy."""
     scaled = (logits.float() - logits.float().max(-1, keepdim=True).values) / draw.temperature[:, None]
+    if draw.min_p is not None:
+        scaled[scaled < draw.min_p.log()[:, None]] = float("-inf")
     scaled[~keep_likeliest(scaled, draw.top_k, draw.top_p, ALONE)] = float("-inf")
-    scaled[scaled < torch.tensor(min_p).log()] = float("-inf")
     return scaled + gumbel(draw.seeds, draw.counters, logits.shape[1])
 
 
@@ -95,8 +98,7 @@ def check(logits: torch.Tensor, draw: Draw, room: int = 0) -> None:
     differ = (ids != expected).nonzero().squeeze(1)
     assert len(differ) <= max(1, len(ids) // 100_000), (differ, ids[differ], expected[differ])
     for row in differ.tolist():  # too close to call, and not more than that
-        part = Draw(*(getattr(draw, name)[row : row + 1] for name in Draw.__slots__))
-        of = scores(logits[row : row + 1], part)[0]
+        of = scores(logits[row : row + 1], draw.of(torch.tensor([row])))[0]
         assert of[expected[row]] - of[ids[row]] < 1e-5
 
 
@@ -141,13 +143,22 @@ def test_filters_do_not_depend_on_how_many_rows_there_are(rows: int) -> None:
     check(normal(rows, 20_011), draws(rows, 3.0, 9000, 0.9))
 
 
-@pytest.mark.parametrize("min_p", [1e-5, 0.05, 1.0])
-@pytest.mark.parametrize("top_k", [0, 30])
+@pytest.mark.parametrize("min_p", [1e-20, 1e-5, 0.05, 0.4, 1.0])
+@pytest.mark.parametrize("top_k", [0, 30, 2500])
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
-def test_min_p_removes_what_is_unlikely_beside_the_best(min_p: float, top_k: int, top_p: float) -> None:
-    logits, draw = normal(500, 3000), draws(500, 1.0, top_k, top_p)
-    ids, _ = on_device(logits.cuda(), draw, min_p=min_p)
-    assert torch.equal(ids, scores(logits, draw, min_p).argmax(-1))
+@pytest.mark.parametrize("scale", [0.01, 2.0])
+def test_min_p_removes_what_is_unlikely_beside_the_best(min_p: float, top_k: int, top_p: float, scale: float) -> None:
+    """Before the other filters: top_p is a share of what it keeps."""
+    check(normal(500, 3000, scale=scale), draws(500, 1.3, top_k, top_p, min_p))
+    check(normal(5, 50_000, torch.bfloat16, scale), draws(5, 0.7, top_k, top_p, min_p))
+
+
+def test_top_p_is_a_share_of_what_min_p_keeps() -> None:
+    logits = torch.tensor([0.4, 0.3, 0.3 / 1000]).log().repeat_interleave(torch.tensor([1, 1, 1000]))
+    for rows in (1000, 1):
+        wide = logits.expand(rows, -1).contiguous()
+        ids, _ = on_device(wide.cuda(), draws(rows, 1.0, 0, 0.55, 0.5))
+        assert set(ids.tolist()) <= {0}, "0.4 of 0.7 is more than 0.55; of everything it would be less"
 
 
 def test_a_row_that_is_not_finite_fails_alone() -> None:

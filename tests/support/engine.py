@@ -133,6 +133,9 @@ class LocalEngine:
 
     def _issue(self, step: Step) -> Pending:
         self._overdue.issued(time.monotonic_ns(), 0.0)
+        return self._give(step)
+
+    def _give(self, step: Step) -> Pending:
         return self._runner.issue(step)
 
     def _settle(self, pending: Pending) -> list[Output]:

@@ -11,7 +11,6 @@ Of a pipeline's stages the first embeds, the last samples; forward travel hidden
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
@@ -91,7 +90,7 @@ class Runner:
         self._wishes = Wishes(self._part, self._state.tokens)
         self._awaited: AwaitedIds | None = None
         if links is not None and self._shard.first:
-            self._awaited = AwaitedIds(partial(take_in, links, self._state.tokens), most_awaited(layout))
+            self._awaited = AwaitedIds(most_awaited(layout))
 
     def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
@@ -122,8 +121,9 @@ class Runner:
         """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position, then of the
         scored ones; the others hand on and return None, as for a step without rows."""
         forward = step.forward
-        if self._awaited is not None:
-            self._awaited.settle(forward)
+        if self._awaited is not None and self._links is not None:
+            for awaited in self._awaited.due(forward):
+                take_in(self._links, self._state.tokens, awaited)
         self._apply(forward)
         if not forward.slots:
             return None

@@ -74,8 +74,30 @@ class Layout:
         )
 
 
+class _Memory:
+    """Memory on the device, as other libraries tell of theirs."""
+
+    def __init__(self, x: torch.Tensor, kind: str) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (x.data_ptr(), False), "shape": tuple(x.shape), "typestr": kind, "version": 3,
+            "strides": tuple(x.element_size() * stride for stride in x.stride()),
+        }  # fmt: skip
+
+
+def unowned(x: torch.Tensor) -> torch.Tensor:
+    """The same memory, which the tensor does not keep: the allocator may use it again when x is gone."""
+    number = {2: torch.int16, 4: torch.int32}[x.element_size()]  # the interface does not know bfloat16
+    return torch.as_tensor(_Memory(x, f"<i{x.element_size()}"), dtype=number, device=x.device).view(x.dtype)
+
+
 def upload_words(words: Words, device: torch.device) -> torch.Tensor:
     """Words of a size that varies, through pinned memory of their own: the allocator keeps it until it was read."""
     pinned = torch.empty(len(words), dtype=torch.int32, pin_memory=True)
     np.copyto(pinned.numpy(), words)
     return pinned.to(device, non_blocking=True)
+
+
+def download_words(words: torch.Tensor) -> torch.Tensor:
+    """The same in pinned memory of their own, once the device has come so far."""
+    pinned = torch.empty(len(words), dtype=torch.int32, pin_memory=True)
+    return pinned.copy_(words, non_blocking=True)

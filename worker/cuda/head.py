@@ -24,11 +24,13 @@ _REDRAWN = 32  # rows at a time: a bound to memory
 
 
 class Output(NamedTuple):
-    """Of a pass: on the last stage, of the sampled rows, ids, and 1 where the logits were not finite ([rows] int32
-    each); on others the hidden states, [tokens, hidden]."""
+    """Of a pass: on the last stage, of the sampled rows, ids, 1 where the logits were not finite ([rows] int32 each),
+    and the logits [rows, columns] of this rank. hidden: states of all tokens [tokens, hidden], on other stages, and of
+    passes that keep them."""
 
     ids: torch.Tensor | None = None
     failed: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
     hidden: torch.Tensor | None = None
 
 
@@ -43,11 +45,11 @@ class Head:
         """hidden: [rows, hidden]. The ids are in the token pool then."""
         logits = self._model.logits(hidden)
         if self._collective.size == 1:
-            return Output(*sample(logits, step, state))
-        self._logits[: logits.shape[0]].copy_(logits)
-        columns = logits.shape[1]
+            return Output(*sample(logits, step, state), logits)
+        rows, columns = logits.shape
+        kept = self._logits[:rows].copy_(logits)  # where no later kernel of the pass puts anything
         parts = sample_parts(logits, step, state, self._collective.rank * columns)
-        return Output(*join_samples(self._collective.gather(parts), columns, step, state))
+        return Output(*join_samples(self._collective.gather(parts), columns, step, state), kept)
 
     def redraws(self, sampling: Sampling) -> bool:
         """Whether rows of such a request are to be drawn again."""

@@ -16,7 +16,7 @@ from octavo.kernels.cuda.paged import DevicePaged
 from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
-from octavo.worker.cuda.buffers import Layout
+from octavo.worker.cuda.buffers import Layout, unowned
 from octavo.worker.cuda.head import Head, Output
 from octavo.worker.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
@@ -29,7 +29,7 @@ class Passes:
     ) -> None:  # fmt: skip
         """rows, tokens: of the largest step. head: None where another stage samples. arrived: [tokens, hidden], what
         the stage before computed; None on the first."""
-        self._model, self._pools, self._state = model, pools, state
+        self._model, self._pools, self.state = model, pools, state
         self._head, self._arrived = head, arrived
         self._most = Graph(rows, tokens)
         self.layout = Layout(rows, tokens, device)
@@ -48,15 +48,28 @@ class Passes:
         """Launch the pass over what `layout.packed` says."""
         step = self.layout.view(bucket)
         last = None if bucket.rows == bucket.tokens else step.sample_tokens
-        hidden = self._forward(bucket, step, last)
-        return Output(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self._state)
+        return self._end(self._forward(bucket, step, last), step)
+
+    def run_and_keep(self, bucket: Graph) -> Output:
+        """The same pass, which keeps the hidden states of all its tokens."""
+        step = self.layout.view(bucket)
+        hidden = self._forward(bucket, step, None)
+        last = hidden if self._head is None else hidden.index_select(0, step.sample_tokens)
+        return self._end(last, step)._replace(hidden=hidden)
+
+    def _end(self, hidden: torch.Tensor, step: StepBuffers) -> Output:
+        return Output(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self.state)
+
+    def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[t, vocabulary] of hidden states [t, hidden]."""
+        return self._model.logits(hidden)
 
     def logits(self, bucket: Graph) -> torch.Tensor:
         """The same pass, but the logits of all its tokens [tokens, vocabulary], and nothing sampled."""
         return self._model.logits(self._forward(bucket, self.layout.view(bucket), None))
 
     def _forward(self, bucket: Graph, step: StepBuffers, last: torch.Tensor | None) -> torch.Tensor:
-        state = self._state
+        state = self.state
         prepare_step(self.layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
         decode_plan(self._decode_plan, step.header, step.row_slots, step.lengths, state.tables)
         tiles = None if bucket.rows == bucket.tokens else self._tiles
@@ -73,7 +86,9 @@ class Passes:
         self.run(bucket)
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="relaxed"):
             output = self.run(bucket)
-        self._graphs[bucket] = graph, output
+        # The graphs after this one are to have the memory of these, too.
+        logits, hidden = (None if x is None else unowned(x) for x in (output.logits, output.hidden))
+        self._graphs[bucket] = graph, output._replace(logits=logits, hidden=hidden)
 
     def replay(self, bucket: Graph) -> Output:
         """What it returns is overwritten by the next pass."""

@@ -4,35 +4,36 @@ A step costs the host one small copy down, one launch of a graph, and one small 
 
     changes, rows  --H2D-->  [ prepare | layers | head | sample ]  --D2H-->  ids, failed
 
+Where a row asks for more (wishes.py), a few launches follow the graph.
+
 `issue` returns at once; the next step may be issued before the result of this one is here. Tokens that a step samples
 lie on the device, where the next one reads them.
 
 Of a pipeline's stages the first embeds and the last samples; hidden states travel forward, and ids back to the first
-stage's token pool (links.py). The ranks of a stage add up within the graph (collectives.py).
+stage's token pool (stages.py). The ranks of a stage add up within the graph (collectives.py).
 """
 
 import logging
-import math
 import time
 from dataclasses import dataclass
 
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.kernels.cuda.changes import Admit, pack_changes
-from octavo.kernels.cuda.prepare import State, apply_changes, new_state
+from octavo.kernels.cuda.prepare import State, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
-from octavo.worker.awaited import Awaited, AwaitedIds, most_awaited
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
-from octavo.worker.cuda import links as device_links
-from octavo.worker.cuda.buffers import Turn, Turns, upload_words
+from octavo.worker.cuda.buffers import Turn, Turns
+from octavo.worker.cuda.changes import change, zero
 from octavo.worker.cuda.head import Head
 from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
+from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.upload import Upload
+from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.graphs import Graph
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
@@ -43,7 +44,8 @@ from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.place import Place
-from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Step, StepResult, no_masks
+from octavo.worker.request import FEATURES
+from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
 _REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048
@@ -84,7 +86,7 @@ class CudaRunner:
         check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
             together, self.path = collectives.on_device(collective)
-            self._link(links, config.place, model.hidden)
+            self._stages = None if links is None else self._stages_of(links, place, model.hidden)
             begin = time.monotonic()
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
@@ -95,32 +97,24 @@ class CudaRunner:
             logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
             self._head = self._head_of(model, shard, together) if shard.last else None
+            self._wishes: Wishes | None = None  # a group's ranks offer none
+            if place.layout.ranks == 1:
+                self._wishes = Wishes(model.vocabulary, self.max_requests, self._device)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
-        self.features = list[str]()  # its kernels sample by temperature, top_k and top_p alone
+        self.features = list(FEATURES) if self._wishes is not None else []
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests, place.layout.pipeline)
         self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks
         torch.cuda.synchronize(self._device)
 
-    def _link(self, links: Links | None, place: Place, hidden: int) -> None:
-        """What a pipeline needs: the ways to other stages, and where hidden states arrive."""
-        self._links: device_links.DeviceLinks | None = None
-        self._arrived: torch.Tensor | None = None
-        self._awaited: AwaitedIds | None = None
-        if links is None:
-            return
-        largest = self.max_batch_tokens, hidden
-        sizes = device_links.Sizes(self.max_requests, math.prod(largest) * self._dtype.itemsize)
-        self._links = device_links.on_device(links, place, sizes)
-        if place.first:
-            self._awaited = AwaitedIds(self._take_in, most_awaited(place.layout))
-        else:
-            self._arrived = torch.zeros(largest, dtype=self._dtype, device=self._device)
+    def _stages_of(self, links: Links, place: Place, hidden: int) -> Stages:
+        arrived = torch.zeros((self.max_batch_tokens, hidden), dtype=self._dtype, device=self._device)
+        return Stages(links, place, self.max_requests, arrived)
 
     def _head_of(self, model: ModelConfig, shard: Shard, together: Collective) -> Head:
         columns = shard.vocabulary(model.vocabulary)
@@ -133,8 +127,8 @@ class CudaRunner:
         traits = [torch.cuda.get_device_name(self._device), str(self._dtype).removeprefix("torch.")]
         if self.path != LOCAL:
             traits.append(f"sums by {self.path}")
-        if self._links is not None:
-            traits.append(f"stages by {self._links.name}")
+        if self._stages is not None:
+            traits.append(f"stages by {self._stages.links.name}")
         return traits
 
     def _plan(self, config: RunnerConfig, checkpoint: Checkpoint, context: int, shape: KvShape, heads: int) -> KvPlan:
@@ -155,24 +149,24 @@ class CudaRunner:
         self._state: State = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
         self._passes = Passes(
             self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device,
-            self._head, self._arrived,
+            self._head, None if self._stages is None else self._stages.arrived,
         )  # fmt: skip
 
     @torch.inference_mode()
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
-        """A step without rows captures the graph that it names, if any, and applies its changes. No row is bound by a
-        grammar: this device does not offer it."""
+        """A step without rows captures the graph that it names, if any, and applies its changes."""
         turn = self._turns.take()
-        if self._awaited is not None:
-            self._awaited.settle(step.forward)
-        self._zero(step.forward.zeroed)
+        told = None
+        if self._stages is not None:
+            self._stages.settle(step.forward, self._state)
+        zero(self._pools, step.forward.zeroed)
         self._change(step.forward)
         if step.forward.slots:
-            self._run(step, turn)
+            told = self._run(step, turn, masks)
         elif step.graph != EAGER:
             self._passes.capture(graphs.parse(step.graph))
         turn.done.record()
-        return Pending(self, step, turn)
+        return Pending(self, step, turn, told)
 
     @torch.inference_mode()
     def logits(self, forward: Forward) -> torch.Tensor:
@@ -190,70 +184,55 @@ class CudaRunner:
         for admit in forward.admits:
             redraws = self._head is not None and self._head.redraws(admit.sampling)
             (self._redrawn.add if redraws else self._redrawn.discard)(admit.slot)
-        admits = [
-            Admit(
-                admit.slot, admit.tokens, admit.sampling.temperature, admit.sampling.top_k, admit.sampling.top_p,
-                seed=admit.sampling.seed,
-            )
-            for admit in forward.admits
-        ]  # fmt: skip
-        words = pack_changes(admits, forward.blocks, self._state.tables.shape[1], self._state_pad)
-        apply_changes(upload_words(words, self._device), self._state)
+            if self._wishes is not None:
+                self._wishes.admit(admit)
+        change(forward, self._state, pad=self._pools[0].shape[2] - 1)
 
-    @property
-    def _state_pad(self) -> int:
-        return self._pools[0].shape[2] - 1
-
-    def _run(self, step: Step, turn: Turn) -> None:
+    def _run(self, step: Step, turn: Turn, masks: MaskSource) -> Told | None:
         forward, wanted = step.forward, step.sample
-        graph = Graph(len(forward.slots), forward.tokens) if step.graph == EAGER else graphs.parse(step.graph)
+        wish = None if self._wishes is None else self._wishes.of(step)
+        keeps = bool(wanted.scored) or _scattered(forward, wanted)
+        eager = step.graph == EAGER or keeps  # a graph keeps the last hidden state of each row alone
+        graph = Graph(len(forward.slots), forward.tokens) if eager else graphs.parse(step.graph)
         self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
-        if self._links is not None and self._arrived is not None:
-            self._links.receive_hidden(step.number, self._arrived[: forward.tokens])
-        output = self._passes.run(graph) if step.graph == EAGER else self._passes.replay(graph)
-        if output.hidden is not None:
-            self._hand_on(step, output.hidden)
-            return
+        if self._stages is not None:
+            self._stages.receive(step)
+        if keeps:
+            output = self._passes.run_and_keep(graph)
+        else:
+            output = self._passes.run(graph) if eager else self._passes.replay(graph)
+        if self._stages is not None and self._head is None:
+            self._stages.hand_on(step, output.hidden)
+            return None
         assert self._head is not None and output.ids is not None and output.failed is not None
         buffers = self._passes.layout.view(graph)
         if self._redrawn:
             again = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
             self._head.redraw(output.ids, again, buffers, self._state)
-        if self._links is not None and wanted.rows:
-            self._links.send_sampled(step.number, buffers, output.ids, len(wanted.rows))
+        if self._stages is not None:
+            self._stages.send_sampled(step, buffers, output.ids)
         for row, values in zip(turn.up, (output.ids, output.failed), strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
-
-    def _hand_on(self, step: Step, hidden: torch.Tensor) -> None:
-        assert self._links is not None
-        self._links.send_hidden(step.number, hidden[: step.forward.tokens])
-        if self._awaited is not None:
-            self._awaited.expect(step)
-
-    def _take_in(self, awaited: Awaited) -> None:
-        assert self._links is not None
-        self._links.take_sampled(awaited, self._state)
+        if wish is None or self._wishes is None:
+            return None
+        return self._wishes.carry_out(step, wish, output, self._passes, masks)
 
     def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
         words = packed_words(graph.rows, graph.rows)
         pack_step(rows, graph.rows, graph.rows, turn.words[:words])
         self._passes.layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
 
-    def collect(self, step: Step, turn: Turn) -> StepResult:
+    def collect(self, step: Step, turn: Turn, told: Told | None) -> StepResult:
         """The result of a step; waits for it."""
         turn.done.synchronize()
         if self._head is None:
             return StepResult(step.number)
         count = len(step.sample.rows)
-        ids, failures = turn.up.numpy()[:, :count]
+        drawn = turn.up.numpy()[:, :count]
+        if told is not None:
+            return told.result(step, drawn)
+        ids, failures = drawn
         return StepResult(step.number, tuple(ids.tolist()), tuple(failures.nonzero()[0].tolist()))
-
-    def _zero(self, blocks: tuple[int, ...]) -> None:
-        """What failed requests wrote: who gets a block masks what it has not written, and a masked NaN is NaN."""
-        if blocks:
-            places = torch.tensor(blocks, device=self._device)
-            for pool in self._pools:
-                pool[:, :, places] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +242,12 @@ class Pending:
     runner: CudaRunner
     step: Step
     turn: Turn
+    told: Told | None
 
     def result(self) -> StepResult:
-        return self.runner.collect(self.step, self.turn)
+        return self.runner.collect(self.step, self.turn, self.told)
+
+
+def _scattered(forward: Forward, wanted: Sample) -> bool:
+    """Rows of one token each, of which those that are sampled do not come first, as a pass of such rows takes it."""
+    return bool(wanted.rows) and wanted.rows[-1] >= len(wanted.rows) and len(forward.slots) == forward.tokens

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from octavo.worker.pace import Pace, Work
+from octavo.worker.pace import Pace, Work, pace_of
 
 
 def device(work: Work) -> float:
@@ -132,3 +132,32 @@ def test_patience_with_steps_of_a_known_size_is_their_prediction() -> None:
     pace = learned(Pace())
     work = Work(32, 32 * 500)
     assert pace.patience(work) == pace.seconds(work)
+
+
+def gpu(decode: Work, work: Work) -> float:
+    """Like a GPU with a model of 8 billion weights: it reads them while it computes a few tokens."""
+    weights = max(0.0043, 2.6e-5 * work.tokens)
+    return weights + 3.5e-8 * decode.reads + 1.05e-9 * work.attended
+
+
+def test_beside_long_prompts_99_of_100_steps_take_at_most_two_and_a_half_times_as_long() -> None:
+    pace, rng = pace_of("cuda", least=16), random.Random(5)
+    for count in (1, 16, 64, 512, 2048, 8192):
+        work = Work().with_chunk(0, count)
+        pace.observe(work, gpu(Work(), work))
+    contexts, quiet, loud, computed = 16 * 128, list[float](), list[float](), 0
+    start = length = 0
+    for step in range(2000):
+        decode = work = Work(16, contexts)
+        if step >= 400:  # then one after the other
+            if start == length:
+                start, length = 0, rng.randrange(8000, 32000)
+            count = min(length - start, pace.room(decode, decode, start, gentle=True))
+            work, start = decode.with_chunk(start, count), start + count
+            computed += count
+        seconds = gpu(decode, work)
+        (loud if step >= 400 else quiet).append(seconds)
+        pace.observe(work, seconds * rng.uniform(0.98, 1.02))
+        contexts += 16
+    assert sorted(loud)[len(loud) * 99 // 100] <= 2.5 * sorted(quiet)[len(quiet) * 99 // 100]
+    assert computed / sum(loud) > 15_000, "prompts are starved"

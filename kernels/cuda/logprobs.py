@@ -1,0 +1,83 @@
+"""Log-probabilities of the tokens that follow rows of logits, and of the likeliest: csrc/logprobs.cu.
+
+    log p(v) = (logits[v] - best) - log(sum of exp(logits - best))       in float32; -9999 where it would be -infinity
+
+The likeliest are in the order of their logits, of equal ones by id.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from octavo.kernels.cuda.changes import Words
+from octavo.kernels.cuda.checks import dtype_code, wants_int32
+from octavo.kernels.cuda.library import INT, LONG, POINTER, function
+from octavo.kernels.cuda.sample import MOST_VOCABULARY
+
+ASKED_WORDS = 4
+_SPAN, _SHARE_WORDS = 4096, 4  # of csrc/logprobs.cu: ids of a CTA, words of a Share
+
+
+class Asked(NamedTuple):
+    """A row of the logits, and where the token after it stands: at `position` of `slot`."""
+
+    row: int
+    slot: int
+    position: int
+
+
+def pack_asked(asked: Sequence[Asked]) -> Words:
+    """[asked * 4] words."""
+    packed = np.zeros((len(asked), ASKED_WORDS), np.int32)
+    if asked:
+        packed[:, :3] = asked
+    return packed.reshape(-1)
+
+
+def pack_prompt(slot: int, first: int, count: int, each: int) -> Words:
+    """The same for the tokens of `slot` from position `first` on, when `each` rows of logits are made at a time."""
+    packed = np.zeros((count, ASKED_WORDS), np.int32)
+    packed[:, 0] = np.arange(count) % each
+    packed[:, 1] = slot
+    packed[:, 2] = np.arange(first, first + count)
+    return packed.reshape(-1)
+
+
+def told_words(top: int) -> int:
+    """Of one result: whether the logits were finite, the token's rank from 1, ids (the token's, then `top` of the
+    likeliest), then their log-probabilities as the bits of floats."""
+    return 2 + 2 * (1 + top)
+
+
+@cache
+def _logprobs() -> Callable[..., None]:
+    sizes = (POINTER, LONG, INT, POINTER, INT, POINTER, INT, INT, POINTER, POINTER, POINTER, INT)
+    return function("logprobs", "octavo_logprobs", *sizes)
+
+
+def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor) -> None:
+    """told [n, told_words(top)] int32 becomes the results for `asked` [4 n] int32, what pack_asked made, on the device.
+
+    logits: [?, V], rows apart or not. tokens: [slots, context] int32. top: at most V.
+    """
+    count, vocabulary = told.shape[0], logits.shape[1]
+    code = dtype_code("logits", logits)
+    wants_int32("told", told, count, told_words(top))
+    wants_int32("asked", asked, ASKED_WORDS * count)
+    wants_int32("tokens", tokens, *tokens.shape)
+    if logits.stride(1) != 1 or not top <= vocabulary <= MOST_VOCABULARY:
+        text = f"rows of {top} (top) to {MOST_VOCABULARY}"
+        raise ValueError(f"logits: {tuple(logits.shape)}, strides {logits.stride()}; wanted {text}")
+    if asked.data_ptr() % 16:
+        raise ValueError(f"asked: at {asked.data_ptr():#x}; wanted aligned to 16 bytes")
+    chunks = -(-vocabulary // _SPAN)
+    shares = torch.empty((count, chunks, _SHARE_WORDS), dtype=torch.int32, device=logits.device)
+    lists = torch.empty((count, chunks, top), dtype=torch.int64, device=logits.device)
+    if count:
+        _logprobs()(
+            logits.data_ptr(), logits.stride(0), vocabulary, asked.data_ptr(), count, tokens.data_ptr(),
+            tokens.shape[1], top, shares.data_ptr(), lists.data_ptr(), told.data_ptr(), code,
+        )  # fmt: skip

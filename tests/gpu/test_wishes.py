@@ -1,0 +1,187 @@
+"""In float32 a GPU gives the CPU's tokens and log-probabilities for whatever requests ask, alone and side by side."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.checkpoints import random_checkpoint
+from support.engine import Answer, LocalEngine
+from support.scores import same_scores
+
+from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
+from octavo.worker.devices import open_runner
+from octavo.worker.request import FEATURES, Adjust, Sampling
+from octavo.worker.step import Masks, Step
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+SIZE = 513  # rows of logits are not aligned, and a mask's last word has one bit
+TOKENS, TOP = 24, 5
+LENGTHS = (1, 2, 16, 33, 90, 150)
+PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in LENGTHS]
+SHAPE = {
+    "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": SIZE
+}  # fmt: skip
+EVERYTHING = Adjust(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
+    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+)  # fmt: skip
+WISHES: dict[str, Sampling] = {
+    "min_p": Sampling(temperature=1.2, seed=3, adjust=Adjust(min_p=0.2)),
+    "min_p before top_p": Sampling(temperature=1.5, top_p=0.7, seed=4, adjust=Adjust(min_p=0.1)),
+    "min_p before top_k": Sampling(temperature=1.5, top_k=9, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1)),
+    "presence_penalty": Sampling(adjust=Adjust(presence_penalty=1.5)),
+    "frequency_penalty": Sampling(adjust=Adjust(frequency_penalty=0.8)),
+    "repetition_penalty": Sampling(adjust=Adjust(repetition_penalty=1.5)),
+    "logit_bias": Sampling(adjust=Adjust(bias=((400, 4.0), (511, 3.5)))),
+    "allowed_token_ids": Sampling(adjust=Adjust(allowed=tuple(range(3, 513, 7)))),
+    "bad_words": Sampling(adjust=Adjust(bad_words=tuple((token,) for token in range(0, 513, 2)))),
+    "min_tokens": Sampling(adjust=Adjust(min_tokens=9, forbidden=tuple(range(0, 513, 3)))),
+    "logprobs": Sampling(logprobs=TOP),
+    "logprobs of drawn tokens": Sampling(temperature=1.0, seed=8, logprobs=0),
+    "prompt_logprobs": Sampling(prompt_logprobs=TOP),
+    "everything": Sampling(temperature=0.9, seed=3, adjust=EVERYTHING, logprobs=20, prompt_logprobs=0),
+}
+MIXED = [
+    Sampling(),
+    WISHES["everything"],
+    Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=7),
+    Sampling(adjust=EVERYTHING, logprobs=3),
+    Sampling(temperature=1.4, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1, repetition_penalty=1.2), prompt_logprobs=2),
+    Sampling(temperature=1.0, seed=5, logprobs=TOP),
+]
+WORK: dict[str, dict[str, int]] = {"a batch": {}, "chunks": {"max_batch_tokens": 29}, "preemption": {"blocks": 18}}
+
+
+@dataclass(frozen=True)
+class Pair:
+    cpu: DeviceRunner
+    gpu: DeviceRunner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_checkpoint(tmp_path_factory.mktemp("model"), seed=3, config=SHAPE)
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> Iterator[Pair]:
+    cpu = open_runner(RunnerConfig(folder, device="cpu", max_requests=16, kv_cache_bytes=64 << 20))
+    gpu = open_runner(on_gpu(folder))
+    assert gpu.features == list(FEATURES)
+    yield Pair(cpu, gpu)
+    del gpu
+    torch.cuda.empty_cache()
+
+
+def on_gpu(folder: Path, dtype: str = "float32") -> RunnerConfig:
+    return RunnerConfig(
+        folder, device="cuda", dtype=dtype, max_requests=16, max_batch_tokens=1024, kv_cache_bytes=256 << 20
+    )
+
+
+class Masking(LocalEngine):
+    """Binds rows as a grammar would: which ids one may sample, and whether it is bound, depends on how long it is."""
+
+    def _give(self, step: Step) -> Pending:
+        sample, forward = step.sample, step.forward
+        ends = [forward.starts[row] + forward.counts[row] for row in sample.rows]
+        masked = tuple(entry for entry, end in enumerate(ends) if end % 3)
+        masks = Masks(step.number, b"".join(allowed(ends[entry]) for entry in masked))
+        return self._runner.issue(replace(step, sample=replace(sample, masked=masked)), lambda _: self.ask(masks))
+
+    def ask(self, masks: Masks) -> Masks:
+        return masks
+
+
+def allowed(end: int) -> bytes:
+    """A third of the ids, by bits."""
+    bits = sum(1 << token for token in range(SIZE) if (token // 2 + end) % 3 == 0)
+    return bits.to_bytes(4 * -(-SIZE // 32), "little")
+
+
+def check(one: list[Answer], other: list[Answer], samplings: list[Sampling]) -> None:
+    for expected, found, sampling in zip(one, other, samplings, strict=True):
+        assert len(expected.ids) == TOKENS
+        assert found.ids == expected.ids
+        same_scores(expected.scores, found.scores, sampling.logprobs)
+        if expected.prompt_scores or found.prompt_scores:
+            same_scores(expected.prompt_scores, found.prompt_scores, sampling.prompt_logprobs)
+
+
+def both(pair: Pair, samplings: list[Sampling], graphs: bool = True, engine: Any = LocalEngine, **setup: int) -> Any:
+    """The engine that ran on the GPU, after both gave the same."""
+    expected = engine(pair.cpu).generate(PROMPTS, TOKENS, samplings)
+    device = engine(pair.gpu, **setup)
+    if graphs:
+        device.capture()
+    check(expected, device.generate(PROMPTS, TOKENS, samplings), samplings)
+    return device
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_each_wish_alone_is_served_as_on_the_cpu(pair: Pair, wish: str) -> None:
+    both(pair, [WISHES[wish]] * len(PROMPTS), graphs=False)
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
+@pytest.mark.parametrize("work", WORK)
+def test_requests_of_all_kinds_run_side_by_side(pair: Pair, work: str, graphs: bool) -> None:
+    engine = both(pair, MIXED, graphs, **WORK[work])
+    assert (engine.scheduler.load().preemptions > 0) == (work == "preemption")
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
+def test_rows_that_grammars_bind_run_beside_others(pair: Pair, graphs: bool) -> None:
+    both(pair, [Sampling()] * len(PROMPTS), graphs, Masking)
+    both(pair, MIXED, graphs, Masking, max_batch_tokens=29)
+
+
+def test_slots_that_requests_with_wishes_leave_serve_others_plainly(pair: Pair) -> None:
+    engine = LocalEngine(pair.gpu)
+    engine.capture()
+    plain = LocalEngine(pair.cpu).generate(PROMPTS, TOKENS)
+    for _ in range(3):
+        engine.generate(PROMPTS, 3, MIXED)
+        assert [one.ids for one in engine.generate(PROMPTS, TOKENS)] == [one.ids for one in plain]
+
+
+def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.worker.cuda.passes import Passes
+
+    events: list[str] = []
+    run = Passes.run
+
+    def noted(passes: Passes, bucket: Any) -> Any:
+        events.append("pass")
+        return run(passes, bucket)
+
+    class Noting(Masking):
+        def ask(self, masks: Masks) -> Masks:
+            events.append("masks")
+            return masks
+
+    monkeypatch.setattr(Passes, "run", noted)
+    Noting(pair.gpu).generate(PROMPTS[3:4], 6)
+    assert "masks" in events
+    assert all(events[at - 1] == "pass" for at, event in enumerate(events) if event == "masks")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_serves_all_of_it_with_and_without_graphs(folder: Path, dtype: str) -> None:
+    """The CPU does not: so what each request may get is looked at, not which."""
+    runner = open_runner(on_gpu(folder, dtype))
+    samplings = [Sampling(logprobs=TOP), Sampling(adjust=replace(EVERYTHING, min_p=0.0), logprobs=TOP)] * 3
+    engine = Masking(runner)
+    eager = engine.generate(PROMPTS, TOKENS, samplings)
+    engine.capture()
+    for answers in (eager, engine.generate(PROMPTS, TOKENS, samplings)):
+        assert all(len(answer.ids) == TOKENS for answer in answers)
+        assert all(len(answer.scores) == TOKENS * 4 * (3 + 2 * TOP) for answer in answers)
+        for answer in answers[1::2]:
+            assert all(token % 2 == 0 or token == 5 for token in answer.ids)
+    del engine, runner
+    torch.cuda.empty_cache()

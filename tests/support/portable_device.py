@@ -1,0 +1,90 @@
+"""What the kernels that serve wishes do, in plain PyTorch on the CPU: they read the words that were packed for them."""
+
+import ctypes
+
+import numpy as np
+import torch
+
+from octavo.kernels.cuda.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
+from octavo.kernels.cuda.logprobs import ASKED_WORDS
+from octavo.kernels.cuda.prepare import State
+from octavo.kernels.cuda.sample import Samples
+from octavo.worker.cpu import logprobs as cpu
+from octavo.worker.cpu import sampler
+from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
+from octavo.worker.cpu.masks import bind
+from octavo.worker.cpu.sampler import Draw, Vocabulary
+from octavo.worker.request import Adjust
+from octavo.worker.step import Masks
+
+
+def upload_words(words: np.ndarray, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(words.copy())
+
+
+def download_words(words: torch.Tensor) -> torch.Tensor:
+    return words.clone()
+
+
+def adjust(
+    logits: torch.Tensor, rows: torch.Tensor, tokens: torch.Tensor, masks: torch.Tensor | None, out: torch.Tensor
+) -> None:
+    table = rows.view(-1, ROW_WORDS)
+    assert table.shape[0] == out.shape[0]
+    for index, (row, slot, end, mask, *address) in enumerate(table[:, :6].tolist()):
+        changed = out[index : index + 1]
+        changed.copy_(logits[row])
+        if mask != NO_MASK:
+            assert masks is not None
+            bind(changed, [0], Masks(0, masks[mask].numpy().tobytes()), 0)
+        low, high = (word & 0xFFFFFFFF for word in address)
+        if low or high:
+            prompt, how = read_changes(low | high << 32, out.shape[1])
+            known = tokens[slot, :end].long()
+            adjust_(changed, [Adjusted(0, Changes(how, Columns(0, out.shape[1])), known, end - prompt)])
+
+
+def read_changes(address: int, vocabulary: int) -> tuple[int, Adjust]:
+    """(tokens of the prompt, the rest) of what pack_changes_of_logits has packed, which lies at `address`."""
+    header = _words(address, HEADER_WORDS)
+    prompt, min_tokens, forbidden, biases, words, word_ids, bits = header[:7].tolist()
+    sizes = (forbidden, biases, biases, words, word_ids, bits)
+    rest = _words(address + 4 * HEADER_WORDS, sum(sizes))
+    never, biased, values, ends, ids, allowed = np.split(rest, np.cumsum(sizes)[:-1])
+    flags = np.unpackbits(allowed.view(np.uint8), bitorder="little")[:vocabulary]
+    repetition, presence, frequency = header[7:10].view(np.float32).tolist()
+    return prompt, Adjust(
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        repetition_penalty=repetition,
+        bias=tuple(zip(biased.tolist(), values.view(np.float32).tolist(), strict=True)),
+        allowed=tuple(flags.nonzero()[0].tolist()),
+        bad_words=tuple(tuple(word.tolist()) for word in np.split(ids, ends[:-1])) if words else (),
+        min_tokens=min_tokens,
+        forbidden=tuple(never.tolist()),
+    )
+
+
+def _words(address: int, count: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_int32 * count).from_address(address)) if count else np.empty(0, np.int32)
+
+
+def sample(logits: torch.Tensor, step: Samples, state: State, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    count, slots = logits.shape[0], step.sample_slots.long()
+    assert step.header[3] >= count and len(slots) == count and len(out) == 2 * count
+    names = ("temperature", "top_k", "top_p", "seeds")
+    temperature, top_k, top_p, seeds = (getattr(state, name)[slots] for name in names)
+    draw = Draw(temperature, top_k.long(), top_p, seeds, step.counters.long(), state.min_p[slots])
+    ids, finite = sampler.sample(logits.float(), draw, Vocabulary(logits.shape[1]))
+    state.tokens[slots, step.sample_ends.long()] = ids.int()
+    out[:count], out[count:] = ids, ~finite
+    return out[:count], out[count:]
+
+
+def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor) -> None:
+    rows, slots, positions, _ = asked.view(-1, ASKED_WORDS).long().unbind(1)
+    ids = tokens[slots, positions].long()
+    found = cpu.logprobs(logits[rows].float(), ids, top, Vocabulary(logits.shape[1]))
+    told[:, 0] = found.finite
+    for row in range(len(ids)):
+        told[row, 1:] = torch.from_numpy(np.frombuffer(found.pack(row, top), np.int32).copy())

@@ -1,0 +1,243 @@
+"""What the host packs and reads of steps with wishes is what the CPU gives; the kernels are in PyTorch here."""
+
+import random
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support import portable_device
+
+from octavo.kernels.cuda.prepare import State, new_state
+from octavo.worker.cpu.masks import bind
+from octavo.worker.cpu.sampler import Draw, Vocabulary
+from octavo.worker.cpu.sampler import sample as sample_on_cpu
+from octavo.worker.cpu.wishes import Wishes as OnCpu
+from octavo.worker.cuda import wishes
+from octavo.worker.cuda.passes import Output
+from octavo.worker.cuda.wished import SCORED_ROWS
+from octavo.worker.request import Adjust, Sampling
+from octavo.worker.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
+
+SIZE, SLOTS, CONTEXT, HIDDEN = 70, 9, 400, 8
+HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
+
+
+@pytest.fixture(autouse=True)
+def portable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adjust", "logprobs", "sample", "upload_words", "download_words"):
+        monkeypatch.setattr(wishes, name, getattr(portable_device, name))
+
+
+def logits_of(hidden: torch.Tensor) -> torch.Tensor:
+    return hidden @ HEAD
+
+
+@dataclass
+class Pair:
+    """The same requests, kept for the CPU and for the device."""
+
+    cpu: OnCpu
+    tokens: torch.Tensor  # the CPU's pool
+    gpu: wishes.Wishes
+    state: State
+
+    def admit(self, admit: Admit) -> None:
+        self.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens)
+        self.state.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens, dtype=torch.int32)
+        how = admit.sampling
+        values = (how.temperature, how.top_k, how.top_p, 0.0 if how.adjust is None else how.adjust.min_p, how.seed)
+        for name, value in zip(("temperature", "top_k", "top_p", "min_p", "seeds"), values, strict=True):
+            getattr(self.state, name)[admit.slot] = value
+        self.cpu.admit(admit)
+        self.gpu.admit(admit)
+
+    def draw(self, slots: list[int], counters: tuple[int, ...]) -> Draw:
+        state = self.state
+        of = [getattr(state, name)[slots] for name in ("temperature", "top_k", "top_p", "seeds")]
+        return Draw(of[0], of[1].long(), of[2], of[3], torch.tensor(counters), state.min_p[slots])
+
+    def on_cpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
+        """As worker/cpu/runner.py has it."""
+        forward, wanted = step.forward, step.sample
+        begins = torch.tensor(forward.counts).cumsum(0).tolist()
+        lasts = [begins[row] - 1 for row in wanted.rows]
+        parts = [begins[row] - forward.counts[row] + first for row, first, _ in wanted.scored]
+        kept = [at + index for at, (_, _, count) in zip(parts, wanted.scored, strict=True) for index in range(count)]
+        rows_then_scored = torch.cat((hidden[[begin - 1 for begin in begins]], hidden[kept]))
+        prompts = self.cpu.prompts(step, rows_then_scored, logits_of)
+        slots = [forward.slots[row] for row in wanted.rows]
+        ends = [forward.starts[row] + forward.counts[row] for row in wanted.rows]
+        logits = logits_of(hidden[lasts])
+        raw = self.cpu.raw(logits, slots)
+        if wanted.masked:
+            bind(logits, wanted.masked, masks, 0)
+        self.cpu.adjust(logits, slots, ends)
+        ids, finite = sample_on_cpu(logits, self.draw(slots, wanted.counters), Vocabulary(SIZE))
+        self.tokens[slots, ends] = ids
+        failed = tuple((~finite).nonzero()[:, 0].tolist())
+        return StepResult(step.number, tuple(ids.tolist()), failed, self.cpu.scores(raw, slots, ids), prompts)
+
+    def on_gpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
+        """As worker/cuda/runner.py has it; the pass draws for all rows."""
+        forward, wanted = step.forward, step.sample
+        begins = torch.tensor(forward.counts).cumsum(0).tolist()
+        logits = logits_of(hidden[[begins[row] - 1 for row in wanted.rows]])
+        slots = torch.tensor([forward.slots[row] for row in wanted.rows], dtype=torch.int32)
+        ends = torch.tensor([forward.starts[row] + forward.counts[row] for row in wanted.rows], dtype=torch.int32)
+        header = torch.full((16,), len(slots))
+        draws = wishes.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
+        drawn = torch.zeros(2 * len(slots), dtype=torch.int32)
+        output = Output(*portable_device.sample(logits, draws, self.state, drawn), logits, hidden)
+        passes: Any = SimpleNamespace(state=self.state, logits_of=logits_of)
+        wish = self.gpu.of(step)
+        if wish is None:
+            ids, failed = drawn.view(2, -1)
+            return StepResult(step.number, tuple(ids.tolist()), tuple(failed.nonzero()[:, 0].tolist()))
+        told = self.gpu.carry_out(step, wish, output, passes, lambda number: masks)
+        return told.result(step, drawn.view(2, -1).numpy())
+
+
+def pair(room: int = SLOTS) -> Pair:
+    state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
+    gpu = wishes.Wishes(SIZE, room, torch.device("cpu"))
+    tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
+    return Pair(OnCpu(Vocabulary(SIZE), tokens), tokens, gpu, state)
+
+
+def some_sampling(draw: random.Random) -> Sampling:
+    def ids(most: int) -> tuple[int, ...]:
+        return tuple(draw.sample(range(SIZE), draw.randint(1, most)))
+
+    adjust = Adjust(
+        min_p=draw.choice((0.0, 0.1)),
+        presence_penalty=draw.choice((0.0, 1.0)),
+        frequency_penalty=draw.choice((0.0, 0.5)),
+        repetition_penalty=draw.choice((1.0, 1.5)),
+        bias=tuple((token, draw.uniform(-5, 5)) for token in ids(9)) if draw.random() < 0.5 else (),
+        allowed=ids(60) if draw.random() < 0.3 else (),
+        bad_words=tuple(ids(2) for _ in range(40)) if draw.random() < 0.5 else (),
+        min_tokens=draw.choice((0, 3)),
+        forbidden=ids(30) if draw.random() < 0.5 else (),
+    )
+    return Sampling(
+        temperature=draw.choice((0.0, 1.0)),
+        top_k=draw.choice((0, 20)),
+        seed=draw.randrange(99),
+        adjust=adjust if draw.random() < 0.6 else None,
+        logprobs=draw.choice((None, 0, 4)),
+        prompt_logprobs=draw.choice((None, 0, 3)),
+    )
+
+
+@dataclass
+class Life:
+    """One request as the scheduler would step it."""
+
+    slot: int
+    sampling: Sampling
+    prompt: int
+    known: int
+
+
+def begin(draw: random.Random, both: Pair, slot: int) -> Life:
+    prompt, generated = draw.randint(2, 150), draw.choice((0, 0, 5))
+    tokens = tuple(draw.randrange(SIZE) for _ in range(prompt + generated))
+    life = Life(slot, some_sampling(draw), prompt, len(tokens))
+    both.admit(Admit(slot, tokens, life.sampling, generated))
+    return life
+
+
+def prefill(number: int, lives: list[Life]) -> Step:
+    """All of their prompts at once; those who ask have all but the first token told, in two parts."""
+    scored = []
+    for row, life in enumerate(lives):
+        if life.sampling.prompt_logprobs is not None:
+            half = life.prompt // 2
+            parts = ((0, half), (half, life.prompt - 1 - half))
+            scored += [Scored(row, first, count) for first, count in parts if count]
+    counts = tuple(life.known for life in lives)
+    forward = Forward(slots=tuple(life.slot for life in lives), starts=(0,) * len(lives), counts=counts)
+    return Step(number, forward, Sample(tuple(range(len(lives))), counters_of(lives), tuple(scored)))
+
+
+def decode(number: int, lives: list[Life], masked: tuple[int, ...]) -> Step:
+    starts = tuple(life.known - 1 for life in lives)
+    forward = Forward(slots=tuple(life.slot for life in lives), starts=starts, counts=(1,) * len(lives))
+    return Step(number, forward, Sample(tuple(range(len(lives))), counters_of(lives), masked=masked))
+
+
+def counters_of(lives: list[Life]) -> tuple[int, ...]:
+    return tuple(life.known - life.prompt for life in lives)
+
+
+def masks_of(draw: random.Random, step: Step) -> Masks:
+    words = -(-SIZE // 32)
+    return Masks(step.number, draw.randbytes(4 * words * len(step.sample.masked)))
+
+
+@pytest.mark.parametrize("room", [SLOTS, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None:
+    """Prefill, decoding beside masks, and slots that others take over."""
+    draw, both = random.Random(seed), pair(room)
+    lives = [begin(draw, both, slot) for slot in draw.sample(range(SLOTS), 6)]
+    for number in range(1, 12):
+        if number % 5 == 1:
+            lives[number % 6] = begin(draw, both, lives[number % 6].slot)
+            step = prefill(number, lives)
+        else:
+            step = decode(number, lives, tuple(sorted(draw.sample(range(6), draw.randint(0, 4)))))
+        hidden = torch.randn(sum(step.forward.counts), HIDDEN)
+        if number == 7:
+            hidden[2] = float("nan")
+        masks = masks_of(draw, step)
+        wish, found = both.on_cpu(step, hidden, masks), both.on_gpu(step, hidden, masks)
+        assert found == wish
+        assert torch.equal(both.state.tokens[:SLOTS].long(), both.tokens)
+        for life in lives:
+            life.known += 1
+
+
+def test_long_prompts_are_scored_in_portions() -> None:
+    both, count = pair(), 2 * SCORED_ROWS + 5
+    tokens = tuple(random.Random(1).randrange(SIZE) for _ in range(count + 1))
+    both.admit(Admit(4, tokens, Sampling(prompt_logprobs=2), 0))
+    forward = Forward(slots=(4,), starts=(0,), counts=(count + 1,))
+    step = Step(1, forward, Sample((0,), (0,), (Scored(0, 0, count),)))
+    hidden = torch.randn(count + 1, HIDDEN)
+    found = both.on_gpu(step, hidden, Masks(1, b""))
+    assert found == both.on_cpu(step, hidden, Masks(1, b"")) and len(found.prompts[0]) == 4 * count * (1 + 3 + 3)
+
+
+def test_a_prompt_whose_logits_are_not_finite_is_told_empty() -> None:
+    both = pair()
+    both.admit(Admit(4, (1, 2, 3), Sampling(prompt_logprobs=2), 0))
+    step = Step(1, Forward(slots=(4,), starts=(0,), counts=(3,)), Sample((0,), (0,), (Scored(0, 0, 2),)))
+    hidden = torch.randn(3, HIDDEN)
+    hidden[1, 0] = float("inf")
+    assert both.on_gpu(step, hidden, Masks(1, b"")).prompts == (b"",)
+
+
+def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
+    both = pair()
+    asks = Sampling(adjust=Adjust(presence_penalty=1.0), logprobs=1)
+    min_p_alone = Sampling(temperature=1.0, adjust=Adjust(min_p=0.5))
+    for slot, sampling in enumerate((Sampling(temperature=1.0), min_p_alone, asks)):
+        both.admit(Admit(slot, (1, 2), sampling, 0))
+    plain, asking = (decode(1, [Life(slot, asks, 2, 3) for slot in slots], ()) for slots in ((0, 1), (0, 2)))
+    assert both.gpu.of(plain) is None
+    assert both.gpu.of(asking) is not None
+    both.admit(Admit(2, (1, 2), Sampling(), 0))
+    assert both.gpu.of(asking) is None, "another request has the slot"
+    masked = replace(plain, sample=replace(plain.sample, masked=(1,)))
+    wish = both.gpu.of(masked)
+    assert wish is not None and wish.drawn == (1,)
+
+
+def test_min_tokens_alone_end_when_they_are_reached() -> None:
+    both = pair()
+    both.admit(Admit(3, (1, 2, 7), Sampling(adjust=Adjust(min_tokens=3, forbidden=(5,))), 1))
+    busy = [both.gpu.of(decode(1, [Life(3, Sampling(), 2, known)], ())) is not None for known in (3, 4, 5, 6)]
+    assert busy == [True, True, False, False]

@@ -1,0 +1,150 @@
+"""What one step has to do beside its pass for the few rows that ask: packed for the device, read when it is done."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.kernels.cuda.adjust import NO_MASK, Row, pack_rows
+from octavo.kernels.cuda.changes import Words
+from octavo.kernels.cuda.logprobs import Asked, pack_asked, pack_prompt, told_words
+from octavo.worker.step import Step, StepResult
+
+SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A request's changes of its logits. address: of their words on the device. until: once it has so many tokens, they
+    change nothing any more."""
+
+    address: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A part of a prompt whose log-probabilities are told. hidden: index of the first of its hidden states; position:
+    of the first of its tokens in `slot`."""
+
+    slot: int
+    position: int
+    hidden: int
+    count: int
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wished:
+    """Of a step. drawn: entries (of Sample.rows) that are drawn again from changed logits, and `rows` and `counters` of
+    these. told: entries whose log-probabilities are told, with `asked` and how many of the likeliest each wants."""
+
+    drawn: tuple[int, ...]
+    rows: tuple[Row, ...]
+    counters: tuple[int, ...]
+    told: tuple[int, ...]
+    asked: tuple[Asked, ...]
+    tops: tuple[int, ...]
+    prompts: tuple[Prompt, ...]
+
+    @property
+    def top(self) -> int:
+        """Of the likeliest ids, so many are found for every entry that is told."""
+        return max(self.tops, default=0)
+
+    def pack(self) -> Words:
+        """For the device: rows to change [8 n], asked [4 m], of each part of a prompt asked [4 each], then slots [n],
+        ends [n], counters [n]. What is read 16 bytes at a time comes first."""
+        prompts = (pack_prompt(one.slot, one.position, one.count, SCORED_ROWS) for one in self.prompts)
+        draws = np.array(
+            [[row.slot for row in self.rows], [row.end for row in self.rows], self.counters], dtype=np.int32
+        )
+        return np.concatenate((pack_rows(self.rows), pack_asked(self.asked), *prompts, draws.reshape(-1)))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Words of the results: drawn ids and failures [2 n], what is told of tokens, and of each part of a prompt."""
+        prompts = (one.count * told_words(one.top) for one in self.prompts)
+        return [2 * len(self.drawn), len(self.told) * told_words(self.top), *prompts]
+
+    def result(self, step: Step, drawn: npt.NDArray[np.int32], words: Words, room: int) -> StepResult:
+        """drawn: ids and failures [2, samples] of all entries, overwritten where they were drawn again. words: as
+        `sizes` says. room: how many were drawn at a time."""
+        again, told, *prompts = np.split(words, list(accumulate(self.sizes))[:-1])
+        for first in range(0, len(self.drawn), room):
+            entries = self.drawn[first : first + room]
+            drawn[:, list(entries)] = again[2 * first : 2 * (first + len(entries))].reshape(2, -1)
+        ids, failures = drawn
+        return StepResult(
+            step.number,
+            tuple(ids.tolist()),
+            tuple(failures.nonzero()[0].tolist()),
+            self._scores(told.reshape(len(self.told), told_words(self.top))),
+            tuple(_prompt(part.reshape(one.count, -1)) for one, part in zip(self.prompts, prompts, strict=True)),
+        )
+
+    def _scores(self, told: Words) -> tuple[tuple[int, bytes], ...]:
+        """Everybody's `top` likeliest were found; each is told as many as it asked for."""
+        values = 3 + self.top  # where they begin, after whether finite, rank and ids
+        return tuple(
+            (entry, np.concatenate((row[1 : 3 + top], row[values : values + 1 + top])).tobytes())
+            for entry, row, top in zip(self.told, told, self.tops, strict=True)
+        )
+
+
+def _prompt(told: Words) -> bytes:
+    """Empty when a logit was not finite."""
+    return told[:, 1:].tobytes() if told[:, 0].all() else b""
+
+
+def wished(
+    step: Step, held: Mapping[int, Held], tops: Mapping[int, int], prompt_tops: Mapping[int, int]
+) -> Wished | None:
+    """None when nothing is wished. By slot: changes, and how many of the likeliest are told beside tokens."""
+    sample, forward = step.sample, step.forward
+    if not (held or tops or sample.masked or sample.scored):
+        return None
+    masks = {entry: index for index, entry in enumerate(sample.masked)}
+    drawn, rows, told, asked = [], [], [], []
+    for entry, row in enumerate(sample.rows):
+        slot, end = forward.slots[row], forward.starts[row] + forward.counts[row]
+        changes = held.get(slot)
+        address = changes.address if changes is not None and end < changes.until else 0
+        if address or entry in masks:
+            drawn.append(entry)
+            rows.append(Row(entry, slot, end, masks.get(entry, NO_MASK), address))
+        if slot in tops:
+            told.append(entry)
+            asked.append(Asked(entry, slot, end))
+    if not (drawn or told or sample.scored):
+        return None
+    return Wished(
+        drawn=tuple(drawn),
+        rows=tuple(rows),
+        counters=tuple(sample.counters[entry] for entry in drawn),
+        told=tuple(told),
+        asked=tuple(asked),
+        tops=tuple(tops[one.slot] for one in asked),
+        prompts=_prompts(step, prompt_tops) if sample.scored else (),
+    )
+
+
+def _prompts(step: Step, tops: Mapping[int, int]) -> tuple[Prompt, ...]:
+    forward = step.forward
+    begins = _before(forward.counts)
+    return tuple(
+        Prompt(
+            slot=forward.slots[row],
+            position=forward.starts[row] + first + 1,
+            hidden=begins[row] + first,
+            count=count,
+            top=tops[forward.slots[row]],
+        )
+        for row, first, count in step.sample.scored
+    )
+
+
+def _before(counts: Sequence[int]) -> list[int]:
+    return list(accumulate(counts, initial=0))

@@ -1,0 +1,160 @@
+"""What few requests ask beyond temperature, top_k, top_p and min_p, on the device. A step in which nobody asks pays
+nothing for it; else its pass is the same, and what is asked follows:
+
+    pass -> logits, ids of all rows
+               |-> adjust -> rows of float32 -> sample     of those to be changed, which are drawn a second time
+               `-> log-probabilities                       of the logits as they were
+
+What a request wishes goes to the device when it is admitted; what it has generated lies in the token pool. Nothing is
+counted on the way, so that nothing has to be counted again when it is preempted. The masks of a grammar are waited for
+when the pass is on its way already (docs/decisions/0010).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from octavo.kernels.cuda.adjust import ROW_WORDS, Changes, adjust, new_rows, pack_changes_of_logits
+from octavo.kernels.cuda.logprobs import ASKED_WORDS, logprobs, told_words
+from octavo.kernels.cuda.prepare import State
+from octavo.kernels.cuda.sample import sample
+from octavo.kernels.cuda.steps import HEADER_WORDS
+from octavo.worker.cuda.buffers import download_words, upload_words
+from octavo.worker.cuda.passes import Output, Passes
+from octavo.worker.cuda.wished import SCORED_ROWS, Held, Prompt, Wished, wished
+from octavo.worker.request import Adjust
+from octavo.worker.step import Admit, Masks, MaskSource, Step, StepResult
+
+_ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
+_ALWAYS = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Samples in rows of their own, all of them real: as kernels/cuda/sample.py has them."""
+
+    header: torch.Tensor
+    sample_slots: torch.Tensor
+    sample_ends: torch.Tensor
+    counters: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What is drawn a second time. logits: [samples, vocabulary]; rows, masks: as `adjust` has them; the rest: [n]."""
+
+    logits: torch.Tensor
+    rows: torch.Tensor
+    masks: torch.Tensor | None
+    slots: torch.Tensor
+    ends: torch.Tensor
+    counters: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """On its way up. words: pinned, as Wished.sizes says; there when the step is done."""
+
+    wished: Wished
+    words: torch.Tensor
+    room: int
+
+    def result(self, step: Step, drawn: npt.NDArray[np.int32]) -> StepResult:
+        """drawn: [2, samples], ids and failures of the pass."""
+        return self.wished.result(step, drawn.copy(), self.words.numpy(), self.room)
+
+
+class Wishes:
+    def __init__(self, vocabulary: int, slots: int, device: torch.device) -> None:
+        self._vocabulary, self._device = vocabulary, device
+        self.room = min(slots, max(1, _ROWS_BYTES // (4 * vocabulary)))
+        self._rows = new_rows(self.room, vocabulary, device)
+        self._header = torch.full((HEADER_WORDS,), 1 << 30, dtype=torch.int32, device=device)
+        self._words: dict[int, torch.Tensor] = {}  # by slot: changes on the device
+        self._held: dict[int, Held] = {}
+        self._tops: dict[int, int] = {}  # by slot: of sampled tokens
+        self._prompt_tops: dict[int, int] = {}
+
+    def admit(self, admit: Admit) -> None:
+        """Another request has the slot. What steps under way read of the one before is not overwritten: memory that is
+        given back is used again in the order of the stream."""
+        sampling, slot = admit.sampling, admit.slot
+        for wishes in (self._words, self._held, self._tops, self._prompt_tops):
+            wishes.pop(slot, None)
+        if sampling.adjust is not None:
+            prompt = len(admit.tokens) - admit.generated_before
+            until = _until(sampling.adjust, prompt)
+            if len(admit.tokens) < until:
+                words = upload_words(
+                    pack_changes_of_logits(_changes(sampling.adjust, prompt), self._vocabulary), self._device
+                )
+                self._words[slot], self._held[slot] = words, Held(words.data_ptr(), until)
+        if sampling.logprobs is not None:
+            self._tops[slot] = min(sampling.logprobs, self._vocabulary)
+        if sampling.prompt_logprobs is not None:
+            self._prompt_tops[slot] = min(sampling.prompt_logprobs, self._vocabulary)
+
+    def of(self, step: Step) -> Wished | None:
+        """What the step has to do beside its pass; None for nothing."""
+        return wished(step, self._held, self._tops, self._prompt_tops)
+
+    def carry_out(self, step: Step, wish: Wished, output: Output, passes: Passes, masks: MaskSource) -> Told:
+        """output: of the step's pass, which is on its way; it kept hidden states where a prompt is scored."""
+        packed = upload_words(wish.pack(), self._device)
+        count, told, scored = len(wish.drawn), len(wish.told), sum(one.count for one in wish.prompts)
+        parts = (ROW_WORDS * count, ASKED_WORDS * told, ASKED_WORDS * scored, count, count, count)
+        rows, asked, of_prompts, *draws = packed.split(parts)
+        up = torch.empty(sum(wish.sizes), dtype=torch.int32, device=self._device)
+        again, of_tokens, *on_prompts = up.split(wish.sizes)
+        parts_asked = of_prompts.split([ASKED_WORDS * one.count for one in wish.prompts])
+        for prompt, part, results in zip(wish.prompts, parts_asked, on_prompts, strict=True):
+            _tell_prompt(prompt, part, output, passes, results)
+        if count:
+            bits = self._upload(masks(step.number), len(step.sample.masked)) if step.sample.masked else None
+            self._draw_again(Again(output.logits, rows, bits, *draws), passes.state, again)
+        if told:
+            logprobs(output.logits, asked, passes.state.tokens, wish.top, of_tokens.view(told, told_words(wish.top)))
+        return Told(wish, download_words(up), self.room)
+
+    def _upload(self, masks: Masks, bound: int) -> torch.Tensor:
+        """[bound, words]"""
+        return upload_words(np.frombuffer(masks.bits, np.int32), self._device).view(bound, -1)
+
+    def _draw_again(self, again: Again, state: State, up: torch.Tensor) -> None:
+        for first, end in _portions(len(again.counters), self.room):
+            changed, rows = self._rows[: end - first], again.rows[ROW_WORDS * first : ROW_WORDS * end]
+            adjust(again.logits, rows, state.tokens, again.masks, changed)
+            slots, ends, counters = (part[first:end] for part in (again.slots, again.ends, again.counters))
+            sample(changed, Draws(self._header, slots, ends, counters), state, up[2 * first : 2 * end])
+
+
+def _tell_prompt(prompt: Prompt, asked: torch.Tensor, output: Output, passes: Passes, up: torch.Tensor) -> None:
+    assert output.hidden is not None, "a pass whose prompts are scored keeps its hidden states"
+    told = up.view(prompt.count, -1)
+    for first, end in _portions(prompt.count, SCORED_ROWS):
+        logits = passes.logits_of(output.hidden[prompt.hidden + first : prompt.hidden + end])
+        part = asked[ASKED_WORDS * first : ASKED_WORDS * end]
+        logprobs(logits, part, passes.state.tokens, prompt.top, told[first:end])
+
+
+def _portions(count: int, each: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + each, count)) for first in range(0, count, each))
+
+
+def _changes(how: Adjust, prompt: int) -> Changes:
+    """min_p is not among them: it is of the draw, as top_p is."""
+    return Changes(
+        prompt, how.min_tokens, how.forbidden, how.bias, how.bad_words, how.allowed, how.repetition_penalty,
+        how.presence_penalty, how.frequency_penalty,
+    )  # fmt: skip
+
+
+def _until(how: Adjust, prompt: int) -> int:
+    """How many tokens a request has when its logits are not changed any more; 0: they never are."""
+    lasting = how.bias, how.bad_words, how.allowed, how.presence_penalty, how.frequency_penalty
+    if any(lasting) or how.repetition_penalty != 1:
+        return _ALWAYS
+    return prompt + how.min_tokens if how.forbidden else 0
