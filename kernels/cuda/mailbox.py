@@ -23,7 +23,7 @@ def ids_bytes(rows: int) -> int:
 
 class Boxes(NamedTuple):
     """Of the messages to a rank. size: bytes of one at most, a multiple of 16. room: so many may be there before one
-    was taken; the sender's device waits with the next."""
+    was taken; the sender's device waits with the next. A power of two: numbers of messages wrap."""
 
     size: int
     room: int

@@ -52,9 +52,9 @@ class Sizes(NamedTuple):
     hidden_bytes: int
 
     def boxes(self, place: Place) -> mailbox.Boxes:
-        """Of what comes to this rank. Ids are taken late, and all that are not taken have a box."""
+        """Of what comes to this rank. Ids are taken late: all that are not taken have a box, and one more."""
         if place.first:
-            return mailbox.Boxes(mailbox.ids_bytes(self.rows), most_awaited(place.layout) + 1)
+            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_awaited(place.layout).bit_length())
         return mailbox.Boxes(-(-self.hidden_bytes // 16) * 16, 2)
 
 

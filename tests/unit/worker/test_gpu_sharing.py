@@ -160,4 +160,4 @@ def test_what_goes_around_reaches_every_stage(stages: int, size: int) -> None:
 
 def test_a_box_holds_the_largest_message() -> None:
     sizes, layout = Sizes(rows=5, hidden_bytes=1001), Layout(1, 3, 1)
-    assert [sizes.boxes(Place(layout, rank)) for rank in range(3)] == [(96, 5), (1008, 2), (1008, 2)]
+    assert [sizes.boxes(Place(layout, rank)) for rank in range(3)] == [(96, 8), (1008, 2), (1008, 2)]
