@@ -1,7 +1,8 @@
 """The engine alone, on random weights: `python benchmarks/engine.py 1b 8b [--workloads decode1,...] [--out FILE]`.
 
 Scheduler and runner in one process, as the leader's core and a rank do it together; greedy, token ids, a cold prefix
-cache in each repetition. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
+cache in each repetition. With --tensor or --pipeline a group of processes, a GPU each, by the rings of a real one; the
+rows of one GPU come first. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
 The limit is what the device cannot beat: every byte of weights and KV read once a step, and the prompts' products.
 `wanted` and vLLM's figures are those of an H100; `here` is `wanted` times how much higher this card's limit is.
 """
@@ -23,10 +24,12 @@ from workloads import Request, workload
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.config import ModelConfig, read_config
+from octavo.worker.place import Layout
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
 from support.engine import LocalEngine
+from support.rank_processes import RankProcesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,16 @@ WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gi
     },
 }  # fmt: skip
 
+# Of groups, by (tensor, pipeline): as above on H200s, and how many times one GPU of the same call.
+GROUPS_WANTED = {"8b": {(2, 1): {"decode1": (335, 287), "mixed256": (18_000, 16_586)}}}
+TIMES_WANTED = {"8b": {(1, 2): {"mixed256": 1.35, "prefill": 1.8}}}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """tok_s: output tokens a second, of `prefill` input tokens. of_limit: 1.0 is what the device cannot beat. wanted,
-    vllm: of an H100; here: wanted, for this card."""
+    """tok_s: output tokens a second, of `prefill` input tokens. of_limit: 1.0 is what the devices cannot beat. wanted,
+    vllm: of an H100, of groups of H200s, 0 where nothing is said; here: wanted, for this card. times: as many as one
+    GPU of the same call."""
 
     shape: str
     workload: str
@@ -67,6 +75,9 @@ class Row:
     vllm: int
     runs: list[float]
     idle: float | None = None  # share of a traced run in which the device did nothing
+    tensor: int = 1
+    pipeline: int = 1
+    times: float | None = None
 
 
 def card() -> Card:
@@ -103,8 +114,9 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str, car
     return products + (steps * 2 * (layers + head) + reads * kv_bytes) / card.bytes_per_s
 
 
-def measure(shape: str, runner: CudaRunner, folder: Path, args: argparse.Namespace) -> list[Row]:
-    engine = LocalEngine(runner)
+def measure(shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: argparse.Namespace) -> list[Row]:
+    split = runner.layout if isinstance(runner, RankProcesses) else Layout()
+    engine = LocalEngine(runner, stages=split.pipeline)
     engine.capture()
     for name in ("decode8", "prefill"):  # to warm up: what steps take is learned, memory for large ones is taken
         run(engine, workload(name)[:8])
@@ -116,6 +128,8 @@ def measure(shape: str, runner: CudaRunner, folder: Path, args: argparse.Namespa
         for _ in range(args.repeat):
             runs.append(round(run(engine, requests), 4))
         row = _row(shape, name, requests, runs, (engine.steps - steps) // args.repeat, model)
+        if split.ranks > 1:
+            row = _of_group(row, split)
         if args.trace:
             trace = traced(lambda requests=requests: run(engine, requests))  # type: ignore[misc]
             row = replace(row, idle=round(trace.idle, 4))
@@ -147,11 +161,35 @@ def _row(shape: str, name: str, requests: list[Request], runs: list[float], step
     )  # fmt: skip
 
 
+def _of_group(row: Row, split: Layout) -> Row:
+    shape = split.tensor, split.pipeline
+    wanted, vllm = GROUPS_WANTED.get(row.shape, {}).get(shape, {}).get(row.workload, (0, 0))
+    return replace(
+        row, tensor=split.tensor, pipeline=split.pipeline, of_limit=round(row.of_limit / split.ranks, 3), wanted=wanted,
+        here=wanted, vllm=vllm,
+    )  # fmt: skip
+
+
+def compared(groups: list[Row], alone: list[Row]) -> list[Row]:
+    """With how many times one GPU's figure each is."""
+    ones = {row.workload: row.tok_s for row in alone}
+    rows = []
+    for row in groups:
+        times = round(row.tok_s / ones[row.workload], 2)
+        least = TIMES_WANTED.get(row.shape, {}).get((row.tensor, row.pipeline), {}).get(row.workload)
+        verdict = "" if least is None else f" (wanted: {least}{'' if times >= least else ', below'})"
+        print(f"{row.shape:6}{row.workload:11}{times:.2f} times one GPU{verdict}", flush=True)
+        rows.append(replace(row, times=times))
+    return rows
+
+
 HEADER = f"{'model':6}{'workload':11}{'s':>9}{'tok/s':>11}{'ms/step':>9}{'limit':>7}{'wanted':>9}{'here':>9}{'vLLM':>9}"
 
 
 def _line(row: Row) -> str:
     mark = "" if row.tok_s >= row.here else "  below"
+    if row.tensor * row.pipeline > 1:
+        mark += f"  tensor {row.tensor}, pipeline {row.pipeline}"
     return (
         f"{row.shape:6}{row.workload:11}{row.seconds:9.3f}{row.tok_s:11,.0f}{row.ms_per_step:9.2f}{row.of_limit:7.0%}"
         f"{row.wanted:9,}{row.here:9,}{row.vllm:9,}{mark}"
@@ -165,8 +203,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default 3)")
     parser.add_argument("--trace", action="store_true", help="one more run of each: its kernels, and how long none ran")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
+    parser.add_argument("--tensor", type=int, default=1, help="then a group, each layer split over so many GPUs")
+    parser.add_argument("--pipeline", type=int, default=1, help="then a group, the layers split over so many GPUs")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
+    if args.trace and args.tensor * args.pipeline > 1:
+        parser.error("--trace: only one GPU's run can be traced; leave out --tensor and --pipeline")
     rows: list[Row] = []
     print(HEADER)
     for shape in args.shapes:
@@ -174,9 +216,16 @@ def main() -> None:
         begin = time.perf_counter()
         runner = CudaRunner(RunnerConfig(folder, context_length=8192))
         print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
-        rows += measure(shape, runner, folder, args)
+        alone = measure(shape, runner, folder, args)
+        rows += alone
         del runner
         torch.cuda.empty_cache()
+        if args.tensor * args.pipeline > 1:
+            begin = time.perf_counter()
+            group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=8192)
+            print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {group.blocks} blocks", file=sys.stderr)
+            rows += compared(measure(shape, group, folder, args), alone)
+            group.close()
     if args.out is not None:
         made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
         record.write(args.out, made_on, [asdict(row) for row in rows])

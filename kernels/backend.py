@@ -55,8 +55,9 @@ class Backend(Protocol):
         """x / sqrt(mean(x^2) + eps) * weight. (Zhang and Sennrich 2019)"""
 
     @staticmethod
-    def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-        """ids: [t]; table: [vocabulary, hidden]. A new tensor: it becomes the residual stream."""
+    def embed(ids: torch.Tensor, table: torch.Tensor, first: int | None = None) -> torch.Tensor:
+        """ids: [t]; table: [vocabulary, hidden], or part of it, from id `first` on: others give zeros. A new tensor: it
+        becomes the residual stream."""
 
     @staticmethod
     def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Any:

@@ -61,8 +61,12 @@ def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix
     return silu_mul(norm_linear(x, norm, eps, matrix))
 
 
-def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    return table.index_select(0, ids)
+def embed(ids: torch.Tensor, table: torch.Tensor, first: int | None = None) -> torch.Tensor:
+    if first is None:
+        return table.index_select(0, ids)
+    local = ids - first
+    strange = (local < 0) | (local >= table.shape[0])
+    return table.index_select(0, local.masked_fill_(strange, 0)).masked_fill_(strange[:, None], 0)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

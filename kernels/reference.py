@@ -34,8 +34,11 @@ def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix
     return silu_mul(norm_linear(x, norm, eps, matrix))
 
 
-def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    return table[ids]
+def embed(ids: torch.Tensor, table: torch.Tensor, first: int | None = None) -> torch.Tensor:
+    if first is None:
+        return table[ids]
+    known = torch.isin(ids, torch.arange(first, first + table.shape[0]))
+    return torch.where(known[:, None], table[torch.where(known, ids - first, 0)], 0)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

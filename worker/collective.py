@@ -21,6 +21,9 @@ class Collective(Protocol):
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         """x becomes the sum over the ranks, in place and the same to the bit on each; returned. x is contiguous."""
 
+    def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
+        """residual += the sum of x over the ranks, the same to the bit on each; x is any then. Both are contiguous."""
+
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[size, *x.shape]: everybody's x, in the order of the ranks. Of small things."""
 
@@ -32,6 +35,9 @@ class Alone:
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         return x
+
+    def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
+        residual += x
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         return x[None]

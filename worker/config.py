@@ -114,10 +114,10 @@ def _check_shape(config: Config) -> None:
     tensor, ranks = config.tensor, config.tensor * config.pipeline
     if config.ranks_per_pod and tensor % config.ranks_per_pod:
         raise ConfigError(f"--ranks-per-pod: {config.ranks_per_pod} does not divide --tensor {tensor}")
+    if config.device == "cuda" and config.layout.per_pod != tensor:
+        raise ConfigError(f"--ranks-per-pod: on GPUs the {tensor} ranks of a stage share a pod; leave it out")
     if ranks > MAX_RANKS:
         raise ConfigError(f"--tensor, --pipeline: {tensor} x {config.pipeline} ranks are more than {MAX_RANKS}")
-    if ranks > 1 and config.device == "cuda":
-        raise ConfigError("--tensor, --pipeline: a group of several GPUs is not supported yet; give 1")
     pods = config.layout.pods
     if config.pod_index >= pods:
         raise ConfigError(f"--pod-index: {config.pod_index} is not below the group's {pods} pods")

@@ -71,6 +71,7 @@ class Core:
         self._admission = Admission(self._scheduler, self._grammars, said.vocabulary)
         self._constraints = self._admission.constraints
         self._overdue = Overdue()
+        self._path = said.path
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
@@ -175,11 +176,11 @@ class Core:
             self._since_capture += not self._graphs.complete
             if self._constraints.bound:
                 step = self._constraints.mark(step, self._scheduler.sampled())
-            return replace(step, graph=self._graphs.pick(step))
+            return replace(step, graph=self._graphs.pick(step), path=self._path)
         self._since_capture = 0
         if self._graphs.complete or (step := self._scheduler.heartbeat()) is None:
             return None
-        return replace(step, graph=self._graphs.capture(step.number))
+        return replace(step, graph=self._graphs.capture(step.number), path=self._path)
 
     def _give(self, step: Step) -> None:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))

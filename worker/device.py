@@ -76,7 +76,8 @@ class Pending(Protocol):
 
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
-    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello."""
+    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello. path: how the
+    ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or nccl."""
 
     device: str
     device_name: str
@@ -87,6 +88,7 @@ class DeviceRunner(Protocol):
     max_batch_tokens: int
     graphs: list[str]
     features: list[str]
+    path: str
     model_info: ModelInfo
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:

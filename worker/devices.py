@@ -18,11 +18,14 @@ def open_runner(
 
     Raises ModelError, ConfigError naming the setting, or Fault.
     """
+    layout = config.place.layout
+    if config.device != "cpu" and layout.ranks > 1:
+        gpu.take(config.place.rank % layout.per_pod)
     gpu.check(config.device)
     if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
         from octavo.worker.cuda.runner import CudaRunner
 
-        runner: DeviceRunner = CudaRunner(config, progress)
+        runner: DeviceRunner = CudaRunner(config, progress, collective, links)
     else:
         from octavo.worker.cpu.runner import Runner
 

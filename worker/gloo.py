@@ -42,6 +42,9 @@ class Gloo:
             self._group.allreduce([x]).wait()
         return x
 
+    def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
+        residual += self.sum_(x)
+
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         gathered = x.new_empty((self.size, *x.shape))
         with _peers():

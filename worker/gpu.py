@@ -1,7 +1,8 @@
-"""Whether there is a GPU to compute on, without the seconds that importing PyTorch takes: asked of its files and of
-the driver."""
+"""Whether there are GPUs to compute on, without the seconds that importing PyTorch takes: asked of its files and of the
+driver. And which of them a rank takes: it sees that one alone, so that nothing it does can touch another's."""
 
 import ctypes
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,10 +14,39 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 _CAPABILITY = (9, 0)  # what csrc is compiled for: kernels/build.py
 
 
-def check(device: str) -> None:
-    """Raises ConfigError when `device` is cuda and there is no GPU for it."""
-    if device == "cuda" and (why := missing()):
-        raise ConfigError(f"--device cuda: {why}; give --device cpu, or mend that")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def check(device: str, ranks: int = 1) -> None:
+    """Raises ConfigError when `device` is cuda and there is no GPU, or, as for auto where there is one, fewer than the
+    `ranks` that take one each."""
+    if device == "cpu" or (device == "auto" and ranks == 1):
+        return
+    if why := missing():
+        if device == "cuda":
+            raise ConfigError(f"--device cuda: {why}; give --device cpu, or mend that")
+    elif (found := count()) < ranks:
+        raise ConfigError(
+            f"--tensor, --pipeline: {ranks} ranks here take a GPU each, and the driver finds {found} (does {VISIBLE}"
+            " hide some?); give fewer, or --device cpu"
+        )
+
+
+def take(index: int) -> None:
+    """This process shall see only the GPU of this index among those that it sees now. Before it has asked for any."""
+    seen = os.environ.get(VISIBLE)
+    names = None if seen is None else [name.strip() for name in seen.split(",")]
+    if names is not None and index >= len(names):
+        raise ConfigError(f"{VISIBLE}={seen}: rank {index} of the pod has no GPU there; name one for each rank")
+    os.environ[VISIBLE] = str(index) if names is None else names[index]
+
+
+def count() -> int:
+    """How many the driver finds."""
+    driver, found = _driver(), ctypes.c_int()
+    if isinstance(driver, OSError) or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(found)):
+        return 0
+    return found.value
 
 
 def likely() -> bool:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from octavo.worker.config import Config
 from octavo.worker.limits import Limits
+from octavo.worker.step import LOCAL
 
 DEPTH = 1  # steps under way beyond one a stage, so that the device never waits for the host
 _START = b"{"  # no message of the codec begins so
@@ -15,7 +16,7 @@ _START = b"{"  # no message of the codec begins so
 class Hello:
     """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: those that
     the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not every
-    device can serve (request.FEATURES), and this one can."""
+    device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner."""
 
     blocks: int
     block_size: int
@@ -26,6 +27,7 @@ class Hello:
     graphs: list[str]
     device: str
     features: list[str]
+    path: str = LOCAL
 
 
 def dump(hello: Hello) -> bytes:
@@ -48,6 +50,7 @@ def together(said: Sequence[Hello]) -> Hello:
         max_requests=min(one.max_requests for one in said),
         graphs=[name for name in first.graphs if all(name in one.graphs for one in others)],
         features=[name for name in first.features if all(name in one.features for one in others)],
+        path="+".join(sorted({one.path for one in said})),
     )
 
 

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     """Run until drained: 0, or 1 when it failed meanwhile. Bad flags, or a GPU that is not there: 2."""
     try:
         config = parse(argv)
-        gpu.check(config.device)
+        gpu.check(config.device, config.layout.per_pod)
     except ConfigError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
         return 2

@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    embed_kernel(const int *__restrict__ ids, const T *__restrict__ table, T *__restrict__ out, int vocabulary,
-                 int width) {
+    embed_kernel(const int *__restrict__ ids, const T *__restrict__ table, T *__restrict__ out, int first,
+                 int vocabulary, int width) {
   const int at = (blockIdx.x * kThreads + threadIdx.x) * Vec<T>::kSize;
   wait_for_previous();
   release_next();
   if (at >= width) return;
-  const int id = ids[blockIdx.y];
+  const int id = ids[blockIdx.y] - first;
   Vec<T> value = {};
   if (unsigned(id) < unsigned(vocabulary)) value = load(table + int64_t(id) * width + at);
   store(out + int64_t(blockIdx.y) * width + at, value);
@@ -120,10 +120,11 @@ int silu_mul(const void *gate_up, int64_t stride, void *out, int rows, int wide,
 }
 
 template <typename T>
-int embed(const void *ids, const void *table, void *out, int rows, int vocabulary, int width, cudaStream_t stream) {
+int embed(const void *ids, const void *table, void *out, int rows, int first, int vocabulary, int width,
+          cudaStream_t stream) {
   const dim3 grid(ceil_div(width, Vec<T>::kSize * kThreads), rows);
   return launch(embed_kernel<T>, grid, dim3(kThreads), 0, stream, (const int *)ids, (const T *)table, (T *)out,
-                vocabulary, width);
+                first, vocabulary, width);
 }
 
 }  // namespace
@@ -147,7 +148,8 @@ extern "C" int octavo_silu_mul(const void *gate_up, int64_t stride, void *out, i
   OCTAVO_BY_DTYPE(silu_mul, gate_up, stride, out, rows, wide, stream)
 }
 
-extern "C" int octavo_embed(const void *ids, const void *table, void *out, int rows, int vocabulary, int width,
-                            int dtype, cudaStream_t stream) {
-  OCTAVO_BY_DTYPE(embed, ids, table, out, rows, vocabulary, width, stream)
+// first: the id of the table's first row.
+extern "C" int octavo_embed(const void *ids, const void *table, void *out, int rows, int first, int vocabulary,
+                            int width, int dtype, cudaStream_t stream) {
+  OCTAVO_BY_DTYPE(embed, ids, table, out, rows, first, vocabulary, width, stream)
 }

@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 
 }
 
 struct Plan {
-  int each, turns, ranks;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second
+  int each, turns, ranks;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second, or 0
 };
 
 template <typename T>
@@ -192,7 +192,8 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
                   maxima);
   };
   const int error = plan.each == kFew ? call(parts_kernel<T, kFew / kSize>) : call(parts_kernel<T, kMany / kSize>);
-  return error ? error : launch_finish(logits, rows, plan.ranks, chunks, samples, requests, parts, maxima, stream);
+  if (error || plan.ranks == 0) return error;
+  return launch_finish(logits, rows, plan.ranks, chunks, samples, requests, parts, maxima, stream);
 }
 
 }  // namespace
@@ -200,16 +201,17 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
 
 // `of_samples`: addresses of header, slots, ends, counters, ids, failed; `of_requests`: of temperature, top_p, min_p,
 // top_k, seeds, tokens. parts: [rows, ceil(vocabulary / (256 * each * turns))] of a Part; maxima: float32, one for each
-// 512 bytes of a row. each: 8 or 16.
+// 512 bytes of a row. each: 8 or 16. first: id of the first column. ranks: CTAs that share a row with filters; 0: the
+// parts are all that is wanted.
 extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int vocabulary, void *const *of_samples,
-                             void *const *of_requests, int tokens_stride, void *parts, void *maxima, int each,
-                             int turns, int ranks, int dtype, cudaStream_t stream) {
+                             void *const *of_requests, int tokens_stride, int first, void *parts, void *maxima,
+                             int each, int turns, int ranks, int dtype, cudaStream_t stream) {
   using namespace octavo;
   const Samples samples = {(const int *)of_samples[0], (const int *)of_samples[1], (const int *)of_samples[2],
                            (const int *)of_samples[3], (int *)of_samples[4],       (int *)of_samples[5]};
   const Requests requests = {(const float *)of_requests[0], (const float *)of_requests[1],
                              (const float *)of_requests[2], (const int *)of_requests[3],
-                             (const int64_t *)of_requests[4], (int *)of_requests[5], tokens_stride};
+                             (const int64_t *)of_requests[4], (int *)of_requests[5], tokens_stride, first};
   const Plan plan = {each, turns, ranks};
   const auto call = [&](auto sample) {
     return sample(logits, stride, rows, vocabulary, samples, requests, (Part *)parts, (float *)maxima, plan, stream);

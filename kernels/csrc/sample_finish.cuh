@@ -7,42 +7,10 @@
 #pragma once
 
 #include "sample_filter.cuh"
+#include "sample_join.cuh"
 
 namespace octavo {
 namespace {
-
-// What the parts say of a row: its best logit, its mass, and what it draws without filters.
-struct Joined {
-  float best, mass;
-  int id;
-};
-
-// By one warp.
-__device__ __forceinline__ Joined join(const Part *parts, int chunks) {
-  const int lane = threadIdx.x & 31;
-  uint64_t greatest = 0;
-  float best = -INFINITY, temperature = 0.0f;
-  for (int i = lane; i < chunks; i += 32) {
-    const Part part = parts[i];
-    best = max_or_nan(best, part.best);
-    greatest = max(greatest, ranked(part.best, part.index));
-    temperature = part.temperature;
-  }
-#pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) best = max_or_nan(best, __shfl_xor_sync(0xffffffffu, best, apart));
-  temperature = __shfl_sync(0xffffffffu, temperature, 0);
-  Joined joined = {best, 0.0f, index_of(warp_greatest(greatest))};
-  if (!isfinite(best) || !(temperature > 0.0f)) return joined;
-  greatest = 0;
-  for (int i = lane; i < chunks; i += 32) {
-    const Part part = parts[i];
-    greatest = max(greatest, ranked((part.logit - best) / temperature + part.noise, part.drawn));
-    joined.mass += part.mass * exp2_fast((part.best - best) * (kLog2E / temperature));
-  }
-  joined.id = index_of(warp_greatest(greatest));
-  joined.mass = warp_sum(joined.mass);
-  return joined;
-}
 
 // First CTA: the winner among the list's first `count` entries.
 __device__ int draw_listed(Shared &own, uint64_t key, int count, float temperature) {
@@ -154,7 +122,7 @@ __global__ void __launch_bounds__(kFinishThreads, 4)
   const int counter = samples.counters[sample];
   const bool filtered = parts[0].filtered;
   if (sample >= real || (!filtered && (rank > 0 || threadIdx.x >= 32))) return;
-  Joined joined = join(parts, chunks);  // each warp that is left for itself
+  Joined joined = join(parts, chunks, 1, 0, 0);  // each warp that is left for itself
   if (filtered && isfinite(joined.best)) {
     const Choice choice = choice_of(requests, slot, counter);
     Row<T> row = {logits, logits.at + sample * logits.stride, maxima + int64_t(sample) * logits.groups(), rank, ranks,

@@ -24,7 +24,7 @@ def _silu_mul() -> Callable[..., None]:
 
 @cache
 def _embed() -> Callable[..., None]:
-    return function("elementwise", "octavo_embed", POINTER, POINTER, POINTER, INT, INT, INT, INT)
+    return function("elementwise", "octavo_embed", POINTER, POINTER, POINTER, *[INT] * 5)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -51,8 +51,8 @@ def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """ids: [t] int32; table: [V, H]. Rows of the table; zeros for an id that it does not have. [t, H]"""
+def embed(ids: torch.Tensor, table: torch.Tensor, first: int | None = None) -> torch.Tensor:
+    """ids: [t] int32; table: [V, H], of ids from `first` on. Its rows; zeros for an id that it does not have. [t, H]"""
     (rows,), (vocabulary, width) = ids.shape, table.shape
     code = dtype_code("table", table)
     wants_int32("ids", ids, rows)
@@ -60,5 +60,5 @@ def embed(ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     wants_vectors("table", table, width)
     out = torch.empty((rows, width), dtype=table.dtype, device=table.device)
     if rows:
-        _embed()(ids.data_ptr(), table.data_ptr(), out.data_ptr(), rows, vocabulary, width, code)
+        _embed()(ids.data_ptr(), table.data_ptr(), out.data_ptr(), rows, first or 0, vocabulary, width, code)
     return out

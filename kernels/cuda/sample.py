@@ -41,7 +41,8 @@ class Samples(Protocol):
 
 @cache
 def _sample() -> Callable[..., None]:
-    return function("sample", "octavo_sample", POINTER, LONG, INT, INT, *[POINTER] * 2, INT, *[POINTER] * 2, *[INT] * 4)
+    values = (POINTER, LONG, INT, INT, *[POINTER] * 2, INT, INT, *[POINTER] * 2, *[INT] * 4)
+    return function("sample", "octavo_sample", *values)
 
 
 def sample(
@@ -52,11 +53,27 @@ def sample(
     failed: 1 where the greatest logit is not finite; the id is then any. Samples beyond header[3] are left as they are.
     out: where ids, then failed shall lie; int32 of at least 2 S.
     """
-    samples, vocabulary = logits.shape
-    code = _checked(logits, step)
+    samples = logits.shape[0]
     out = torch.empty(2 * samples, dtype=torch.int32, device=logits.device) if out is None else out[: 2 * samples]
     wants_int32("out", out, 2 * samples)
     ids, failed = out[:samples], out[samples:]
+    _launch(logits, step, state, ids, failed, 0, _ranks(samples))
+    return ids, failed
+
+
+def sample_parts(logits: torch.Tensor, step: Samples, state: State, first: int) -> torch.Tensor:
+    """What the parts of each row would draw, [S, parts, 8] int32, of logits [S, columns] whose ids begin at `first`;
+    for sample_split.py, once those of all ranks are together."""
+    nobody = torch.empty(0, dtype=torch.int32, device=logits.device)
+    return _launch(logits, step, state, nobody, nobody, first, 0)
+
+
+def _launch(
+    logits: torch.Tensor, step: Samples, state: State, ids: torch.Tensor, failed: torch.Tensor, first: int,
+    ranks: int,
+) -> torch.Tensor:  # fmt: skip
+    samples, vocabulary = logits.shape
+    code = _checked(logits, step)
     each, turns, chunks = _division(samples, vocabulary)
     groups = -(-vocabulary * logits.element_size() // _GROUP_BYTES)
     parts, maxima = (
@@ -67,10 +84,10 @@ def sample(
     if samples:
         _sample()(
             logits.data_ptr(), logits.stride(0), samples, vocabulary, ctypes.addressof(of_samples),
-            ctypes.addressof(of_requests), state.tokens.shape[1], parts.data_ptr(), maxima.data_ptr(), each, turns,
-            _ranks(samples), code,
+            ctypes.addressof(of_requests), state.tokens.shape[1], first, parts.data_ptr(), maxima.data_ptr(), each,
+            turns, ranks, code,
         )  # fmt: skip
-    return ids, failed
+    return parts.view(samples, chunks, _PART_WORDS)
 
 
 def _checked(logits: torch.Tensor, step: Samples) -> int:

@@ -54,6 +54,11 @@ def _divided(tensor: int, accelerator: Mapping[str, Any]) -> bool:
     return tensor % int(accelerator.get("perPod", 1)) == 0
 
 
+def _stage_in_a_pod(spec: Mapping[str, Any]) -> bool:
+    tensor, accelerator = spec["parallelism"]["tensor"], spec["accelerator"]
+    return bool(accelerator["resource"] == "cpu" or accelerator.get("perPod", tensor) == tensor)
+
+
 def _ranks(spec: Mapping[str, Any]) -> int:
     return int(spec["parallelism"]["tensor"] * spec["parallelism"]["pipeline"])
 
@@ -146,11 +151,12 @@ RULES = (
     ),
     Rule(
         "spec",
-        "self.accelerator.resource == 'cpu' || self.parallelism.tensor * self.parallelism.pipeline == 1",
-        "spec.parallelism",
-        f"spec.parallelism must be tensor 1, pipeline 1 where spec.accelerator.resource is {GPU}: groups of more than "
-        "one rank are not yet served on GPUs; cpu takes them",
-        lambda resource: resource["spec"]["accelerator"]["resource"] == "cpu" or _ranks(resource["spec"]) == 1,
+        "self.accelerator.resource == 'cpu' || !has(self.accelerator.perPod) "
+        "|| self.accelerator.perPod == self.parallelism.tensor",
+        "spec.accelerator.perPod",
+        f"spec.accelerator.perPod must be spec.parallelism.tensor where spec.accelerator.resource is {GPU}: the GPUs "
+        "of a stage add up within one pod",
+        lambda resource: _stage_in_a_pod(resource["spec"]),
     ),
     Rule(
         "spec",

@@ -55,8 +55,10 @@ CASES: dict[str, dict[str, Any]] = {
     "a pod with ranks of two stages": {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 2}},
     "a pod larger than a stage": {"accelerator": {"perPod": 2}},
     "more ranks than a group can have": {"parallelism": {"tensor": 13, "pipeline": 5}},
-    "stages on GPUs": {"parallelism": {"pipeline": 2}, **GPU},
-    "ranks that share layers on GPUs": {"parallelism": {"tensor": 2}, **GPU},
+    "a stage of GPUs over several pods": {
+        "parallelism": {"tensor": 2},
+        "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1},
+    },
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "one port for HTTP and gRPC": {"router": {"service": {"port": 8033}}},
@@ -92,9 +94,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "a stage in one pod": {"parallelism": {"tensor": 3}},
     "a stage over three pods, twice": {"parallelism": {"tensor": 3, "pipeline": 2}, "accelerator": {"perPod": 1}},
     "as many ranks as a group can have": {"parallelism": {"tensor": 64}, "accelerator": {"perPod": 64}},
-    "one rank on a GPU, in so many words": {
-        "parallelism": {"tensor": 1, "pipeline": 1},
-        "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1},
+    "GPUs, in so many words": {
+        "parallelism": {"tensor": 2, "pipeline": 2},
+        "accelerator": {"resource": "nvidia.com/gpu", "perPod": 2},
     },
     "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
     "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},

@@ -121,6 +121,13 @@ def test_embeddings_agree() -> None:
     assert torch.equal(cpu.embed(ids, table), reference.embed(ids, table))
 
 
+def test_embeddings_of_a_part_of_the_table_add_up_to_the_whole() -> None:
+    table, ids = torch.randn(12, 3), torch.tensor([0, 11, 4, 7, 7, 8])
+    for backend in (cpu, reference):
+        parts = [backend.embed(ids, part, 4 * rank) for rank, part in enumerate(table.split(4))]
+        assert torch.equal(torch.stack(parts).sum(0), table[ids])
+
+
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(1, 1, 2), (4, 2, 16), (9, 3, 64), (8, 1, 24)])
 @pytest.mark.parametrize("tokens", [5, 300])

@@ -73,6 +73,8 @@ def test_an_id_outside_the_table_gives_zeros() -> None:
     table = torch.ones(3, 64, device="cuda")
     poison(4, 64, torch.float32)
     assert embed(ids, table).sum(1).tolist() == [0, 0, 0, 64]
+    ids = torch.tensor([6, 3, 5, 8], device="cuda", dtype=torch.int32)
+    assert embed(ids, table, first=4).sum(1).tolist() == [64, 0, 64, 0]
 
 
 def test_what_cannot_be_read_in_vectors_is_refused_by_name() -> None:

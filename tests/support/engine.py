@@ -53,7 +53,7 @@ class LocalEngine:
             depth=stages + 1,
             stages=stages,
         )
-        self._pace = pace or pace_of(runner.device, least=16)
+        self._pace = pace or pace_of(runner.device, 16, stages)
         self.scheduler = Scheduler(self._limits, self._pace)
         self._graphs = GraphBook(runner.graphs)
         self._overdue = Overdue()

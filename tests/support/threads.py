@@ -29,6 +29,9 @@ class ThreadCollective:
         assert x.is_contiguous()
         return x.copy_(self.gather(x).sum(dim=0))
 
+    def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
+        residual += self.sum_(x)
+
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         try:
             self._together.given[self.rank] = x

@@ -45,12 +45,13 @@ def _shortest_run(
 
     Entries of one key weigh the same, or nothing; the weights of all reach the target.
     """
-    end = torch.zeros(keys.shape[0], 1, dtype=torch.int32)  # the key that the run ends in, as far as known
+    rows, device = keys.shape[0], keys.device
+    end = torch.zeros(rows, 1, dtype=torch.int32, device=device)  # the key that the run ends in, as far as known
     missing = target[:, None]
     for shift in (24, 16, 8, 0):
         digits = keys >> shift
         counted = weights.masked_fill(digits >> _DIGIT_BITS != end, 0)
-        sums = torch.zeros(keys.shape[0], _DIGITS, dtype=torch.int64)
+        sums = torch.zeros(rows, _DIGITS, dtype=torch.int64, device=device)
         sums = collective.sum_(sums.scatter_add_(1, (digits & (_DIGITS - 1)).long(), counted))
         reached = sums.cumsum(dim=1)
         digit = (reached < missing).sum(dim=1, keepdim=True)

@@ -7,7 +7,7 @@ temperature, top_k, top_p, seeds   [slots]
 
 Of a pipeline's stages the first embeds, the last samples; forward travel hidden states, and back the ids:
 
-    changes, rows -> [sampled.py] -> embed, or receive -> layers -> send, or head -> sample -> ids to the first stage
+    changes, rows -> [awaited.py] -> embed, or receive -> layers -> send, or head -> sample -> ids to the first stage
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
+from octavo.worker.awaited import AwaitedIds, most_awaited
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.batch import State, make_batch
 from octavo.worker.cpu.masks import bind
-from octavo.worker.cpu.sampled import SampledIds
+from octavo.worker.cpu.sampled import take_in
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.cpu.wishes import Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
@@ -30,7 +31,7 @@ from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
 from octavo.worker.request import FEATURES
-from octavo.worker.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.step import LOCAL, Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 
@@ -67,6 +68,7 @@ class Runner:
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
         self.device, self.graphs, self.features = "cpu", list[str](), list(FEATURES)
+        self.path = LOCAL if layout.tensor == 1 else "gloo"
         self.device_name = f"CPU, {torch.get_num_threads()} threads, {str(self._dtype).removeprefix('torch.')}"
         context = config.context(model.context_length)
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
@@ -86,7 +88,9 @@ class Runner:
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
         self._wishes = Wishes(self._part, self._state.tokens)
-        self._sampled = SampledIds(links, self._state.tokens) if links is not None and self._shard.first else None
+        self._awaited: AwaitedIds | None = None
+        if links is not None and self._shard.first:
+            self._awaited = AwaitedIds(most_awaited(layout))
 
     def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
@@ -117,8 +121,9 @@ class Runner:
         """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position, then of the
         scored ones; the others hand on and return None, as for a step without rows."""
         forward = step.forward
-        if self._sampled is not None:
-            self._sampled.settle(forward)
+        if self._awaited is not None and self._links is not None:
+            for awaited in self._awaited.due(forward):
+                take_in(self._links, self._state.tokens, awaited)
         self._apply(forward)
         if not forward.slots:
             return None
@@ -127,8 +132,8 @@ class Runner:
         if self._shard.last or self._links is None:
             return hidden
         self._links.send_hidden(step.number, hidden)
-        if self._sampled is not None:
-            self._sampled.expect(step)
+        if self._awaited is not None:
+            self._awaited.expect(step)
         return None
 
     def _apply(self, forward: Forward) -> None:

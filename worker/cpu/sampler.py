@@ -89,7 +89,8 @@ def gumbel(seeds: torch.Tensor, counters: torch.Tensor, columns: int, first: int
     """Gumbel noise [rows, columns] of ids from `first` on: -log(-log(1 - v)) with v from 40 bits of a hash, so that its
     tail is exact."""
     keys = _mixed(_mixed(seeds) + counters * _GOLDEN)
-    hashes = _mixed(keys[:, None] + torch.arange(first + 1, first + columns + 1) * _GOLDEN)
+    ids = torch.arange(first + 1, first + columns + 1, device=seeds.device)
+    hashes = _mixed(keys[:, None] + ids * _GOLDEN)
     uniform = ((hashes >> 24) & 0xFFFFFFFFFF).float().add_(0.5).mul_(2.0**-40).clamp_(max=1 - 2.0**-24)
     return uniform.neg_().log1p_().neg_().log_().neg_()
 

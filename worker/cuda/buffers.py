@@ -1,7 +1,7 @@
 """Fixed memory that steps pass through: a copy down before a step, its layout on the device, a copy up after it.
 
-Host memory is pinned and used in turn. The scheduler has at most two steps under way, so that a buffer is free again
-before its turn comes; its event is waited for all the same.
+Host memory is pinned and used in turn. There are more of them than the scheduler has steps under way, so that a buffer
+is free again before its turn comes; its event is waited for all the same.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from octavo.kernels.cuda.changes import Words
 from octavo.kernels.cuda.steps import StepBuffers, packed_words, step_buffers
 from octavo.worker.graphs import Graph
 
-_TURNS = 4
+_SPARE = 3
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Turn:
 class Turns:
     """Pinned memory of the steps under way."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, stages: int = 1) -> None:
         words = packed_words(rows, rows)
         self._turns = [
             Turn(
@@ -41,13 +41,13 @@ class Turns:
                 torch.zeros((2, rows), dtype=torch.int32, pin_memory=True),
                 torch.cuda.Event(blocking=True),
             )
-            for _ in range(_TURNS)
+            for _ in range(stages + _SPARE)
         ]
         self._next = 0
 
     def take(self) -> Turn:
         turn = self._turns[self._next]
-        self._next = (self._next + 1) % _TURNS
+        self._next = (self._next + 1) % len(self._turns)
         turn.done.synchronize()
         return turn
 

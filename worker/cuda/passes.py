@@ -2,12 +2,12 @@
 
     packed -> prepare -> divide attention's work -> layers -> head -> sample -> ids, failed
 
+Of a pipeline the first stages end with the layers, and the others begin with the hidden states that came (`arrived`).
 A bucket has fixed sizes; how much of it is real stands on the device. Graphs share one pool of memory: they run one
 after another, and what they leave in it nobody reads.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -15,30 +15,22 @@ from octavo.kernels.cuda.decode import decode_plan, new_decode_plan
 from octavo.kernels.cuda.paged import DevicePaged
 from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
-from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
 from octavo.worker.cuda.buffers import Layout, unowned
+from octavo.worker.cuda.head import Head, Output
 from octavo.worker.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
-
-
-class Output(NamedTuple):
-    """Of the sampled rows: ids, and 1 where the logits were not finite, [rows] int32 each; logits [rows, vocabulary].
-    hidden: states of all tokens [tokens, hidden], of passes that keep them."""
-
-    ids: torch.Tensor
-    failed: torch.Tensor
-    logits: torch.Tensor
-    hidden: torch.Tensor | None = None
 
 
 class Passes:
     def __init__(
         self, model: Decoder, pools: Sequence[torch.Tensor], state: State, heads: int, rows: int, tokens: int,
-        device: torch.device,
+        device: torch.device, head: Head | None, arrived: torch.Tensor | None,
     ) -> None:  # fmt: skip
-        """rows, tokens: of the largest step."""
+        """rows, tokens: of the largest step. head: None where another stage samples. arrived: [tokens, hidden], what
+        the stage before computed; None on the first."""
         self._model, self._pools, self.state = model, pools, state
+        self._head, self._arrived = head, arrived
         self._most = Graph(rows, tokens)
         self.layout = Layout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
@@ -56,15 +48,17 @@ class Passes:
         """Launch the pass over what `layout.packed` says."""
         step = self.layout.view(bucket)
         last = None if bucket.rows == bucket.tokens else step.sample_tokens
-        logits = self._model.logits(self._forward(bucket, step, last))
-        return Output(*sample(logits, step, self.state), logits)
+        return self._end(self._forward(bucket, step, last), step)
 
     def run_and_keep(self, bucket: Graph) -> Output:
         """The same pass, which keeps the hidden states of all its tokens."""
         step = self.layout.view(bucket)
         hidden = self._forward(bucket, step, None)
-        logits = self._model.logits(hidden.index_select(0, step.sample_tokens))
-        return Output(*sample(logits, step, self.state), logits, hidden)
+        last = hidden if self._head is None else hidden.index_select(0, step.sample_tokens)
+        return self._end(last, step)._replace(hidden=hidden)
+
+    def _end(self, hidden: torch.Tensor, step: StepBuffers) -> Output:
+        return Output(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self.state)
 
     def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
         """[t, vocabulary] of hidden states [t, hidden]."""
@@ -82,7 +76,8 @@ class Passes:
         if tiles is not None:
             prefill_plan(tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
         paged = DevicePaged(step, state.tables, self._decode_plan, tiles)
-        return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools)
+        arrived = None if self._arrived is None else self._arrived[: bucket.tokens]
+        return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools, arrived)
 
     def capture(self, bucket: Graph) -> None:
         """Make the graph of a bucket; a pass of padding first, so that nothing is loaded while it is recorded."""
@@ -91,8 +86,9 @@ class Passes:
         self.run(bucket)
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="relaxed"):
             output = self.run(bucket)
-        # The graphs after this one are to have the memory of its logits, too.
-        self._graphs[bucket] = graph, output._replace(logits=unowned(output.logits))
+        # The graphs after this one are to have the memory of these, too.
+        logits, hidden = (None if x is None else unowned(x) for x in (output.logits, output.hidden))
+        self._graphs[bucket] = graph, output._replace(logits=logits, hidden=hidden)
 
     def replay(self, bucket: Graph) -> Output:
         """What it returns is overwritten by the next pass."""

@@ -1,4 +1,4 @@
-"""A rank on a GPU: the model, its KV pools, and the state of requests by slot, all on the device.
+"""A rank on a GPU: its part of the model, its KV pools, and the state of requests by slot, all on the device.
 
 A step costs the host one small copy down, one launch of a graph, and one small copy up:
 
@@ -8,6 +8,9 @@ Where a row asks for more (wishes.py), a few launches follow the graph.
 
 `issue` returns at once; the next step may be issued before the result of this one is here. Tokens that a step samples
 lie on the device, where the next one reads them.
+
+Of a pipeline's stages the first embeds and the last samples; hidden states travel forward, and ids back to the first
+stage's token pool (stages.py). The ranks of a stage add up within the graph (collectives.py).
 """
 
 import logging
@@ -17,28 +20,35 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.kernels.cuda import changes
-from octavo.kernels.cuda.prepare import State, apply_changes, new_state
+from octavo.kernels.cuda.prepare import State, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
 from octavo.worker import graphs
-from octavo.worker.collective import ALONE
+from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import ConfigError
-from octavo.worker.cuda.buffers import Turn, Turns, upload_words
+from octavo.worker.cuda import collectives
+from octavo.worker.cuda.buffers import Turn, Turns
+from octavo.worker.cuda.changes import change, zero
+from octavo.worker.cuda.head import Head
 from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
+from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.upload import Upload
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.graphs import Graph
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
+from octavo.worker.links import Links
 from octavo.worker.models.checkpoint import Checkpoint, inspect
+from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
+from octavo.worker.place import Place
 from octavo.worker.request import FEATURES
-from octavo.worker.step import EAGER, Admit, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
-_REQUESTS, _BATCH_TOKENS = 256, 8192
+# Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
+_REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048
 
 logger = logging.getLogger(__name__)
 
@@ -46,45 +56,80 @@ logger = logging.getLogger(__name__)
 class CudaRunner:
     device = "cuda"
 
-    def __init__(self, config: RunnerConfig, progress: Progress = quiet) -> None:
-        """Load weights, measure a step, allocate KV. Raises ModelError, ConfigError, or Fault."""
-        if config.place.layout.ranks > 1:
-            text = "groups of several GPUs are not supported yet; give 1 of both"
-            raise ConfigError(f"parallelism.tensor (--tensor), parallelism.pipeline (--pipeline): {text}")
+    def __init__(
+        self,
+        config: RunnerConfig,
+        progress: Progress = quiet,
+        collective: Collective = ALONE,
+        links: Links | None = None,
+    ) -> None:
+        """Load weights, measure a step, allocate KV, on the current device. collective: of the stage's ranks, on their
+        CPUs; links: None in a group of one stage. Raises ModelError, ConfigError, or Fault."""
+        if config.place.layout.per_pod != config.place.layout.tensor:
+            raise ConfigError(
+                "accelerator.perPod (--ranks-per-pod): on GPUs the ranks of a stage share a pod; leave it out"
+            )
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        checkpoint, shard = inspect(config.model_dir), Shard()
-        model = checkpoint.config
+        checkpoint, place = inspect(config.model_dir), config.place
+        model, shard = checkpoint.config, Shard.at(place)
+        shard.check(model)
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
-        self.device_name = f"{torch.cuda.get_device_name(self._device)}, {str(self._dtype).removeprefix('torch.')}"
         self.max_requests = config.max_requests or _REQUESTS
-        self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
+        self.max_batch_tokens = config.max_batch_tokens or max(_BATCH_TOKENS // place.layout.pipeline, _LEAST_TOKENS)
         context = config.context(model.context_length)
-        heads, kv_heads = local_heads(model, shard)
-        shape = KvShape(model.layers, kv_heads, model.head_dim, config.block_size, self._dtype.itemsize)
-        check_weights(self._device, checkpoint.size_bytes * self._dtype.itemsize // DTYPES[model.dtype].itemsize)
+        heads = local_heads(model, shard)[0]
+        shape = KvShape.of(model, place.layout, config.block_size, self._dtype.itemsize)
+        self._layers = len(shard.layers(model))
+        check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
+            together, self.path = collectives.on_device(collective)
+            self._stages = None if links is None else self._stages_of(links, place, model.hidden)
             begin = time.monotonic()
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
-                Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context, ALONE,
+                Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context, together,
                 lambda percent: progress("Loading", percent),
             )  # fmt: skip
             upload.finish()
-            logger.info("loaded weights: %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
+            logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
-            self._wishes = Wishes(model.vocabulary, self.max_requests, self._device)
+            self._head = self._head_of(model, shard, together) if shard.last else None
+            self._wishes: Wishes | None = None  # a group's ranks offer none
+            if place.layout.ranks == 1:
+                self._wishes = Wishes(model.vocabulary, self.max_requests, self._device)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
+        self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
-        self.features = list(FEATURES)
+        self.features = list(FEATURES) if self._wishes is not None else []
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
-        self._turns = Turns(self.max_requests)
+        self._turns = Turns(self.max_requests, place.layout.pipeline)
+        self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks
         torch.cuda.synchronize(self._device)
+
+    def _stages_of(self, links: Links, place: Place, hidden: int) -> Stages:
+        arrived = torch.zeros((self.max_batch_tokens, hidden), dtype=self._dtype, device=self._device)
+        return Stages(links, place, self.max_requests, arrived)
+
+    def _head_of(self, model: ModelConfig, shard: Shard, together: Collective) -> Head:
+        columns = shard.vocabulary(model.vocabulary)
+        rows = self.max_requests if shard.size > 1 else 0
+        logits = torch.empty((rows, columns.stop - columns.start), dtype=self._dtype, device=self._device)
+        return Head(self._model, model.vocabulary, together, logits)
+
+    def _traits(self) -> list[str]:
+        """For people."""
+        traits = [torch.cuda.get_device_name(self._device), str(self._dtype).removeprefix("torch.")]
+        if self.path != LOCAL:
+            traits.append(f"sums by {self.path}")
+        if self._stages is not None:
+            traits.append(f"stages by {self._stages.links.name}")
+        return traits
 
     def _plan(self, config: RunnerConfig, checkpoint: Checkpoint, context: int, shape: KvShape, heads: int) -> KvPlan:
         """Measure the largest step on a KV cache of one block, then size the real one."""
@@ -99,19 +144,22 @@ class CudaRunner:
     def _allocate(self, plan: KvPlan, shape: KvShape, heads: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
         size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
-        self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(shape.layers)]
+        self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(self._layers)]
         width = -(-plan.context_length // shape.block_size)
         self._state: State = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
         self._passes = Passes(
-            self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device
-        )
+            self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device,
+            self._head, None if self._stages is None else self._stages.arrived,
+        )  # fmt: skip
 
     @torch.inference_mode()
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
         """A step without rows captures the graph that it names, if any, and applies its changes."""
         turn = self._turns.take()
         told = None
-        self._zero(step.forward.zeroed)
+        if self._stages is not None:
+            self._stages.settle(step.forward, self._state)
+        zero(self._pools, step.forward.zeroed)
         self._change(step.forward)
         if step.forward.slots:
             told = self._run(step, turn, masks)
@@ -134,29 +182,40 @@ class CudaRunner:
         if not forward.admits and not forward.blocks:
             return
         for admit in forward.admits:
-            self._wishes.admit(admit)
-        admits = list(map(_admit, forward.admits))
-        words = changes.pack_changes(admits, forward.blocks, self._state.tables.shape[1], self._state_pad)
-        apply_changes(upload_words(words, self._device), self._state)
-
-    @property
-    def _state_pad(self) -> int:
-        return self._pools[0].shape[2] - 1
+            redraws = self._head is not None and self._head.redraws(admit.sampling)
+            (self._redrawn.add if redraws else self._redrawn.discard)(admit.slot)
+            if self._wishes is not None:
+                self._wishes.admit(admit)
+        change(forward, self._state, pad=self._pools[0].shape[2] - 1)
 
     def _run(self, step: Step, turn: Turn, masks: MaskSource) -> Told | None:
         forward, wanted = step.forward, step.sample
-        wish = self._wishes.of(step)
+        wish = None if self._wishes is None else self._wishes.of(step)
         keeps = bool(wanted.scored) or _scattered(forward, wanted)
         eager = step.graph == EAGER or keeps  # a graph keeps the last hidden state of each row alone
         graph = Graph(len(forward.slots), forward.tokens) if eager else graphs.parse(step.graph)
         self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
+        if self._stages is not None:
+            self._stages.receive(step)
         if keeps:
             output = self._passes.run_and_keep(graph)
         else:
             output = self._passes.run(graph) if eager else self._passes.replay(graph)
+        if self._stages is not None and self._head is None:
+            self._stages.hand_on(step, output.hidden)
+            return None
+        assert self._head is not None and output.ids is not None and output.failed is not None
+        buffers = self._passes.layout.view(graph)
+        if self._redrawn:
+            again = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
+            self._head.redraw(output.ids, again, buffers, self._state)
+        if self._stages is not None:
+            self._stages.send_sampled(step, buffers, output.ids)
         for row, values in zip(turn.up, (output.ids, output.failed), strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
-        return None if wish is None else self._wishes.carry_out(step, wish, output, self._passes, masks)
+        if wish is None or self._wishes is None:
+            return None
+        return self._wishes.carry_out(step, wish, output, self._passes, masks)
 
     def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
         words = packed_words(graph.rows, graph.rows)
@@ -166,19 +225,14 @@ class CudaRunner:
     def collect(self, step: Step, turn: Turn, told: Told | None) -> StepResult:
         """The result of a step; waits for it."""
         turn.done.synchronize()
+        if self._head is None:
+            return StepResult(step.number)
         count = len(step.sample.rows)
         drawn = turn.up.numpy()[:, :count]
         if told is not None:
             return told.result(step, drawn)
         ids, failures = drawn
         return StepResult(step.number, tuple(ids.tolist()), tuple(failures.nonzero()[0].tolist()))
-
-    def _zero(self, blocks: tuple[int, ...]) -> None:
-        """What failed requests wrote: who gets a block masks what it has not written, and a masked NaN is NaN."""
-        if blocks:
-            places = torch.tensor(blocks, device=self._device)
-            for pool in self._pools:
-                pool[:, :, places] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +251,3 @@ class Pending:
 def _scattered(forward: Forward, wanted: Sample) -> bool:
     """Rows of one token each, of which those that are sampled do not come first, as a pass of such rows takes it."""
     return bool(wanted.rows) and wanted.rows[-1] >= len(wanted.rows) and len(forward.slots) == forward.tokens
-
-
-def _admit(admit: Admit) -> changes.Admit:
-    how = admit.sampling
-    min_p = 0.0 if how.adjust is None else how.adjust.min_p
-    return changes.Admit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)

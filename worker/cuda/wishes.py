@@ -23,7 +23,8 @@ from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import HEADER_WORDS
 from octavo.worker.cuda.buffers import download_words, upload_words
-from octavo.worker.cuda.passes import Output, Passes
+from octavo.worker.cuda.head import Output
+from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.wished import SCORED_ROWS, Held, Prompt, Wished, wished
 from octavo.worker.request import Adjust
 from octavo.worker.step import Admit, Masks, MaskSource, Step, StepResult
@@ -103,6 +104,8 @@ class Wishes:
 
     def carry_out(self, step: Step, wish: Wished, output: Output, passes: Passes, masks: MaskSource) -> Told:
         """output: of the step's pass, which is on its way; it kept hidden states where a prompt is scored."""
+        logits = output.logits
+        assert logits is not None, "a pass of all the model has logits"
         packed = upload_words(wish.pack(), self._device)
         count, told, scored = len(wish.drawn), len(wish.told), sum(one.count for one in wish.prompts)
         parts = (ROW_WORDS * count, ASKED_WORDS * told, ASKED_WORDS * scored, count, count, count)
@@ -114,9 +117,9 @@ class Wishes:
             _tell_prompt(prompt, part, output, passes, results)
         if count:
             bits = self._upload(masks(step.number), len(step.sample.masked)) if step.sample.masked else None
-            self._draw_again(Again(output.logits, rows, bits, *draws), passes.state, again)
+            self._draw_again(Again(logits, rows, bits, *draws), passes.state, again)
         if told:
-            logprobs(output.logits, asked, passes.state.tokens, wish.top, of_tokens.view(told, told_words(wish.top)))
+            logprobs(logits, asked, passes.state.tokens, wish.top, of_tokens.view(told, told_words(wish.top)))
         return Told(wish, download_words(up), self.room)
 
     def _upload(self, masks: Masks, bound: int) -> torch.Tensor:

@@ -100,17 +100,14 @@ class Decoder:
         assert table is not None, "only the first stage embeds"
         if self._collective.size == 1:
             return self._backend.embed(ids, table)
-        local = ids - self._shard.rank * table.shape[0]
-        strange = (local < 0) | (local >= table.shape[0])
-        x = self._backend.embed(local.masked_fill(strange, 0), table)
-        return self._collective.sum_(x.masked_fill_(strange[:, None], 0))
+        return self._collective.sum_(self._backend.embed(ids, table, self._shard.rank * table.shape[0]))
 
     def _add(self, inputs: torch.Tensor, matrix: Any, x: torch.Tensor) -> None:
         """x += inputs W^T, of which each rank has some of the columns of W."""
         if self._collective.size == 1:
             self._backend.linear_add(inputs, matrix, x)
         else:
-            x += self._collective.sum_(self._backend.linear(inputs, matrix))
+            self._collective.add_sum_(x, self._backend.linear(inputs, matrix))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary / ranks] of this rank, on the last stage; what pads the vocabulary is -inf."""

@@ -72,6 +72,15 @@ class Shard:
         width = -(-total // self.size)
         return slice(self.rank * width, (self.rank + 1) * width)
 
+    def parameters(self, config: ModelConfig) -> int:
+        """Numbers of this rank's weights; norms and biases are too few to count."""
+        heads, kv_heads = config.heads // self.size, self.kv_heads(config)
+        keys = int(kv_heads.stop - kv_heads.start) * config.head_dim
+        layer = config.hidden * (2 * heads * config.head_dim + 2 * keys + 3 * config.intermediate // self.size)
+        rows = self.vocabulary(config.vocabulary)
+        tables = 1 if self.stages == 1 and config.tied else int(self.first) + int(self.last)
+        return len(self.layers(config)) * layer + tables * int(rows.stop - rows.start) * config.hidden
+
 
 def _divides(size: int, config: ModelConfig) -> bool:
     """Whether so many ranks share everything evenly; several of them may have the same KV head."""

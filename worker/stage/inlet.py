@@ -1,4 +1,5 @@
 """The end of a link that listens: one stream in one life, from the rank before, its messages checked one by one.
+Steps begin with 1; messages of step 0 come before them, as many as ranks have to agree on something.
 
 who comes --role, introduction--> admitted --messages--> ended, whatever the cause: the link is lost
      \\--> refused: the link goes on waiting for the right one
@@ -107,7 +108,7 @@ class Inlet:
         kind = activation.WhichOneof("kind")
         if kind != self._kind:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} came where {self._kind} is expected")
-        if activation.step <= self._step:
+        if activation.step <= self._step and (activation.step or self._step > 0):
             raise Refused(
                 grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step} came after step {self._step}; they rise"
             )

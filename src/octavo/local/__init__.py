@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = flags.parse_args(argv)
         worker = parse(commands.worker_argv(settings, commands.Sockets(Path("/"), 0))[1:])
-        gpu.check(settings.device)
+        gpu.check(settings.device, worker.layout.ranks)
         # The bundled model is converted here, with its bar.
         check_fit(worker, servable(resolve(settings.service.spec.model.uri)))
     except (flags.UsageError, ModelError, ConfigError) as error:

@@ -8,20 +8,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0
 GOOD_AFTER_S = 60.0  # a life this long clears the back-off
+NOTHING: Mapping[str, str] = MappingProxyType({})
 QUIET = {"GRPC_VERBOSITY": "ERROR"}  # its notes on forks would run into the progress bar
 
 
 class Child:
-    """One process and its restarts. argv: what follows `python -m octavo`."""
+    """One process and its restarts. argv: what follows `python -m octavo`. environment: what differs from ours."""
 
-    def __init__(self, name: str, argv: Sequence[str], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, argv: Sequence[str], report: Callable[[str], None], environment: Mapping[str, str] = NOTHING
+    ) -> None:
         self.name = name
         self._argv = list(argv)
+        self._environment = {**QUIET, **environment}
         self._report = report
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
@@ -53,7 +58,7 @@ class Child:
     async def _spawn(self) -> None:
         # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "octavo", *self._argv, start_new_session=True, env={**os.environ, **QUIET}
+            sys.executable, "-m", "octavo", *self._argv, start_new_session=True, env={**os.environ, **self._environment}
         )
 
     async def _keep(self) -> None:

@@ -5,6 +5,7 @@ start groups -> start routers -> wait until /readyz -> serve -> on Ctrl-C or SIG
 
 import asyncio
 import http.client
+import os
 import signal
 import socket
 import sys
@@ -12,11 +13,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.local import ask
+from octavo.local import ask, gpus
 from octavo.local.children import Child
 from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
+from octavo.worker import gpu
 
 READY_POLL_S = 0.1
 
@@ -56,8 +58,10 @@ class Service:
 
     async def _start(self) -> None:
         spec = self._settings.service.spec
+        count = 0 if self._settings.device == "cpu" else gpu.count()
         for sockets in (replace(leader, pod=pod) for leader in self._leaders for pod in range(spec.pods)):
-            child = Child(pod_name(self._settings, sockets), worker_argv(self._settings, sockets), _report)
+            shown = gpus.shown(spec, sockets, count, os.environ)
+            child = Child(pod_name(self._settings, sockets), worker_argv(self._settings, sockets), _report, shown)
             self._workers.append(child)
             await child.start()
         argv = router_argv(self._settings, self._port, self._grpc_port, self._leaders)

@@ -1,9 +1,11 @@
 """A group of several pods is, on one machine, as many worker processes that know each other's sockets."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from octavo.local import gpus as gpus_of
 from octavo.local import main
 from octavo.local.commands import Sockets, router_argv, worker_argv
 from octavo.local.flags import UsageError, parse_args
@@ -51,7 +53,10 @@ def test_pods_listen_beside_each_other_and_the_router_dials_the_first_of_each_gr
         (["--pipeline", "99"], r"^spec\.parallelism\.pipeline \(--pipeline\): must be 1 to"),
         (["--tensor", "9", "--pipeline", "8"], r"^spec\.parallelism \(--tensor, --pipeline\): .*at most 64 ranks"),
         (["--tensor", "3", "--per-pod", "2"], r"^spec\.accelerator\.perPod \(--per-pod\): .*must divide"),
-        (["--device", "cuda", "--tensor", "2"], r"^spec\.parallelism \(--tensor\): .*on GPUs"),
+        (
+            ["--device", "cuda", "--tensor", "2", "--per-pod", "1"],
+            r"^spec\.accelerator\.perPod \(--per-pod\): .*one pod",
+        ),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused_by_its_flag(given: list[str], named: str) -> None:
@@ -62,3 +67,24 @@ def test_a_shape_that_cannot_be_is_refused_by_its_flag(given: list[str], named: 
 def test_a_refused_shape_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ON_CPU, "--tensor", "0"]) == 2
     assert "--tensor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "ours", "shown"),
+    [
+        (["--tensor", "2"], 1, {}, [{}]),
+        ([], 2, {}, ["0"]),
+        (["--tensor", "2"], 4, {}, ["0,1"]),
+        (["--pipeline", "2"], 2, {}, ["0", "1"]),
+        (["--tensor", "2", "--pipeline", "2"], 4, {"CUDA_VISIBLE_DEVICES": "7, 5,3,1"}, ["7,5", "3,1"]),
+        (["--replicas", "3"], 2, {}, ["0", "1", "0"]),
+        (["--replicas", "2", "--tensor", "2"], 3, {}, ["0,1", "2,0"]),
+    ],
+)
+def test_each_pod_sees_gpus_of_its_own_while_there_are_some(
+    tmp_path: Path, flags: list[str], gpus: int, ours: dict[str, str], shown: list[Any]
+) -> None:
+    spec = parse_args(["--device", "cuda", *flags]).service.spec
+    pods = [Sockets(tmp_path, group, pod) for group in range(spec.replicas) for pod in range(spec.pods)]
+    expected = [one if isinstance(one, dict) else {"CUDA_VISIBLE_DEVICES": one} for one in shown]
+    assert [gpus_of.shown(spec, sockets, gpus, ours) for sockets in pods] == expected

@@ -79,7 +79,8 @@ def test_a_pod_holds_a_whole_stage_unless_told_otherwise() -> None:
         {"resources": {"limits": {"memory": "32Gi"}}, **GPU},
         {"parallelism": {"tensor": 8, "pipeline": 8}},
         {"parallelism": {"tensor": 4}, "accelerator": {"perPod": 2}},
-        {"parallelism": {"tensor": 1, "pipeline": 1}, "accelerator": {"resource": "nvidia.com/gpu", "perPod": 1}},
+        {"parallelism": {"tensor": 4, "pipeline": 2}, **GPU},
+        {"parallelism": {"tensor": 2, "pipeline": 1}, "accelerator": {"resource": "nvidia.com/gpu", "perPod": 2}},
     ],
 )
 def test_what_a_device_can_do_is_accepted_for_it(spec: dict[str, Any]) -> None:
@@ -148,8 +149,7 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.parallelism.pipeline", {"parallelism": {"pipeline": 65}}),
         ("spec.parallelism.stages", {"parallelism": {"stages": 2}}),
         ("spec.parallelism", {"parallelism": {"tensor": 8, "pipeline": 9}}),
-        ("spec.parallelism", {"parallelism": {"tensor": 2}, **GPU}),
-        ("spec.parallelism", {"parallelism": {"pipeline": 2}, **GPU}),
+        ("spec.accelerator.perPod", {"parallelism": {"tensor": 4}, "accelerator": {**GPU["accelerator"], "perPod": 2}}),
         ("spec.accelerator.perPod", {"accelerator": {"perPod": 0}}),
         ("spec.accelerator.perPod", {"accelerator": {"perPod": 2}}),
         ("spec.accelerator.perPod", {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 2}}),

@@ -9,10 +9,8 @@ from support.checkpoints import random_checkpoint
 
 from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
-from octavo.worker.device import RunnerConfig
 from octavo.worker.fit import check_fit
 from octavo.worker.models.checkpoint import Checkpoint, inspect
-from octavo.worker.place import Layout, Place
 
 CONFIG = Config("m", "m", *(f"unix:/{name}" for name in ("serve", "group", "status", "health", "metrics")))
 BLOCK_BYTES = 2 * 4 * 2 * 16 * 16  # one block of four layers with two heads of 16, in numbers of one byte
@@ -81,11 +79,3 @@ def test_what_a_gpu_has_left_is_for_its_rank_to_say(model: Checkpoint, monkeypat
     check_fit(replace(CONFIG, device="auto"), huge)
     with pytest.raises(ConfigError, match="kvCacheMemory"):
         check_fit(replace(CONFIG, device="cpu"), huge)
-
-
-def test_several_gpus_are_refused_by_name(tmp_path: Path) -> None:
-    from octavo.worker.cuda.runner import CudaRunner
-
-    for layout in (Layout(2, 1, 2), Layout(1, 2, 1)):
-        with pytest.raises(ConfigError, match=r"parallelism.tensor .*, parallelism.pipeline .*several GPUs"):
-            CudaRunner(RunnerConfig(tmp_path, place=Place(layout)))

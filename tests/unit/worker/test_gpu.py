@@ -1,6 +1,7 @@
 """A GPU that cannot be used is missed at once, with what is missing: PyTorch for it, the driver, or the card."""
 
 import ctypes
+import os
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -69,6 +70,35 @@ def test_a_pytorch_for_cpus_is_no_help(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(gpu, "find_spec", lambda name: ModuleSpec(name, None, origin=str(tmp_path / "__init__.py")))
     monkeypatch.setattr(gpu, "_driver", lambda: Driver(init=0, devices=1))
     assert gpu.missing() == "PyTorch sees no GPU: this PyTorch is built for CPUs only" and not gpu.likely()
+
+
+def test_fewer_gpus_than_ranks_are_refused_by_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, Driver(init=0, devices=2))
+    for device in ("cuda", "auto"):
+        gpu.check(device, 2)
+        with pytest.raises(ConfigError, match=r"--tensor, --pipeline: 4 ranks here take a GPU each, and .* finds 2 "):
+            gpu.check(device, 4)
+    use(monkeypatch, Driver(init=100, devices=0))
+    gpu.check("auto", 4)  # on CPUs then
+
+
+@pytest.mark.parametrize(
+    ("seen", "index", "taken"), [(None, 3, "3"), ("5", 0, "5"), ("7, GPU-1ab,2", 1, "GPU-1ab"), ("0,1", 1, "1")]
+)
+def test_a_rank_sees_one_gpu_of_those_that_its_pod_sees(
+    monkeypatch: pytest.MonkeyPatch, seen: str | None, index: int, taken: str
+) -> None:
+    monkeypatch.setenv(gpu.VISIBLE, seen or "")
+    if seen is None:
+        monkeypatch.delenv(gpu.VISIBLE)
+    gpu.take(index)
+    assert os.environ[gpu.VISIBLE] == taken
+
+
+def test_a_rank_without_a_gpu_of_its_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpu.VISIBLE, "4,5")
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=4,5: rank 2 of the pod has no GPU there"):
+        gpu.take(2)
 
 
 def test_a_worker_without_its_gpu_ends_with_2(

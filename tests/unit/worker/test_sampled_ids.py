@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from octavo.worker.cpu.sampled import SampledIds
+from octavo.worker.awaited import AwaitedIds
+from octavo.worker.cpu.sampled import take_in
 from octavo.worker.links import Sampled
 from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Forward, Sample, Step
@@ -38,9 +39,21 @@ def pool() -> torch.Tensor:
     return torch.zeros((4, 32), dtype=torch.int64)
 
 
+class Ids(AwaitedIds):
+    """Takes in what is due, as a runner does."""
+
+    def __init__(self, links: Arriving, pool: torch.Tensor) -> None:
+        super().__init__(most=3)
+        self._links, self._pool = links, pool
+
+    def settle(self, forward: Forward) -> None:
+        for awaited in self.due(forward):
+            take_in(self._links, self._pool, awaited)
+
+
 @pytest.fixture
-def ids(links: Arriving, pool: torch.Tensor) -> SampledIds:
-    return SampledIds(links, pool)
+def ids(links: Arriving, pool: torch.Tensor) -> Ids:
+    return Ids(links, pool)
 
 
 def decode(number: int, *slots: int, start: int = 9) -> Step:
@@ -53,20 +66,20 @@ def admit(slot: int) -> Forward:
     return Forward(admits=(Admit(slot, (5, 6), Sampling(), 0),))
 
 
-def test_a_step_takes_in_what_its_rows_read(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_a_step_takes_in_what_its_rows_read(ids: Ids, links: Arriving, pool: torch.Tensor) -> None:
     ids.expect(decode(1, 0, 2))
     links.send_sampled(Sampled(1, (70, 72)))
     ids.settle(decode(2, 2, start=10).forward)
     assert pool[0, 10] == 70 and pool[2, 10] == 72
 
 
-def test_a_step_of_other_slots_waits_for_nothing(ids: SampledIds, links: Arriving) -> None:
+def test_a_step_of_other_slots_waits_for_nothing(ids: Ids, links: Arriving) -> None:
     ids.expect(decode(1, 0))
     ids.settle(decode(2, 1).forward)
     ids.settle(Forward())
 
 
-def test_no_more_is_waited_for_than_a_step_reads(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_no_more_is_waited_for_than_a_step_reads(ids: Ids, links: Arriving, pool: torch.Tensor) -> None:
     """Of two micro-batches under way, the second may still be on its way."""
     ids.expect(decode(1, 0))
     ids.expect(decode(2, 1))
@@ -75,7 +88,7 @@ def test_no_more_is_waited_for_than_a_step_reads(ids: SampledIds, links: Arrivin
     assert pool[0, 10] == 70 and links.sent == []
 
 
-def test_what_lies_before_is_taken_in_too(ids: SampledIds, links: Arriving, pool: torch.Tensor) -> None:
+def test_what_lies_before_is_taken_in_too(ids: Ids, links: Arriving, pool: torch.Tensor) -> None:
     ids.expect(decode(1, 0))
     ids.expect(decode(2, 1))
     links.sent += [Sampled(1, (70,)), Sampled(2, (71,))]
@@ -84,7 +97,7 @@ def test_what_lies_before_is_taken_in_too(ids: SampledIds, links: Arriving, pool
 
 
 def test_late_ids_are_not_written_over_the_next_request_of_a_slot(
-    ids: SampledIds, links: Arriving, pool: torch.Tensor
+    ids: Ids, links: Arriving, pool: torch.Tensor
 ) -> None:
     """The request ended by a result that reached the leader before its ids came here."""
     ids.expect(decode(1, 0, start=0))
@@ -95,14 +108,23 @@ def test_late_ids_are_not_written_over_the_next_request_of_a_slot(
     assert pool[0, :2].tolist() == [5, 6] and links.sent == []
 
 
-def test_a_step_that_samples_nothing_brings_nothing(ids: SampledIds) -> None:
+def test_a_step_that_samples_nothing_brings_nothing(ids: Ids) -> None:
     ids.expect(Step(1, Forward(slots=(0,), starts=(0,), counts=(8,)), Sample()))
     ids.settle(decode(2, 0).forward)
 
 
 @pytest.mark.parametrize("wrong", [Sampled(2, (70,)), Sampled(1, (70, 71))])
-def test_ids_of_another_step_are_refused(ids: SampledIds, links: Arriving, wrong: Sampled) -> None:
+def test_ids_of_another_step_are_refused(ids: Ids, links: Arriving, wrong: Sampled) -> None:
     ids.expect(decode(1, 0))
     links.send_sampled(wrong)
     with pytest.raises(ValueError, match="of step 1"):
         ids.settle(decode(2, 0).forward)
+
+
+def test_what_nobody_needs_is_taken_in_when_too_much_is_on_its_way(ids: Ids, links: Arriving) -> None:
+    """Of requests that have ended: who sends their ids has room for so many."""
+    for number in range(1, 9):
+        ids.settle(decode(number, 3).forward)
+        ids.expect(decode(number, 1))
+        links.send_sampled(Sampled(number, (7,)))
+        assert len(links.sent) == min(number, 4)

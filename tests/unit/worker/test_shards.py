@@ -81,3 +81,17 @@ def test_more_stages_than_layers_are_refused(tmp_path: Path) -> None:
     Shard(stages=4).check(checkpoint.config)
     with pytest.raises(ConfigError, match=r"parallelism.pipeline \(--pipeline\): 5 stages .* give at most 4$"):
         Shard(stages=5).check(checkpoint.config)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("shard", [Shard(), Shard(1, 2), Shard(3, 4), Shard(0, 2, 0, 2), Shard(0, 1, 1, 2)])
+def test_a_rank_knows_how_many_numbers_its_weights_have(tmp_path: Path, tied: bool, shard: Shard) -> None:
+    checkpoint = inspect(random_checkpoint(tmp_path, config={"vocab_size": 513, "tie_word_embeddings": tied}))
+    mine, config = Weights(checkpoint, torch.float32, shard), checkpoint.config
+    layers = [mine.layer(index) for index in shard.layers(config)]
+    matrices = [matrix for one in layers for matrix in (one.qkv, one.o, one.gate_up, one.down)]
+    if shard.first:
+        matrices.append(mine.embedding())
+    if shard.last and not (tied and shard.first):
+        matrices.append(mine.head())
+    assert shard.parameters(config) == sum(matrix.numel() for matrix in matrices)

@@ -1,0 +1,87 @@
+"""Sums and gathers over GPUs of one host, without a library: csrc/allreduce.cu. They may be part of a CUDA graph."""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+
+from octavo.kernels.cuda.checks import VECTOR_BYTES
+from octavo.kernels.cuda.library import DTYPES, INT, LONG, POINTER, function, library
+
+MOST_RANKS = 8
+MOST_GATHERED = 512 << 10  # bytes of each rank
+_CODES = DTYPES | {torch.int64: 3}
+_WORD_BYTES = 8
+_SMALL_BYTES = 512 << 10  # in one shot: each peer has all of it written to, twice over
+
+
+def region_bytes(ranks: int) -> int:
+    """Of the shared memory that each of them makes."""
+    size = library("allreduce").octavo_team_bytes
+    size.argtypes, size.restype = [INT], LONG
+    return int(size(ranks))
+
+
+@cache
+def _sum() -> Callable[..., None]:
+    return function("allreduce", "octavo_team_sum", POINTER, INT, INT, POINTER, POINTER, LONG, LONG, INT)
+
+
+@cache
+def _gather() -> Callable[..., None]:
+    return function("allreduce", "octavo_team_gather", POINTER, INT, INT, POINTER, POINTER, LONG)
+
+
+class Team:
+    """Ranks that all call the same functions in the same order, with tensors of the same sizes. Nothing waits on the
+    host."""
+
+    def __init__(self, rank: int, regions: Sequence[int]) -> None:
+        """regions: addresses here of everybody's shared memory, all zeros at first."""
+        if not 2 <= len(regions) <= MOST_RANKS:
+            raise ValueError(f"regions: {len(regions)} ranks; 2 to {MOST_RANKS} are served")
+        self.rank, self.size = rank, len(regions)
+        self._regions = (ctypes.c_void_p * self.size)(*regions)
+        self._most_small = _SMALL_BYTES // (self.size - 1)
+
+    def sum_(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> None:
+        """x becomes the sum over the ranks, or residual has that added, and x is then any; the same to the bit on each.
+
+        float32, bfloat16, float16, or int64 (of which sums may be large).
+        """
+        code = _CODES.get(x.dtype)
+        if code is None:
+            raise ValueError(f"x: {x.dtype}; sums are of float32, bfloat16, float16 and int64")
+        _wants_plain("x", x)
+        if residual is not None:
+            _wants_plain("residual", residual)
+            if residual.dtype != x.dtype or residual.shape != x.shape:
+                raise ValueError(f"residual: {residual.dtype} {tuple(residual.shape)}; x: {x.dtype} {tuple(x.shape)}")
+        if x.numel():
+            onto = None if residual is None else residual.data_ptr()
+            _sum()(self._address, self.rank, self.size, x.data_ptr(), onto, x.numel(), self._most_small, code)
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """[size, *x.shape], in the order of the ranks. x: at most 512 KiB."""
+        _wants_plain("x", x)
+        size = x.numel() * x.element_size()
+        if size > MOST_GATHERED:
+            raise ValueError(f"x: {size} bytes; at most {MOST_GATHERED} are gathered")
+        whole = -(-size // _WORD_BYTES)
+        words = x.reshape(-1).view(torch.uint8)
+        if size % _WORD_BYTES:
+            words = torch.nn.functional.pad(words, (0, whole * _WORD_BYTES - size))
+        out = torch.empty((self.size, whole * _WORD_BYTES), dtype=torch.uint8, device=x.device)
+        if size:
+            _gather()(self._address, self.rank, self.size, words.data_ptr(), out.data_ptr(), whole)
+        return out[:, :size].contiguous().view(x.dtype).view(self.size, *x.shape)
+
+    @property
+    def _address(self) -> int:
+        return ctypes.addressof(self._regions)
+
+
+def _wants_plain(name: str, x: torch.Tensor) -> None:
+    if not x.is_contiguous() or x.data_ptr() % VECTOR_BYTES:
+        raise ValueError(f"{name}: strides {x.stride()}, at {x.data_ptr():#x}; wanted contiguous and 16-byte aligned")

@@ -1,0 +1,134 @@
+"""A group of several GPUs gives the tokens of one, however the model is split over them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import gpu_logits
+from support.checkpoints import random_checkpoint
+from support.engine import LocalEngine
+from support.gpu_ranks import on_gpus
+from support.rank_processes import RankProcesses
+
+from octavo.worker.device import RunnerConfig
+from octavo.worker.devices import open_runner
+from octavo.worker.request import Sampling
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+TOKENS = 40
+LENGTHS = (1, 2, 15, 16, 17, 33, 64, 129, 257)
+SPLITS = [(2, 1), (1, 2), (2, 2), (4, 1)]  # tensor, pipeline
+SHAPE = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 513}
+# What ranks run first in a test where no GPU reaches another's memory.
+APART = """
+from octavo.kernels.cuda import ipc, library
+def refuse(size):
+    raise library.KernelError("a test wants it so")
+ipc.make = refuse
+"""
+DRAWS = [
+    Sampling(),
+    Sampling(temperature=0.9, seed=3),
+    Sampling(temperature=0.9, top_k=20, seed=4),
+    Sampling(temperature=1.3, top_p=0.8, seed=5),
+    Sampling(temperature=1.1, top_k=300, top_p=0.95, seed=6),
+    Sampling(temperature=100.0, seed=7),
+]
+SETTINGS: dict[str, Any] = {
+    "dtype": "float32",
+    "max_requests": 32,
+    "max_batch_tokens": 512,
+    "kv_cache_bytes": 128 << 20,
+}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A model, and what one GPU answers."""
+
+    folder: Path
+    prompts: list[list[int]]
+    greedy: list[list[int]]
+    drawn: list[list[int]]
+
+
+def draws() -> list[Sampling]:
+    return [DRAWS[index % len(DRAWS)] for index in range(len(LENGTHS))]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    folder = random_checkpoint(tmp_path_factory.mktemp("model"), seed=3, config=SHAPE)
+    generator = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(0, 256, (length,), generator=generator).tolist() for length in LENGTHS]
+    engine = LocalEngine(open_runner(RunnerConfig(folder, device="cuda", **SETTINGS)))
+    greedy, drawn = ([answer.ids for answer in engine.generate(prompts, TOKENS, how)] for how in (Sampling(), draws()))
+    return Whole(folder, prompts, greedy, drawn)
+
+
+@pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor{split[0]}-pipeline{split[1]}")
+def group(request: pytest.FixtureRequest, whole: Whole) -> Iterator[RankProcesses]:
+    tensor, pipeline = request.param
+    if torch.cuda.device_count() < tensor * pipeline:
+        pytest.skip(f"needs {tensor * pipeline} GPUs")
+    ranks = RankProcesses(whole.folder, tensor, pipeline, device="cuda", **SETTINGS)
+    yield ranks
+    ranks.close()
+
+
+def texts(group: RankProcesses, whole: Whole, how: Any = Sampling(), graphs: bool = True, **setup: int) -> Any:  # noqa: B008
+    engine = LocalEngine(group, stages=group.layout.pipeline, **setup)
+    if graphs:
+        engine.capture()
+    return [answer.ids for answer in engine.generate(whole.prompts, TOKENS, how)]
+
+
+def test_requests_together_without_graphs(group: RankProcesses, whole: Whole) -> None:
+    assert texts(group, whole, graphs=False) == whole.greedy
+
+
+def test_requests_together_in_graphs(group: RankProcesses, whole: Whole) -> None:
+    assert texts(group, whole) == whole.greedy
+
+
+def test_small_chunks_beside_decoding(group: RankProcesses, whole: Whole) -> None:
+    assert texts(group, whole, max_batch_tokens=40) == whole.greedy
+
+
+def test_preempted_requests(group: RankProcesses, whole: Whole) -> None:
+    assert texts(group, whole, blocks=-(-(max(LENGTHS) + TOKENS) // 16) + 4) == whole.greedy
+
+
+def test_drawn_tokens(group: RankProcesses, whole: Whole) -> None:
+    assert texts(group, whole, draws()) == whole.drawn
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "path"), [(2, 1, "nccl"), (1, 2, "local")])
+def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: int, path: str) -> None:
+    if torch.cuda.device_count() < tensor * pipeline:
+        pytest.skip(f"needs {tensor * pipeline} GPUs")
+    group = RankProcesses(whole.folder, tensor, pipeline, before=APART, device="cuda", **SETTINGS)
+    try:
+        assert group.path == path
+        assert texts(group, whole) == whole.greedy
+        assert texts(group, whole, draws()) == whole.drawn
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("bfloat16", 0.06)])
+def test_logits_of_ranks_that_add_up_are_those_of_one(whole: Whole, dtype: str, most: float) -> None:
+    """Relative to the largest. In bfloat16 each rank rounds what it adds."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs 2 GPUs")
+    settings = {**SETTINGS, "dtype": dtype}
+    prompt = whole.prompts[-1]
+    alone = gpu_logits.of(open_runner(RunnerConfig(whole.folder, device="cuda", **settings)), prompt)
+    parts = on_gpus(2, gpu_logits.of_rank, whole.folder, settings, prompt)
+    apart = float((torch.cat(parts, dim=1)[:, : alone.shape[1]] - alone).abs().max() / alone.abs().max())
+    print(f"{dtype}: logits differ by {apart:.2e} of the largest")
+    assert apart < most

@@ -1,0 +1,28 @@
+"""The logits of a prompt's every position on a GPU, of all columns or of one rank's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from octavo.worker.cuda.runner import CudaRunner
+from octavo.worker.device import DeviceRunner, RunnerConfig
+from octavo.worker.gloo import Gloo
+from octavo.worker.place import Layout, Place
+from octavo.worker.request import Sampling
+from octavo.worker.step import Admit, Blocks, Forward
+
+
+def of(runner: DeviceRunner, prompt: Sequence[int]) -> torch.Tensor:
+    """[tokens, columns] float32, on the host."""
+    assert isinstance(runner, CudaRunner)
+    blocks = Blocks(0, 0, tuple(range(-(-len(prompt) // 16))))
+    admit = Admit(0, tuple(prompt), Sampling(), 0)
+    return runner.logits(Forward((admit,), (blocks,), (0,), (0,), (len(prompt),))).float().cpu()
+
+
+def of_rank(gloo: Gloo, folder: Path, settings: dict[str, Any], prompt: Sequence[int]) -> torch.Tensor:
+    """Of its columns."""
+    place = Place(Layout(gloo.size, 1, gloo.size), gloo.rank)
+    return of(CudaRunner(RunnerConfig(folder, device="cuda", place=place, **settings), collective=gloo), prompt)

@@ -1,0 +1,127 @@
+"""What ranks on GPUs do together in a test, each in its own process (gpu_ranks.py). Each tells what is wrong."""
+
+import torch
+
+from octavo.kernels.cuda import nccl
+from octavo.worker.cuda import collectives
+from octavo.worker.cuda.collectives import PEERS, exchange_by
+from octavo.worker.gloo import Gloo
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64]
+SIZES = [1, 2, 3, 7, 8, 9, 127, 1000, 4096, 12289, 65536, 131073, 600_001, 5_000_003]  # the last in several chunks
+
+
+def given(rank: int, size: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """What a rank adds; any rank can make it."""
+    generator = torch.Generator().manual_seed(1000 * seed + 10 * size + rank)
+    if dtype == torch.int64:
+        return torch.randint(-(2**58), 2**58, (size,), generator=generator)
+    return (torch.randn(size, generator=generator) * 3).to(dtype)
+
+
+def total(ranks: int, size: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """In the order of the ranks, in float32."""
+    wide = torch.int64 if dtype == torch.int64 else torch.float32
+    sums = torch.zeros(size, dtype=wide)
+    for rank in range(ranks):
+        sums += given(rank, size, dtype, seed).to(wide)
+    return sums
+
+
+def peers(gloo: Gloo) -> collectives.Peers:
+    made, path = collectives.on_device(gloo)
+    assert path == PEERS and isinstance(made, collectives.Peers), "the GPUs do not reach each other; see the log"
+    return made
+
+
+def sums(gloo: Gloo) -> list[str]:
+    """What is wrong."""
+    together, wrong = peers(gloo), list[str]()
+    for dtype in DTYPES:
+        for size in SIZES:
+            x = together.sum_(given(gloo.rank, size, dtype).cuda())
+            if not torch.equal(x.cpu(), total(gloo.size, size, dtype).to(dtype)):
+                wrong.append(f"the sum of {size} {dtype}")
+            residual = given(7, size, dtype).cuda()
+            together.add_sum_(residual, given(gloo.rank, size, dtype).cuda())
+            wide = total(gloo.size, size, dtype)
+            if not torch.equal(residual.cpu(), (given(7, size, dtype).to(wide.dtype) + wide).to(dtype)):
+                wrong.append(f"the sum of {size} {dtype} onto something")
+    return wrong
+
+
+def gathers(gloo: Gloo) -> list[str]:
+    together, wrong = peers(gloo), list[str]()
+    for dtype in (torch.int32, torch.float64, torch.uint8):
+        for shape in ((1,), (3,), (5, 7), (64, 32, 8)):
+            count = int(torch.tensor(shape).prod())
+            everyone = [given(rank, count, torch.int64).to(dtype).view(shape) for rank in range(gloo.size)]
+            found = together.gather(everyone[gloo.rank].cuda())
+            if not torch.equal(found.cpu(), torch.stack(everyone)):
+                wrong.append(f"{shape} of {dtype}")
+    return wrong
+
+
+def in_a_hurry(gloo: Gloo) -> list[str]:
+    """Small and large in turn, hundreds of times, one rank or the other behind, nobody waited for."""
+    together = peers(gloo)
+    sizes = [SIZES[(7 * turn) % (len(SIZES) - 1)] for turn in range(400)]
+    whole = {size: given(gloo.rank, size, torch.bfloat16).cuda() for size in set(sizes)}
+    found = []
+    for turn, size in enumerate(sizes):
+        if (turn // 3 + gloo.rank) % 5 == 0:
+            torch.cuda._sleep(30_000 + 1000 * (turn % 7))
+        found.append(together.sum_(whole[size].clone()))
+    expected = {size: total(gloo.size, size, torch.bfloat16).bfloat16() for size in set(sizes)}
+    return [
+        f"turn {turn}: {size}"
+        for turn, (size, x) in enumerate(zip(sizes, found, strict=True))
+        if not torch.equal(x.cpu(), expected[size])
+    ]
+
+
+def in_a_graph(gloo: Gloo) -> list[str]:
+    together = peers(gloo)
+    sizes = (4096, 300_000)
+    source = [torch.zeros(size, dtype=torch.bfloat16, device="cuda") for size in sizes]
+    target = [torch.zeros_like(x) for x in source]
+
+    def run() -> torch.Tensor:
+        for x, onto in zip(source, target, strict=True):
+            onto.zero_()
+            together.add_sum_(onto, x.clone())
+            together.sum_(onto)  # twice: what all have is added up again
+        return together.gather(target[0][:8].clone())
+
+    run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gathered = run()
+    wrong = []
+    for seed in range(50):
+        for x, size in zip(source, sizes, strict=True):
+            x.copy_(given(gloo.rank, size, torch.bfloat16, seed))
+        for _ in range(20):
+            graph.replay()
+        for x, size in zip(target, sizes, strict=True):
+            once = total(gloo.size, size, torch.bfloat16, seed).bfloat16().float()
+            if not torch.equal(x.cpu(), (once * gloo.size).bfloat16()):
+                wrong.append(f"replays of {size}, seed {seed}")
+        if not all(torch.equal(gathered[0], one) for one in gathered[1:]):
+            wrong.append(f"what was gathered, seed {seed}")
+    return wrong
+
+
+def by_nccl(gloo: Gloo) -> list[str]:
+    torch.cuda.init()
+    identity = exchange_by(gloo)(nccl.new_id() if gloo.rank == 0 else bytes(nccl.ID_BYTES))[0]
+    together, wrong = nccl.Nccl(gloo.rank, gloo.size, identity), list[str]()
+    for dtype in (torch.float32, torch.bfloat16):  # whole numbers: its order of summing is its own
+        x = together.sum_(given(gloo.rank, 4099, dtype).round_().cuda())
+        expected = sum(given(rank, 4099, dtype).float().round_() for rank in range(gloo.size))
+        if not torch.equal(x.cpu().float(), expected):
+            wrong.append(f"the sum of {dtype}")
+    found = together.gather(torch.full((3,), gloo.rank, dtype=torch.int32, device="cuda"))
+    if found.tolist() != [[rank] * 3 for rank in range(gloo.size)]:
+        wrong.append(f"what was gathered: {found.tolist()}")
+    return wrong

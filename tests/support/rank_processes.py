@@ -1,0 +1,141 @@
+"""The ranks of a group as the processes that a worker has, on this machine's devices; to a test they are one device.
+
+They get steps by rings and answer by rings, as in a pod. What a supervisor does is left out: a rank that fails is told
+of by the next call, and all end with the test.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from octavo.worker import hello, process, ring, wiring
+from octavo.worker.codec import decode, encode
+from octavo.worker.config import Config
+from octavo.worker.gpu import VISIBLE
+from octavo.worker.hello import Hello
+from octavo.worker.ring import Reader, Writer
+from octavo.worker.step import Step, StepResult
+from octavo.worker.wiring import Wiring, create_shared
+
+_BE_RANK = "from octavo.worker import process, rank; process.run('rank', rank.main)"
+_SPARE = ("serve", "status", "health", "metrics")
+_POLL_MS = 200
+
+
+class RankProcesses:
+    """A DeviceRunner. Rank i of a group on GPUs takes the i-th of those that this process may see."""
+
+    def __init__(
+        self, model: Path, tensor: int, pipeline: int, timeout_s: float = 120.0, before: str = "", **config: Any
+    ) -> None:  # Any: fields of Config
+        """Waits until all have loaded the model. before: Python that each of them runs first."""
+        self._code = f"{before}\n{_BE_RANK}"
+        self._folder = tempfile.TemporaryDirectory(prefix="octavo-ranks-")
+        groups = tuple(f"unix:{self._folder.name}/pod-{pod}" for pod in range(pipeline))
+        values = {"tensor": tensor, "pipeline": pipeline, "ranks_per_pod": tensor, "peers": groups, **config}
+        values |= {name: f"unix:{self._folder.name}/{name}" for name in _SPARE}
+        configs = [Config(str(model), "m", group=group, pod_index=pod, **values) for pod, group in enumerate(groups)]
+        self.layout = configs[0].layout
+        self._shared = create_shared(self.layout.ranks)
+        self._steps = [Writer(fds) for fds in self._shared.steps]
+        self._results = [Reader(fds) for fds in self._shared.results]
+        self._poll = select.poll()
+        for reader in self._results:
+            self._poll.register(reader.fds.data, select.POLLIN)
+        self._reports: list[int] = []
+        self._number = 0  # of steps, which rise for ever; those of several engines begin anew
+        self._processes = [
+            self._start(configs[self.layout.pod_of(rank)], model, rank) for rank in range(self.layout.ranks)
+        ]
+        said = self._hellos(timeout_s)
+        self.blocks, self.context_length, self.vocabulary = said.blocks, said.context_length, said.vocabulary
+        self.max_requests, self.max_batch_tokens = said.max_requests, said.max_batch_tokens
+        self.graphs, self.features, self.device, self.path = said.graphs, said.features, said.device, said.path
+
+    def _start(self, config: Config, model: Path, rank: int) -> "subprocess.Popen[bytes]":
+        reading, writing = os.pipe()
+        self._reports.append(reading)
+        pod = config.pod_index
+        mine = Wiring(
+            config, str(model), "", "one", self._shared, local=f"unix:{self._folder.name}/local-{pod}", report=writing,
+            rank=rank, parent=os.getpid(),
+        )  # fmt: skip
+        seen = os.environ.get(VISIBLE)
+        names = [str(index) for index in range(self.layout.ranks)] if seen is None else seen.split(",")
+        own = ",".join(names[index] for index in self.layout.ranks_of(pod) if index < len(names))
+        command = [sys.executable, "-c", self._code, wiring.dump(mine)]
+        environment = {**os.environ, VISIBLE: own} if config.device == "cuda" else dict(os.environ)
+        started = subprocess.Popen(command, pass_fds=[*self._shared.all(), writing], env=environment)
+        os.close(writing)
+        return started
+
+    def _hellos(self, timeout_s: float) -> Hello:
+        heard: list[Hello] = []
+        end = time.monotonic() + timeout_s
+        while len(heard) < self.layout.ranks:
+            if time.monotonic() > end:
+                self.close()
+                raise TimeoutError(f"{len(heard)} of {self.layout.ranks} ranks said hello within {timeout_s} s")
+            heard += [said for record in self._wait() if (said := hello.load(record)) is not None]
+        return hello.together(heard)
+
+    def _wait(self) -> list[bytes]:
+        """What the ranks say, once they say something or some time has passed."""
+        self._check()
+        for fd, _ in self._poll.poll(_POLL_MS):
+            ring.clear(fd)
+        return [record for reader in self._results for record in iter(reader.pop, None)]
+
+    def _check(self) -> None:
+        for rank, started in enumerate(self._processes):
+            if (code := started.poll()) is not None:
+                said = os.read(self._reports[rank], 4096).decode()
+                self.close()
+                raise process.Fault("RankFailed", f"rank {rank} has exited with {code}: {said}")
+
+    def issue(self, step: Step) -> "Pending":
+        self._number += 1
+        record = encode(replace(step, number=self._number))
+        for steps in self._steps:
+            while not steps.push(record):
+                self._check()
+                time.sleep(0.001)
+        return Pending(self, step.number)
+
+    def collect(self, number: int) -> StepResult:
+        """Of the oldest step without one, which is called so here."""
+        reader = self._results[self.layout.answering]
+        while True:
+            if (record := reader.pop()) is not None:
+                result = decode(record)
+                assert isinstance(result, StepResult)
+                return replace(result, number=number)
+            self._check()
+            for fd, _ in self._poll.poll(_POLL_MS):
+                ring.clear(fd)
+
+    def close(self) -> None:
+        for started in self._processes:
+            started.kill()
+            started.wait()
+        for end in (*self._steps, *self._results):
+            end.close()
+        self._shared.close()
+        for report in self._reports:
+            os.close(report)
+        self._folder.cleanup()
+
+
+@dataclass(frozen=True)
+class Pending:
+    ranks: RankProcesses
+    number: int
+
+    def result(self) -> StepResult:
+        return self.ranks.collect(self.number)

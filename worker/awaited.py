@@ -1,0 +1,59 @@
+"""The sampled ids that the first stage still lacks: the last stage sends them, in order.
+
+They are taken in only when a step needs them, so that stages overlap: before one that reads them, and before a request
+is admitted to a slot that they belong to, whose tokens they would overwrite later. Those that nobody needs, of requests
+that have ended, are taken in once their step has surely returned: what is sent and not taken has a bound.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from octavo.worker.place import Layout
+from octavo.worker.step import Forward, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What step `number` samples: one id for each of slots, to be written at places."""
+
+    number: int
+    slots: tuple[int, ...]
+    places: tuple[int, ...]
+
+
+def most_awaited(layout: Layout) -> int:
+    """Steps whose ids may be on their way: as many as are under way when another is issued."""
+    return layout.pipeline + 1
+
+
+class AwaitedIds:
+    def __init__(self, most: int) -> None:
+        """most: steps that are awaited when another is issued."""
+        self._most = most
+        self._awaited: deque[Awaited] = deque()
+
+    def expect(self, step: Step) -> None:
+        """The step has been handed on, so that its ids will come, if it samples any."""
+        forward, rows = step.forward, step.sample.rows
+        if rows:
+            slots = tuple(forward.slots[row] for row in rows)
+            places = tuple(forward.starts[row] + forward.counts[row] for row in rows)
+            self._awaited.append(Awaited(step.number, slots, places))
+
+    def due(self, forward: Forward) -> Iterator[Awaited]:
+        """Those to be taken in now, in order: of every step up to the last that sampled for a slot which `forward`
+        names, and of the oldest beyond `most`."""
+        named = {*forward.slots, *(admit.slot for admit in forward.admits)}
+        while len(self._awaited) > self._most or any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
+            yield self._awaited.popleft()
+
+
+def checked(awaited: Awaited, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+    """The ids that came. Raises ValueError when others were awaited."""
+    if number != awaited.number or len(ids) != len(awaited.slots):
+        raise ValueError(
+            f"{len(ids)} ids of step {number} came from the last stage; awaited are {len(awaited.slots)} of step "
+            f"{awaited.number}"
+        )
+    return ids

@@ -1,0 +1,31 @@
+"""What a step changes on the device before its pass."""
+
+from collections.abc import Sequence
+
+import torch
+
+from octavo.kernels.cuda import changes
+from octavo.kernels.cuda.prepare import State, apply_changes
+from octavo.worker.cuda.buffers import upload_words
+from octavo.worker.step import Admit, Forward
+
+
+def change(forward: Forward, state: State, pad: int) -> None:
+    """Requests that take slots, and blocks of their tables. pad: the block that tables are filled with."""
+    admits = list(map(_admit, forward.admits))
+    words = changes.pack_changes(admits, forward.blocks, state.tables.shape[1], pad)
+    apply_changes(upload_words(words, state.tables.device), state)
+
+
+def _admit(admit: Admit) -> changes.Admit:
+    how = admit.sampling
+    min_p = 0.0 if how.adjust is None else how.adjust.min_p
+    return changes.Admit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)
+
+
+def zero(pools: Sequence[torch.Tensor], blocks: tuple[int, ...]) -> None:
+    """What failed requests wrote: who gets a block masks what it has not written, and a masked NaN is NaN."""
+    if blocks:
+        places = torch.tensor(blocks, device=pools[0].device)
+        for pool in pools:
+            pool[:, :, places] = 0

@@ -1,0 +1,172 @@
+"""What passes between the GPUs of a pipeline's stages, in the order of the steps; see worker/links.py.
+
+    MailboxLinks   into the next GPU's memory, by kernels of both streams: no host waits or is asked
+    HostLinks      by way of pinned memory and worker/stage; a thread waits for the device, and then sends
+
+A mailbox is taken where both ends reach it. The ranks of a column, the same part of each stage, find that out together.
+"""
+
+import logging
+from array import array
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from octavo.kernels.cuda import mailbox
+from octavo.kernels.cuda.prepare import State
+from octavo.kernels.cuda.steps import StepBuffers
+from octavo.worker.awaited import Awaited, checked, most_awaited
+from octavo.worker.cuda.buffers import upload_words
+from octavo.worker.cuda.shared import Unshared, share
+from octavo.worker.links import Links, Sampled
+from octavo.worker.place import Place
+
+logger = logging.getLogger(__name__)
+
+
+class DeviceLinks(Protocol):
+    """Calls are made in the order of the steps, and work in the order of the current stream. name: of the way."""
+
+    name: str
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        """hidden: [tokens, hidden size], contiguous; it may be overwritten by what is launched later."""
+
+    def receive_hidden(self, step: int, into: torch.Tensor) -> None:
+        """into: [tokens, hidden size]."""
+
+    def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
+        """The first `count` of ids, int32."""
+
+    def take_sampled(self, awaited: Awaited, state: State) -> None:
+        """They go into the token pool."""
+
+
+class Sizes(NamedTuple):
+    """Of the largest step."""
+
+    rows: int
+    hidden_bytes: int
+
+    def boxes(self, place: Place) -> mailbox.Boxes:
+        """Of what comes to this rank. Ids are taken late: all that are not taken have a box, and one more."""
+        if place.first:
+            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_awaited(place.layout).bit_length())
+        return mailbox.Boxes(-(-self.hidden_bytes // 16) * 16, 2)
+
+
+def on_device(links: Links, place: Place, sizes: Sizes) -> DeviceLinks:
+    """links: of the hosts, by which the ranks agree."""
+    pipeline, tensor = place.layout.pipeline, place.layout.tensor
+    try:
+        size = mailbox.region_bytes(sizes.boxes(place))
+        regions = share(size, place.stage, lambda said: around(links, place, said))
+    except Unshared as error:
+        logger.warning("stages pass on by way of their hosts: %s", error)
+        return HostLinks(links)
+    own, following, before = (regions[(place.stage + apart) % pipeline] for apart in (0, 1, -1))
+    towards = Place(place.layout, (place.rank + tensor) % place.layout.ranks)
+    return MailboxLinks(
+        mailbox.Inbox(own, before, sizes.boxes(place)), mailbox.Outbox(own, following, sizes.boxes(towards))
+    )
+
+
+def around(links: Links, place: Place, said: bytes) -> list[bytes]:
+    """What every stage's rank of this column said, by stage; all call it, before any step."""
+    stages = place.layout.pipeline
+    heard = {place.stage: said}
+    for apart in range(1, stages):
+        passed = heard[(place.stage - apart + 1) % stages]
+        words = array("I", passed.ljust(-(-len(passed) // 4) * 4, b"\0"))
+        if place.last:
+            links.send_sampled(Sampled(0, tuple(words)))
+        else:
+            links.send_hidden(0, torch.frombuffer(bytearray(words.tobytes()), dtype=torch.float32))
+        if place.first:
+            came = array("I", links.receive_sampled().ids).tobytes()
+        else:
+            came = links.receive_hidden(0).view(torch.uint8).numpy().tobytes()
+        heard[(place.stage - apart) % stages] = came
+    return [heard[stage][: len(said)] for stage in range(stages)]
+
+
+class MailboxLinks:
+    name = "peers"
+
+    def __init__(self, inbox: mailbox.Inbox, outbox: mailbox.Outbox) -> None:
+        self._inbox, self._outbox = inbox, outbox
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        self._outbox.send(hidden)
+
+    def receive_hidden(self, step: int, into: torch.Tensor) -> None:
+        self._inbox.receive(into)
+
+    def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
+        self._outbox.send_ids(buffers, ids)
+
+    def take_sampled(self, awaited: Awaited, state: State) -> None:
+        self._inbox.take_ids(state)
+
+
+class _Leaving(NamedTuple):
+    """On its way to the host. there: once it is."""
+
+    step: int
+    tensor: torch.Tensor
+    there: torch.cuda.Event
+
+
+class HostLinks:
+    """The thread ends with the links; a rank whose peers are gone is told by the next call that waits for one."""
+
+    name = "host"
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._leaving: SimpleQueue[_Leaving] = SimpleQueue()
+        self._failure: Exception | None = None
+        Thread(target=self._send, daemon=True, name="leaving").start()
+
+    def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
+        self._leave(step, hidden)
+
+    def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
+        self._leave(step, ids[:count])
+
+    def receive_hidden(self, step: int, into: torch.Tensor) -> None:
+        came = self._links.receive_hidden(step)
+        pinned = torch.empty(came.shape, dtype=came.dtype, pin_memory=True)
+        pinned.copy_(came)
+        into.copy_(pinned, non_blocking=True)
+
+    def take_sampled(self, awaited: Awaited, state: State) -> None:
+        sampled = self._links.receive_sampled()
+        ids = checked(awaited, sampled.number, sampled.ids)
+        words = np.array((awaited.slots, awaited.places, ids), dtype=np.int32)
+        slots, places, values = upload_words(words.reshape(-1), state.tokens.device).view(3, -1)
+        state.tokens.index_put_((slots.long(), places.long()), values)
+
+    def _leave(self, step: int, tensor: torch.Tensor) -> None:
+        if self._failure is not None:
+            raise self._failure
+        pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        pinned.copy_(tensor, non_blocking=True)
+        there = torch.cuda.Event(blocking=True)
+        there.record()
+        self._leaving.put(_Leaving(step, pinned, there))
+
+    def _send(self) -> None:
+        try:
+            while True:
+                step, tensor, there = self._leaving.get()
+                there.synchronize()
+                if tensor.dtype == torch.int32:
+                    self._links.send_sampled(Sampled(step, tuple(tensor.tolist())))
+                else:
+                    self._links.send_hidden(step, tensor)
+        except Exception as error:
+            self._failure = error

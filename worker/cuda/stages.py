@@ -1,0 +1,44 @@
+"""What a rank of a pipeline on GPUs has to do with the other stages, in the order of its steps."""
+
+import torch
+
+from octavo.kernels.cuda.prepare import State
+from octavo.kernels.cuda.steps import StepBuffers
+from octavo.worker.awaited import AwaitedIds, most_awaited
+from octavo.worker.cuda.links import Sizes, on_device
+from octavo.worker.links import Links
+from octavo.worker.place import Place
+from octavo.worker.step import Forward, Step
+
+
+class Stages:
+    """arrived: [tokens, hidden] of the largest step, what the stage before has computed; None on the first."""
+
+    def __init__(self, links: Links, place: Place, rows: int, arrived: torch.Tensor) -> None:
+        """rows: of the largest step."""
+        self.links = on_device(links, place, Sizes(rows, arrived.numel() * arrived.element_size()))
+        self.arrived = None if place.first else arrived
+        self._awaited = AwaitedIds(most_awaited(place.layout)) if place.first else None
+
+    def settle(self, forward: Forward, state: State) -> None:
+        """Before anything else of a step: sampled ids that it reads are in the token pool then."""
+        if self._awaited is not None:
+            for awaited in self._awaited.due(forward):
+                self.links.take_sampled(awaited, state)
+
+    def receive(self, step: Step) -> None:
+        """Before the pass of a step with rows."""
+        if self.arrived is not None:
+            self.links.receive_hidden(step.number, self.arrived[: step.forward.tokens])
+
+    def hand_on(self, step: Step, hidden: torch.Tensor | None) -> None:
+        """After it, but on the last stage."""
+        assert hidden is not None, "a stage that does not sample ends with hidden states"
+        self.links.send_hidden(step.number, hidden[: step.forward.tokens])
+        if self._awaited is not None:
+            self._awaited.expect(step)
+
+    def send_sampled(self, step: Step, buffers: StepBuffers, ids: torch.Tensor) -> None:
+        """On the last stage."""
+        if step.sample.rows:
+            self.links.send_sampled(step.number, buffers, ids, len(step.sample.rows))
