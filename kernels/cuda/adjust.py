@@ -86,8 +86,9 @@ def pack_rows(rows: Sequence[Row]) -> Words:
     """[rows * 8] words."""
     packed = np.zeros((len(rows), ROW_WORDS), np.int32)
     if rows:
-        packed[:, :4] = [row[:4] for row in rows]
-        packed[:, 4:6] = np.array([row.address for row in rows], np.uint64).view(np.int32).reshape(-1, 2)
+        table = np.array(rows, np.int64)
+        packed[:, :4] = table[:, :4]
+        packed[:, 4:6] = np.ascontiguousarray(table[:, 4]).view(np.int32).reshape(-1, 2)
     return packed.reshape(-1)
 
 

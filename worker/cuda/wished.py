@@ -87,10 +87,11 @@ class Wished:
 
     def _scores(self, told: Words) -> tuple[tuple[int, bytes], ...]:
         """Everybody's `top` likeliest were found; each is told as many as it asked for."""
-        values = 3 + self.top  # where they begin, after whether finite, rank and ids
+        values = 4 * (2 + self.top)  # where they begin, after rank and ids
+        scores, width = told[:, 1:].tobytes(), 4 * (told.shape[1] - 1)
         return tuple(
-            (entry, np.concatenate((row[1 : 3 + top], row[values : values + 1 + top])).tobytes())
-            for entry, row, top in zip(self.told, told, self.tops, strict=True)
+            (entry, scores[begin : begin + 4 * (2 + top)] + scores[begin + values : begin + values + 4 * (1 + top)])
+            for entry, begin, top in zip(self.told, range(0, len(scores), width), self.tops, strict=True)
         )
 
 
@@ -107,9 +108,12 @@ def wished(
     if not (held or tops or sample.masked or sample.scored):
         return None
     masks = {entry: index for index, entry in enumerate(sample.masked)}
+    slots, wishing = forward.slots, held.keys() | tops.keys()
     drawn, rows, told, asked = [], [], [], []
     for entry, row in enumerate(sample.rows):
-        slot, end = forward.slots[row], forward.starts[row] + forward.counts[row]
+        if (slot := slots[row]) not in wishing and entry not in masks:
+            continue
+        end = forward.starts[row] + forward.counts[row]
         changes = held.get(slot)
         address = changes.address if changes is not None and end < changes.until else 0
         if address or entry in masks:
