@@ -73,7 +73,8 @@ def _conditions() -> Json:
     return {
         "type": "array",
         "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a "
-        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken: see its reason.",
+        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken, or fewer groups "
+        "serve than are wished, from the first that serves on: see its reason.",
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
