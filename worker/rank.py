@@ -91,7 +91,7 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
             context_length=config.context_length, max_requests=config.max_requests,
             max_batch_tokens=config.max_batch_tokens, kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE,
-            place=place,
+            threads=config.threads, place=place,
         ),
         progress,
         collective,
