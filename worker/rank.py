@@ -84,8 +84,10 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
 
     config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
     collective, links = collective_of(wiring, place), links_of(wiring, place)
+    panel.write(Slot.COLLECTIVE, collective.transport)
     if links is not None:
         panel.late = lambda: links.late
+        panel.write(Slot.ACTIVATIONS, links.transport)
     return open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,

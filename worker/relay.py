@@ -59,6 +59,8 @@ class Relay:
             self._board.write(slot, Slot.PHASE, said.phase)
             self._board.write(slot, Slot.PROGRESS, said.progress_percent)
             self._board.write(slot, Slot.FINISHED, said.finished_step)
+            self._board.write(slot, Slot.COLLECTIVE, said.collective)
+            self._board.write(slot, Slot.ACTIVATIONS, said.activations)
             self._board.beat(slot, said.silent_ms * 1_000_000)
 
     def drain(self) -> None:
