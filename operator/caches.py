@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from octavo.operator import names
 from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.words import Words
 
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
 SHORTEST_S = 1.0
@@ -32,6 +33,7 @@ class Cache:
         self._on_change = on_change
         self._objects: dict[tuple[str, str], Object] = {}
         self._by_service: dict[str, dict[str, Object]] = {}
+        self._words = Words()
         self._version = ""
         self.synced = asyncio.Event()
         self.heard = time.monotonic()  # when the API server last said anything, a bookmark included
@@ -100,7 +102,7 @@ class Cache:
             return
         if old is not None and service_key(old) != service_key(item):
             self._forget(old)
-        item = _slim(item)
+        item = self._words.shared(_slim(item))
         self._objects[_key(item)] = item
         self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
         self._on_change(item)
