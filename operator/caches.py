@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from octavo.operator import names
 from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.words import Words
 
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
 SHORTEST_S = 1.0
@@ -32,6 +33,7 @@ class Cache:
         self._on_change = on_change
         self._objects: dict[tuple[str, str], Object] = {}
         self._by_service: dict[str, dict[str, Object]] = {}
+        self._words = Words()
         self._version = ""
         self.synced = asyncio.Event()
         self.heard = time.monotonic()  # when the API server last said anything, a bookmark included
@@ -71,13 +73,15 @@ class Cache:
 
     async def _list(self) -> None:
         query = {"labelSelector": self._selector} if self._selector else {}
-        items, version = await self._kube.list(self.kind, self.namespace, **query)
-        fresh = {_key(item): item for item in items}
+        fresh, version = dict[tuple[str, str], Object](), ""
+        async for items, at in self._kube.pages(self.kind, self.namespace, **query):
+            version = at
+            fresh |= {_key(item): self._compact(item) for item in items}
         for key, old in list(self._objects.items()):
             if key not in fresh and _version(old) <= int(version):
                 self._forget(old)
         for item in fresh.values():
-            self.learn(item)
+            self._keep(item)
         self._version, self.heard = version, time.monotonic()
         self.synced.set()
 
@@ -91,16 +95,15 @@ class Cache:
             if type_ == "DELETED":
                 self._forget(item)
             elif type_ != "BOOKMARK":
-                self.learn(item)
+                self._keep(self._compact(item))
 
-    def learn(self, item: Object) -> None:
-        """Keep an object as the API server gave it, unless a newer one is known."""
+    def _keep(self, item: Object) -> None:
+        """Unless a newer one is known."""
         old = self._objects.get(_key(item))
         if old is not None and _version(old) >= _version(item):
             return
         if old is not None and service_key(old) != service_key(item):
             self._forget(old)
-        item = _slim(item)
         self._objects[_key(item)] = item
         self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
         self._on_change(item)
@@ -108,7 +111,11 @@ class Cache:
     def wrote(self, item: Object) -> None:
         """The answer to a write of ours. One that the watch has passed says nothing new: the object may be gone."""
         if _version(item) > int(self._version or 0):
-            self.learn(item)
+            self._keep(self._compact(item))
+
+    def _compact(self, item: Object) -> Object:
+        """As the API server gave it, but for what nobody here reads."""
+        return self._words.shared(_slim(item))
 
     def _forget(self, item: Object) -> None:
         known = self._objects.get(_key(item))

@@ -29,7 +29,7 @@ class Facts:
     router_ready: int
     router_cause: Cause | None
     surge_waits: bool
-    whole_before: bool  # fewer groups than wished are a loss, not a beginning
+    begun: bool  # a group has served: fewer than wished are too few, and no first start
 
     @property
     def current(self) -> tuple[Group, ...]:
@@ -69,15 +69,15 @@ def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, n
     }
 
 
-def whole_before(previous: Mapping[str, Any], generation: int) -> bool:  # Any: JSON
-    """All wished groups served since the last change of the spec; or it is known that they should, and do not."""
-    old = {entry["type"]: entry for entry in previous.get("conditions") or () if _speaks_of(entry, generation)}
-    complete = old.get("Progressing", {}).get("reason") == "Complete"
-    return bool(complete or old.get("Degraded", {}).get("status") == "True")
+def has_begun(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
+    """A group served at the last look; or fewer than wished were known to serve, and it is still the same revision.
 
-
-def _speaks_of(entry: Mapping[str, Any], generation: int) -> bool:  # Any: JSON
-    return bool(entry.get("observedGeneration") == generation)
+    So the condition, once it holds, holds until all serve, however the causes come and go meanwhile.
+    """
+    degraded = any(
+        entry["type"] == "Degraded" and entry["status"] == "True" for entry in previous.get("conditions") or ()
+    )
+    return bool(previous.get("readyReplicas") or (degraded and previous.get("revision") == revision))
 
 
 def _ready(facts: Facts) -> Verdict:
@@ -158,8 +158,9 @@ def _degraded(facts: Facts) -> Verdict:
         return True, cause.reason, cause.message
     if facts.surge_waits:
         return True, "SurgeUnschedulable", _progressing(facts)[2]
-    if facts.whole_before and facts.serving < facts.goal.groups:
-        return True, "FewerServing", f"{facts.serving} of {_count(facts.goal.groups, 'group')} serve"
+    if (facts.begun or facts.serving) and facts.serving < facts.goal.groups:
+        few = f"{facts.serving} of {_count(facts.goal.groups, 'group')} serve"
+        return True, "FewerServing", f"{few}; {waiting(facts).message}"
     return False, "AsWished", "nothing is known to be broken"
 
 

@@ -21,6 +21,7 @@ FIELD_MANAGER = "octavo"
 USER_AGENT = "octavo-operator"
 CALL_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
+PAGE = "100"  # objects
 # The API server sends a bookmark about once a minute; a watch that is silent for longer is dead.
 WATCH_SILENCE_S = 75.0
 TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -159,11 +160,27 @@ class Kube:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str | None, **query: str) -> tuple[list[Object], str]:
-        """(items, resource version); the items get the apiVersion and kind that lists omit."""
+    async def pages(self, kind: Kind, namespace: str | None, **query: str) -> AsyncIterator[tuple[list[Object], str]]:
+        """What `list` gives, a part at a time: what is parsed at once is in memory at once."""
+        query = {"limit": PAGE, **query}
+        while True:
+            items, metadata = await self._page(kind, namespace, query)
+            yield items, str(metadata["resourceVersion"])
+            if not metadata.get("continue"):
+                return
+            query["continue"] = metadata["continue"]
+
+    async def _page(
+        self, kind: Kind, namespace: str | None, query: Mapping[str, str]
+    ) -> tuple[list[Object], Mapping[str, Any]]:
         answer = await self.call("GET", kind.path(namespace), query, timeout_s=60)
         items = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in answer.get("items") or []]
-        return items, str(answer["metadata"]["resourceVersion"])
+        return items, answer["metadata"]
+
+    async def list(self, kind: Kind, namespace: str | None, **query: str) -> tuple[list[Object], str]:
+        """(items, resource version); the items get the apiVersion and kind that lists omit."""
+        items, metadata = await self._page(kind, namespace, query)
+        return items, str(metadata["resourceVersion"])
 
     async def watch(
         self, kind: Kind, namespace: str | None, version: str, selector: str, timeout_s: int

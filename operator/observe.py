@@ -152,8 +152,16 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
         model=ModelInfo(model.fingerprint, model.architecture, model.size_bytes, model.context_length, model.note)
         if answer.HasField("model")
         else None,
+        collective=_names(answer.collective),
+        activations=_names(answer.activations),
         pod_uid=pod_uid,
     )
+
+
+def _names(transports: Iterable["group_pb2.Transport.ValueType"]) -> str:
+    """A worker may be newer than this operator, and have others: those are shown by their numbers."""
+    known = group_pb2.Transport.DESCRIPTOR.values_by_number
+    return ", ".join(known[number].name.lower() if number in known else str(number) for number in transports)
 
 
 def _named(item: Object) -> tuple[str, str]:

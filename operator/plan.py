@@ -12,7 +12,7 @@ from octavo.operator import gangs, names
 from octavo.operator.actions import Apply, Certificates, Delete, Event, Leaf, Plan
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.causes import Cause, group_cause, is_worker, router_cause
-from octavo.operator.conditions import Facts, whole_before
+from octavo.operator.conditions import Facts, has_begun
 from octavo.operator.groups import Group, groups, timestamp
 from octavo.operator.options import Options
 from octavo.operator.pods import next_check, pods_to_delete
@@ -140,7 +140,7 @@ def _facts(
         router_ready=ready,
         router_cause=router_cause(snapshot.router, routers, snapshot.warnings),
         surge_waits=surge_waits,
-        whole_before=whole_before(service.status, service.generation),
+        begun=has_begun(service.status, goal.revision),
     )
 
 

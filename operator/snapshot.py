@@ -46,6 +46,8 @@ class GroupReport:
     restarts: int = 0  # lives that ended by a failure
     last_failure: Failure | None = None
     model: ModelInfo | None = None
+    collective: str = ""  # how the ranks of its stages reach each other: gloo
+    activations: str = ""  # how its stages do: grpc
     pod_uid: str = ""  # the pod that answered: an answer of a pod that is gone is ignored
 
 

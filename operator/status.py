@@ -58,6 +58,9 @@ def _group(group: Group, cause: Cause | None) -> Json:
     entry: Json = {"index": group.index, "revision": group.revision, "state": state}
     if progress is not None:
         entry["progress"] = progress
+    if group.report:
+        chosen = {"collective": group.report.collective, "activations": group.report.activations}
+        entry |= {key: value for key, value in chosen.items() if value}
     containers = [
         container for pod in group.pods for container in (pod.get("status") or {}).get("containerStatuses") or ()
     ]

@@ -17,36 +17,40 @@ MAX_BACKOFF_S = 60.0
 
 @dataclass(slots=True)
 class Schedule:
-    """What is due when. A key has at most one due time: the earliest that anybody asked for."""
+    """What is due when. A key has at most one due time: the earliest that anybody asked for, an urgent one before all.
 
-    _due: dict[str, float] = field(default_factory=dict)
-    _heap: list[tuple[float, str]] = field(default_factory=list)
+    rank: 0 of what is urgent, 1 of the rest.
+    """
+
+    _due: dict[str, tuple[int, float]] = field(default_factory=dict)  # rank, time
+    _heap: list[tuple[int, float, str]] = field(default_factory=list)  # rank, time, key; what is urgent is due at once
     _taken: set[str] = field(default_factory=set)
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
     _news: set[str] = field(default_factory=set)  # keys that a user changed while they were worked on
 
     def add(self, key: str, at: float, urgent: bool = False) -> None:
-        """A key that fails does not spin because its objects change; a user's change is urgent and acts at once."""
+        """A key that fails does not spin because its objects change; a user's change is urgent, and is taken before a
+        thousand others that are looked at once more."""
         if urgent:
             self._not_before.pop(key, None)
             if key in self._taken:
                 self._news.add(key)
-        at = max(at, self._not_before.get(key, at))
-        if at < self._due.get(key, float("inf")):
-            self._due[key] = at
-            heapq.heappush(self._heap, (at, key))
+        due = (0 if urgent else 1, max(at, self._not_before.get(key, at)))
+        if key not in self._due or due < self._due[key]:
+            self._due[key] = due
+            heapq.heappush(self._heap, (*due, key))
 
     def take(self, now: float) -> str | None:
-        """The key that has been due longest and is not being worked on."""
-        passed: list[tuple[float, str]] = []
+        """The key that has been due longest, of the urgent ones if there are any, and is not being worked on."""
+        passed: list[tuple[int, float, str]] = []
         found = None
-        while self._heap and self._heap[0][0] <= now:
-            at, key = heapq.heappop(self._heap)
-            if self._due.get(key) != at:
+        while self._heap and self._heap[0][1] <= now:
+            rank, at, key = heapq.heappop(self._heap)
+            if self._due.get(key) != (rank, at):
                 continue  # superseded
             if key in self._taken:
-                passed.append((at, key))
+                passed.append((rank, at, key))
                 continue
             found = key
             break
@@ -78,11 +82,11 @@ class Schedule:
 
     def next_at(self) -> float | None:
         """The earliest due time of a key that nobody works on."""
-        times = [at for key, at in self._due.items() if key not in self._taken]
+        times = [at for key, (_, at) in self._due.items() if key not in self._taken]
         return min(times, default=None)
 
     def waiting(self, now: float) -> int:
-        return sum(1 for at in self._due.values() if at <= now)
+        return sum(1 for _, at in self._due.values() if at <= now)
 
 
 class WorkQueue:

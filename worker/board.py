@@ -32,6 +32,8 @@ class Slot(enum.IntEnum):
     FINISHED = 4  # last step finished
     DEADLINE = 5  # core: when the oldest step outstanding is overdue; 0: none outstanding
     LATE = 6  # messages of an earlier life that were refused: serve's of pods, a rank's of other ranks
+    COLLECTIVE = 7  # ranks: a value of proto Transport, how those of the stage are reached
+    ACTIVATIONS = 8  # ranks: how the stages before and after are reached
 
 
 class Gauge(enum.IntEnum):

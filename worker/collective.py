@@ -7,16 +7,19 @@ from typing import Protocol
 
 import torch
 
+from octavo.proto.v1 import group_pb2
+
 
 class PeerLost(Exception):
     """Another rank of the stage is gone; what took it is told by its own supervisor."""
 
 
 class Collective(Protocol):
-    """rank: of `size`, within the stage."""
+    """rank: of `size`, within the stage. transport: how they reach each other."""
 
     rank: int
     size: int
+    transport: "group_pb2.Transport.ValueType"
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         """x becomes the sum over the ranks, in place and the same to the bit on each; returned. x is contiguous."""
@@ -32,6 +35,7 @@ class Alone:
     """The collective of a stage with one rank."""
 
     rank, size = 0, 1
+    transport = group_pb2.TRANSPORT_UNSPECIFIED
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         return x

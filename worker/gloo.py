@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import PeerLost
 
 _distributed: Any = torch.distributed  # its types lack most of what is used here
@@ -23,6 +24,8 @@ _PATIENCE = timedelta(hours=12)
 
 class Gloo:
     """A Collective of `size` ranks."""
+
+    transport = group_pb2.GLOO
 
     def __init__(self, rank: int, size: int, meeting: str, incarnation: str, host: str = "127.0.0.1") -> None:
         """Waits until all are there. meeting: `file:///path`, on one machine, or `tcp://host:port`. host: this rank's

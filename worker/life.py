@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass, replace
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.board import Board, Gauge
+from octavo.worker.board import Board, Gauge, Slot
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Children, Exit
 from octavo.worker.config import Config
@@ -212,8 +212,9 @@ class Life:
         return self._vitals.heartbeat(time.monotonic_ns())
 
     def _show(self) -> bool:
-        """Bring the phase in the state up to date; whether the group serves."""
+        """Bring the state up to date; whether the group serves."""
         state = self._state
+        state.collective, state.activations = map(self._vitals.transports, (Slot.COLLECTIVE, Slot.ACTIVATIONS))
         serving = self._vitals.serving and (self._config.leads or self._group == group_pb2.SERVING)
         if serving and self._served_since is None:
             self._served_since = time.monotonic()

@@ -22,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--kv-cache-memory", metavar="QUANTITY", help="default: what a GPU has left, on CPUs a quarter of the limit")
     add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto, a GPU where there is one")
+    add("--threads", type=int, help="of each rank on CPUs (default: the pod's CPUs, divided among its ranks)")
     add("--serve", required=True, metavar="ADDRESS", help="for routers: unix:/path or host:port")
     add("--group", required=True, metavar="ADDRESS", help="for the group's other pods")
     add("--status", required=True, metavar="ADDRESS", help="for the operator")

@@ -84,14 +84,16 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
 
     config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
     collective, links = collective_of(wiring, place), links_of(wiring, place)
+    panel.write(Slot.COLLECTIVE, collective.transport)
     if links is not None:
         panel.late = lambda: links.late
+        panel.write(Slot.ACTIVATIONS, links.transport)
     return open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
             context_length=config.context_length, max_requests=config.max_requests,
             max_batch_tokens=config.max_batch_tokens, kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE,
-            place=place,
+            threads=config.threads, place=place,
         ),
         progress,
         collective,

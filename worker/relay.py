@@ -47,14 +47,20 @@ class Relay:
         self._returned.flush()
 
     def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
-        """The ranks of the leader's own pod write their slots themselves."""
+        """The ranks of the leader's own pod write their slots themselves. Raises ValueError unless it tells of as many
+        ranks as the pod has."""
+        ranks = self._layout.ranks_of(pod)
+        if len(beat.ranks) != len(ranks):
+            raise ValueError(f"pod {pod} tells of {len(beat.ranks)} ranks, and has {len(ranks)}")
         if pod == 0:
             return
-        for rank, said in zip(self._layout.ranks_of(pod), beat.ranks, strict=False):
+        for rank, said in zip(ranks, beat.ranks, strict=True):
             slot = boards.RANK + rank
             self._board.write(slot, Slot.PHASE, said.phase)
             self._board.write(slot, Slot.PROGRESS, said.progress_percent)
             self._board.write(slot, Slot.FINISHED, said.finished_step)
+            self._board.write(slot, Slot.COLLECTIVE, said.collective)
+            self._board.write(slot, Slot.ACTIVATIONS, said.activations)
             self._board.beat(slot, said.silent_ms * 1_000_000)
 
     def drain(self) -> None:

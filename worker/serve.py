@@ -4,6 +4,7 @@ One server carries Engine and Group; each call checks the role in the caller's c
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from pathlib import Path
@@ -59,6 +60,7 @@ class Serve:
         await server.start()
         self._engine.start()
         self._relay.start(self._group)
+        gc.freeze()  # what is there now stays: collections need not go through it with every few hundred messages
         tasks = [asyncio.create_task(one) for one in (self._beat(), self._group.watch(), self._drain())]
         failing: list[asyncio.Future[None]] = [*tasks, self._engine.broken]
         ending: asyncio.Future[Any] = asyncio.create_task(self._group.ended.wait())  # its result says nothing

@@ -1,6 +1,7 @@
 """How the group is, for the operator: kept by the supervisor, which outlives the processes that serve."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -12,7 +13,8 @@ from octavo.worker.tls import Roles
 
 @dataclass(slots=True)
 class GroupState:
-    """The supervisor's one changing record; only the supervisor writes it. phase: a value of proto Phase."""
+    """The supervisor's one changing record; only the supervisor writes it. phase: a value of proto Phase. collective,
+    activations: what the ranks of this life have chosen."""
 
     phase: "group_pb2.Phase.ValueType" = group_pb2.STARTING
     progress_percent: int = 0
@@ -20,6 +22,8 @@ class GroupState:
     restarts: int = 0
     last_failure: group_pb2.Failure | None = None
     model: group_pb2.ModelInfo | None = None
+    collective: Sequence["group_pb2.Transport.ValueType"] = ()
+    activations: Sequence["group_pb2.Transport.ValueType"] = ()
 
     def failed(self, failure: group_pb2.Failure) -> None:
         """A life ended by this failure."""
@@ -61,4 +65,6 @@ class StatusServicer(group_pb2_grpc.StatusServicer):
             restarts=state.restarts,
             last_failure=state.last_failure,
             model=state.model,
+            collective=state.collective,
+            activations=state.activations,
         )

@@ -6,7 +6,7 @@ from octavo.worker.board import Board, Slot
 from octavo.worker.config import Config
 from octavo.worker.watch import Pulse
 
-_PHASES = group_pb2.Phase.values()
+_PHASES, _TRANSPORTS = group_pb2.Phase.values(), group_pb2.Transport.values()
 
 
 class Vitals:
@@ -47,6 +47,11 @@ class Vitals:
         slot = boards.RANK + rank
         return self._board.read(slot, Slot.PHASE), self._board.read(slot, Slot.PROGRESS)
 
+    def transports(self, word: Slot) -> list["group_pb2.Transport.ValueType"]:
+        """What the ranks have chosen, of COLLECTIVE or ACTIVATIONS: one, unless they differ."""
+        chosen = {self._board.read(boards.RANK + rank, word) for rank in self._ranks}
+        return [transport for transport in _TRANSPORTS if transport and transport in chosen]
+
     def heartbeat(self, now_ns: int) -> group_pb2.Heartbeat:
         """Of the pod's own ranks."""
         read = self._board.read
@@ -56,6 +61,8 @@ class Vitals:
                     phase=_PHASES[read(slot, Slot.PHASE)],
                     progress_percent=read(slot, Slot.PROGRESS),
                     finished_step=read(slot, Slot.FINISHED),
+                    collective=_TRANSPORTS[read(slot, Slot.COLLECTIVE)],
+                    activations=_TRANSPORTS[read(slot, Slot.ACTIVATIONS)],
                     silent_ms=(now_ns - (read(slot, Slot.HEARTBEAT) or now_ns)) // 1_000_000,
                 )
                 for slot in (boards.RANK + rank for rank in self._own)

@@ -80,7 +80,7 @@ template <class S> struct Fetcher {
     wait_for_previous();
     tile = share.tile, step = share.begin;
     for (int i = 0; i < ahead; ++i, advance()) fetch_x(i, tile, step);
-    Stages<S::kStages> stage;
+    Ring<S::kStages> stage;
     for (int i = 0; i < ahead; ++i) ++stage;
     for (int i = ahead; i < all; ++i, ++stage, advance()) {
       barrier_wait(&shared.empty[stage.at], stage.freed());

@@ -62,7 +62,7 @@ template <class S> struct Multiplier {
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);  // the same in all lanes, for the compiler
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const Rows weight{shared.weight}, x{shared.x};
-  Stages<S::kStages> stage;
+  Ring<S::kStages> stage;
   float sums[S::kParts][S::kTokens / 2];
 
   __device__ __forceinline__ void release(int which) const {

@@ -48,17 +48,6 @@ template <typename T, int kDim_, int kWarpgroups_, int kStages_> struct PrefillS
   };
 };
 
-// The next use of a ring of stages: which one, and the parity of that round.
-template <int kSize> struct Ring {
-  int at = 0;
-  uint32_t filled = 0;
-  __device__ __forceinline__ uint32_t freed() const { return filled ^ 1; }
-  __device__ __forceinline__ void operator++() {
-    at = at + 1 == kSize ? 0 : at + 1;
-    filled ^= at == 0;
-  }
-};
-
 template <class S>
 __device__ __forceinline__ void prefill_fetch(typename S::Shared &shared, const CUtensorMap *queries,
                                               const CUtensorMap *pool, const PrefillParams &params) {

@@ -52,6 +52,10 @@ def _group() -> Json:
             "revision": _text("Revision that it was made from."),
             "state": _text("Pending, Starting, Fetching, Loading, Warming, Serving, Draining or Failed."),
             "progress": _number("Progress of fetching or loading in percent."),
+            "collective": _text(
+                "How the ranks of a stage reach each other, as they chose: gloo. Absent where it has one."
+            ),
+            "activations": _text("How stages hand on to the next, as they chose: grpc. Absent where there is one."),
             "restarts": _number("Lives of its ranks or containers that ended by a failure."),
             "lastFailure": {
                 "type": "object",
@@ -73,7 +77,8 @@ def _conditions() -> Json:
     return {
         "type": "array",
         "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a "
-        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken: see its reason.",
+        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken, or fewer groups "
+        "serve than are wished, from the first that serves on: see its reason.",
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

@@ -24,15 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/proto/v1/group.proto\x12\toctavo.v1\"\xdc\x01\n\x07\x46romPod\x12-\n\thandshake\x18\x01 \x01(\x0b\x32\x18.octavo.v1.JoinHandshakeH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12\x10\n\x06record\x18\x03 \x01(\x0cH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.octavo.v1.FailureH\x00\x12!\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x10.octavo.v1.DrainH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\xa8\x01\n\rJoinHandshake\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\x12\x0e\n\x06tensor\x18\x06 \x01(\r\x12\x10\n\x08pipeline\x18\x07 \x01(\r\x12\r\n\x05ranks\x18\x08 \x01(\r\x12\x0c\n\x04name\x18\t \x01(\t\x12\x0f\n\x07\x62orn_ms\x18\n \x01(\x03\"\x07\n\x05\x44rain\"/\n\tHeartbeat\x12\"\n\x05ranks\x18\x01 \x03(\x0b\x32\x13.octavo.v1.RankBeat\"o\n\x08RankBeat\x12\x1f\n\x05phase\x18\x01 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x02 \x01(\r\x12\x15\n\rfinished_step\x18\x03 \x01(\x04\x12\x11\n\tsilent_ms\x18\x04 \x01(\r\"\xab\x01\n\nFromLeader\x12#\n\x06joined\x18\x01 \x01(\x0b\x32\x11.octavo.v1.JoinedH\x00\x12(\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x19.octavo.v1.EndIncarnationH\x00\x12\x0e\n\x04step\x18\x03 \x01(\x0cH\x00\x12!\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.PhaseH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\x08\n\x06Joined\"5\n\x0e\x45ndIncarnation\x12#\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x12.octavo.v1.Failure\"i\n\x07\x46\x61ilure\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x11\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07time_ms\x18\x06 \x01(\x03\"\xd3\x01\n\nActivation\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12/\n\x0cintroduction\x18\x03 \x01(\x0b\x32\x17.octavo.v1.IntroductionH\x00\x12#\n\x06hidden\x18\x04 \x01(\x0b\x32\x11.octavo.v1.TensorH\x00\x12%\n\x07sampled\x18\x05 \x01(\x0b\x32\x12.octavo.v1.SampledH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x06\n\x04kind\"1\n\x0cIntroduction\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\"&\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\"\x16\n\x07Sampled\x12\x0b\n\x03ids\x18\x01 \x01(\x0c\"\x10\n\x0e\x41\x63tivationsEnd\"\x0f\n\rStatusRequest\"\xe5\x01\n\x0bGroupStatus\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1f\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\r\x12(\n\x0clast_failure\x18\x07 \x01(\x0b\x32\x12.octavo.v1.Failure\x12#\n\x05model\x18\x08 \x01(\x0b\x32\x14.octavo.v1.ModelInfo\"p\n\tModelInfo\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t*\x81\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0c\n\x08\x46\x45TCHING\x10\x02\x12\x0b\n\x07LOADING\x10\x03\x12\x0b\n\x07WARMING\x10\x04\x12\x0b\n\x07SERVING\x10\x05\x12\x0c\n\x08\x44RAINING\x10\x06\x12\x10\n\x0cPHASE_FAILED\x10\x07\x32>\n\x05Group\x12\x35\n\x04Join\x12\x12.octavo.v1.FromPod\x1a\x15.octavo.v1.FromLeader(\x01\x30\x01\x32J\n\x05Stage\x12\x41\n\x0b\x41\x63tivations\x12\x15.octavo.v1.Activation\x1a\x19.octavo.v1.ActivationsEnd(\x01\x32\x41\n\x06Status\x12\x37\n\x03Get\x12\x18.octavo.v1.StatusRequest\x1a\x16.octavo.v1.GroupStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1boctavo/proto/v1/group.proto\x12\toctavo.v1\"\xdc\x01\n\x07\x46romPod\x12-\n\thandshake\x18\x01 \x01(\x0b\x32\x18.octavo.v1.JoinHandshakeH\x00\x12)\n\theartbeat\x18\x02 \x01(\x0b\x32\x14.octavo.v1.HeartbeatH\x00\x12\x10\n\x06record\x18\x03 \x01(\x0cH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.octavo.v1.FailureH\x00\x12!\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x10.octavo.v1.DrainH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\xa8\x01\n\rJoinHandshake\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x0b\n\x03pod\x18\x03 \x01(\r\x12\x13\n\x0b\x66ingerprint\x18\x05 \x01(\t\x12\x0e\n\x06tensor\x18\x06 \x01(\r\x12\x10\n\x08pipeline\x18\x07 \x01(\r\x12\r\n\x05ranks\x18\x08 \x01(\r\x12\x0c\n\x04name\x18\t \x01(\t\x12\x0f\n\x07\x62orn_ms\x18\n \x01(\x03\"\x07\n\x05\x44rain\"/\n\tHeartbeat\x12\"\n\x05ranks\x18\x01 \x03(\x0b\x32\x13.octavo.v1.RankBeat\"\xc4\x01\n\x08RankBeat\x12\x1f\n\x05phase\x18\x01 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x02 \x01(\r\x12\x15\n\rfinished_step\x18\x03 \x01(\x04\x12\x11\n\tsilent_ms\x18\x04 \x01(\r\x12(\n\ncollective\x18\x05 \x01(\x0e\x32\x14.octavo.v1.Transport\x12)\n\x0b\x61\x63tivations\x18\x06 \x01(\x0e\x32\x14.octavo.v1.Transport\"\xab\x01\n\nFromLeader\x12#\n\x06joined\x18\x01 \x01(\x0b\x32\x11.octavo.v1.JoinedH\x00\x12(\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x19.octavo.v1.EndIncarnationH\x00\x12\x0e\n\x04step\x18\x03 \x01(\x0cH\x00\x12!\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.PhaseH\x00\x12\x13\n\x0bincarnation\x18\x0f \x01(\tB\x06\n\x04kind\"\x08\n\x06Joined\"5\n\x0e\x45ndIncarnation\x12#\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x12.octavo.v1.Failure\"i\n\x07\x46\x61ilure\x12\x0b\n\x03pod\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x11\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\x11\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07time_ms\x18\x06 \x01(\x03\"\xd3\x01\n\nActivation\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12/\n\x0cintroduction\x18\x03 \x01(\x0b\x32\x17.octavo.v1.IntroductionH\x00\x12#\n\x06hidden\x18\x04 \x01(\x0b\x32\x11.octavo.v1.TensorH\x00\x12%\n\x07sampled\x18\x05 \x01(\x0b\x32\x12.octavo.v1.SampledH\x00\x12\x0f\n\x07padding\x18\x0e \x01(\x0c\x12\x0c\n\x04\x64\x61ta\x18\x0f \x01(\x0c\x42\x06\n\x04kind\"1\n\x0cIntroduction\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\"&\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\"\x16\n\x07Sampled\x12\x0b\n\x03ids\x18\x01 \x01(\x0c\"\x10\n\x0e\x41\x63tivationsEnd\"\x0f\n\rStatusRequest\"\xba\x02\n\x0bGroupStatus\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x1f\n\x05phase\x18\x04 \x01(\x0e\x32\x10.octavo.v1.Phase\x12\x18\n\x10progress_percent\x18\x05 \x01(\r\x12\x10\n\x08restarts\x18\x06 \x01(\r\x12(\n\x0clast_failure\x18\x07 \x01(\x0b\x32\x12.octavo.v1.Failure\x12#\n\x05model\x18\x08 \x01(\x0b\x32\x14.octavo.v1.ModelInfo\x12(\n\ncollective\x18\t \x03(\x0e\x32\x14.octavo.v1.Transport\x12)\n\x0b\x61\x63tivations\x18\n \x03(\x0e\x32\x14.octavo.v1.Transport\"p\n\tModelInfo\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t*\x81\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0c\n\x08STARTING\x10\x01\x12\x0c\n\x08\x46\x45TCHING\x10\x02\x12\x0b\n\x07LOADING\x10\x03\x12\x0b\n\x07WARMING\x10\x04\x12\x0b\n\x07SERVING\x10\x05\x12\x0c\n\x08\x44RAINING\x10\x06\x12\x10\n\x0cPHASE_FAILED\x10\x07*:\n\tTransport\x12\x19\n\x15TRANSPORT_UNSPECIFIED\x10\x00\x12\x08\n\x04GLOO\x10\x01\x12\x08\n\x04GRPC\x10\x02\x32>\n\x05Group\x12\x35\n\x04Join\x12\x12.octavo.v1.FromPod\x1a\x15.octavo.v1.FromLeader(\x01\x30\x01\x32J\n\x05Stage\x12\x41\n\x0b\x41\x63tivations\x12\x15.octavo.v1.Activation\x1a\x19.octavo.v1.ActivationsEnd(\x01\x32\x41\n\x06Status\x12\x37\n\x03Get\x12\x18.octavo.v1.StatusRequest\x1a\x16.octavo.v1.GroupStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.proto.v1.group_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=1664
-  _globals['_PHASE']._serialized_end=1793
+  _globals['_PHASE']._serialized_start=1835
+  _globals['_PHASE']._serialized_end=1964
+  _globals['_TRANSPORT']._serialized_start=1966
+  _globals['_TRANSPORT']._serialized_end=2024
   _globals['_FROMPOD']._serialized_start=43
   _globals['_FROMPOD']._serialized_end=263
   _globals['_JOINHANDSHAKE']._serialized_start=266
@@ -41,36 +43,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAIN']._serialized_end=443
   _globals['_HEARTBEAT']._serialized_start=445
   _globals['_HEARTBEAT']._serialized_end=492
-  _globals['_RANKBEAT']._serialized_start=494
-  _globals['_RANKBEAT']._serialized_end=605
-  _globals['_FROMLEADER']._serialized_start=608
-  _globals['_FROMLEADER']._serialized_end=779
-  _globals['_JOINED']._serialized_start=781
-  _globals['_JOINED']._serialized_end=789
-  _globals['_ENDINCARNATION']._serialized_start=791
-  _globals['_ENDINCARNATION']._serialized_end=844
-  _globals['_FAILURE']._serialized_start=846
-  _globals['_FAILURE']._serialized_end=951
-  _globals['_ACTIVATION']._serialized_start=954
-  _globals['_ACTIVATION']._serialized_end=1165
-  _globals['_INTRODUCTION']._serialized_start=1167
-  _globals['_INTRODUCTION']._serialized_end=1216
-  _globals['_TENSOR']._serialized_start=1218
-  _globals['_TENSOR']._serialized_end=1256
-  _globals['_SAMPLED']._serialized_start=1258
-  _globals['_SAMPLED']._serialized_end=1280
-  _globals['_ACTIVATIONSEND']._serialized_start=1282
-  _globals['_ACTIVATIONSEND']._serialized_end=1298
-  _globals['_STATUSREQUEST']._serialized_start=1300
-  _globals['_STATUSREQUEST']._serialized_end=1315
-  _globals['_GROUPSTATUS']._serialized_start=1318
-  _globals['_GROUPSTATUS']._serialized_end=1547
-  _globals['_MODELINFO']._serialized_start=1549
-  _globals['_MODELINFO']._serialized_end=1661
-  _globals['_GROUP']._serialized_start=1795
-  _globals['_GROUP']._serialized_end=1857
-  _globals['_STAGE']._serialized_start=1859
-  _globals['_STAGE']._serialized_end=1933
-  _globals['_STATUS']._serialized_start=1935
-  _globals['_STATUS']._serialized_end=2000
+  _globals['_RANKBEAT']._serialized_start=495
+  _globals['_RANKBEAT']._serialized_end=691
+  _globals['_FROMLEADER']._serialized_start=694
+  _globals['_FROMLEADER']._serialized_end=865
+  _globals['_JOINED']._serialized_start=867
+  _globals['_JOINED']._serialized_end=875
+  _globals['_ENDINCARNATION']._serialized_start=877
+  _globals['_ENDINCARNATION']._serialized_end=930
+  _globals['_FAILURE']._serialized_start=932
+  _globals['_FAILURE']._serialized_end=1037
+  _globals['_ACTIVATION']._serialized_start=1040
+  _globals['_ACTIVATION']._serialized_end=1251
+  _globals['_INTRODUCTION']._serialized_start=1253
+  _globals['_INTRODUCTION']._serialized_end=1302
+  _globals['_TENSOR']._serialized_start=1304
+  _globals['_TENSOR']._serialized_end=1342
+  _globals['_SAMPLED']._serialized_start=1344
+  _globals['_SAMPLED']._serialized_end=1366
+  _globals['_ACTIVATIONSEND']._serialized_start=1368
+  _globals['_ACTIVATIONSEND']._serialized_end=1384
+  _globals['_STATUSREQUEST']._serialized_start=1386
+  _globals['_STATUSREQUEST']._serialized_end=1401
+  _globals['_GROUPSTATUS']._serialized_start=1404
+  _globals['_GROUPSTATUS']._serialized_end=1718
+  _globals['_MODELINFO']._serialized_start=1720
+  _globals['_MODELINFO']._serialized_end=1832
+  _globals['_GROUP']._serialized_start=2026
+  _globals['_GROUP']._serialized_end=2088
+  _globals['_STAGE']._serialized_start=2090
+  _globals['_STAGE']._serialized_end=2164
+  _globals['_STATUS']._serialized_start=2166
+  _globals['_STATUS']._serialized_end=2231
 # @@protoc_insertion_point(module_scope)

@@ -48,6 +48,25 @@ PHASE_FAILED: Phase.ValueType  # 7
 """this life ended; the next begins after a back-off"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
+class _Transport:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSPORT_UNSPECIFIED: _Transport.ValueType  # 0
+    """there is nobody to reach, or nobody reached yet"""
+    GLOO: _Transport.ValueType  # 1
+    GRPC: _Transport.ValueType  # 2
+
+class Transport(_Transport, metaclass=_TransportEnumTypeWrapper): ...
+
+TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
+"""there is nobody to reach, or nobody reached yet"""
+GLOO: Transport.ValueType  # 1
+GRPC: Transport.ValueType  # 2
+Global___Transport: _TypeAlias = Transport  # noqa: Y015
+
 @_typing.final
 class FromPod(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -193,12 +212,18 @@ class RankBeat(_message.Message):
     PROGRESS_PERCENT_FIELD_NUMBER: _builtins.int
     FINISHED_STEP_FIELD_NUMBER: _builtins.int
     SILENT_MS_FIELD_NUMBER: _builtins.int
+    COLLECTIVE_FIELD_NUMBER: _builtins.int
+    ACTIVATIONS_FIELD_NUMBER: _builtins.int
     phase: Global___Phase.ValueType
     progress_percent: _builtins.int
     finished_step: _builtins.int
     """last step that it finished"""
     silent_ms: _builtins.int
     """since its process last showed that it is not stopped"""
+    collective: Global___Transport.ValueType
+    """how it reaches the other ranks of its stage, once it does"""
+    activations: Global___Transport.ValueType
+    """how it reaches the stages before and after it, once it does"""
     def __init__(
         self,
         *,
@@ -206,10 +231,12 @@ class RankBeat(_message.Message):
         progress_percent: _builtins.int = ...,
         finished_step: _builtins.int = ...,
         silent_ms: _builtins.int = ...,
+        collective: Global___Transport.ValueType = ...,
+        activations: Global___Transport.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_step", b"finished_step", "phase", b"phase", "progress_percent", b"progress_percent", "silent_ms", b"silent_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "collective", b"collective", "finished_step", b"finished_step", "phase", b"phase", "progress_percent", b"progress_percent", "silent_ms", b"silent_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -486,6 +513,8 @@ class GroupStatus(_message.Message):
     RESTARTS_FIELD_NUMBER: _builtins.int
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    COLLECTIVE_FIELD_NUMBER: _builtins.int
+    ACTIVATIONS_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
     incarnation: _builtins.str
@@ -499,6 +528,14 @@ class GroupStatus(_message.Message):
     def model(self) -> Global___ModelInfo:
         """absent until it is known"""
 
+    @_builtins.property
+    def collective(self) -> _containers.RepeatedScalarFieldContainer[Global___Transport.ValueType]:
+        """that the ranks of its stages have chosen; one, unless they differ"""
+
+    @_builtins.property
+    def activations(self) -> _containers.RepeatedScalarFieldContainer[Global___Transport.ValueType]:
+        """between its stages, likewise"""
+
     def __init__(
         self,
         *,
@@ -510,10 +547,12 @@ class GroupStatus(_message.Message):
         restarts: _builtins.int = ...,
         last_failure: Global___Failure | None = ...,
         model: Global___ModelInfo | None = ...,
+        collective: _abc.Iterable[Global___Transport.ValueType] | None = ...,
+        activations: _abc.Iterable[Global___Transport.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_failure", b"last_failure", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "last_failure", b"last_failure", "model", b"model", "phase", b"phase", "progress_percent", b"progress_percent", "restarts", b"restarts", "revision", b"revision", "service_uid", b"service_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "collective", b"collective", "incarnation", b"incarnation", "last_failure", b"last_failure", "model", b"model", "phase", b"phase", "progress_percent", b"progress_percent", "restarts", b"restarts", "revision", b"revision", "service_uid", b"service_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

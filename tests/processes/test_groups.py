@@ -40,10 +40,12 @@ async def test_a_group_in_one_pod_and_one_spread_over_four_answer_as_one_rank_do
     model = random_checkpoint(tmp_path / "random")
     async with serving(model) as worker:
         expected = await _texts(worker)
-    for tensor, pipeline, per_pod in ((2, 1, 2), (2, 2, 1)):
+    for tensor, pipeline, per_pod, between in ((2, 1, 2, []), (2, 2, 1, [group_pb2.GRPC])):
         async with group(model, tensor, pipeline, per_pod) as one:
             assert len(one.pods) == tensor * pipeline // per_pod
             assert await _texts(one.leader) == expected, f"{tensor} x {pipeline}, {per_pod} a pod"
+            status = await one.leader.status()
+            assert (status.collective, status.activations) == ([group_pb2.GLOO], between)
 
 
 async def _streams(router: RouterClient) -> list[Answer]:

@@ -52,12 +52,15 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     failure = group_pb2.Failure(pod="chat-0-0", rank=0, reason="OOMKilled", exit_code=-9, message="m", time_ms=2500)
     answer = group_pb2.GroupStatus(service_uid=UID, revision="r1", phase=group_pb2.LOADING, progress_percent=71)
     answer.last_failure.CopyFrom(failure)
+    answer.collective.append(group_pb2.GLOO)
+    answer.activations.extend([group_pb2.GRPC, 9])  # of a worker that is newer
     pod, own = Pod(answer), pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     async with _serving(pod, ca, "worker") as port:
         said = await ask("127.0.0.1", UID, own, ca.bundle, port)
     assert said is not None and pod.callers == [f"operator.{UID}.octavo".encode()]
     told = report(said, "pod-uid")
     assert (told.phase, told.progress_percent, told.model) == ("LOADING", 71, None)
+    assert (told.collective, told.activations) == ("gloo", "grpc, 9")
     assert told.last_failure is not None and told.last_failure.time_s == 2.5
 
 

@@ -8,6 +8,8 @@ import pytest
 from support.checkpoints import successor_checkpoint
 from support.local import LocalRun, complete, local_run, many
 
+from octavo.worker.memory import threads
+
 ALPHABET = "bcdefghi"
 SPREAD = ("--device", "cpu", "--kv-cache-memory", "16Mi", "--tensor", "2", "--pipeline", "2", "--per-pod", "1")
 
@@ -20,6 +22,7 @@ def model(tmp_path: Path) -> Path:
 async def test_a_group_of_four_pods_answers_like_one_and_an_interrupt_finishes_what_is_under_way(model: Path) -> None:
     with local_run(model, *SPREAD) as run:
         url = run.until_serving()
+        assert run.text.count(f"device: CPU, {threads(None, ranks=4)} threads") == 4, run.text
         status, body = await complete(url)
         assert status == 200 and body["choices"][0]["text"] == ALPHABET, body  # type: ignore[index]
         answers = asyncio.create_task(many(url, 5, max_tokens=200))

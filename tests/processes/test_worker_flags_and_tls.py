@@ -24,6 +24,7 @@ from octavo.worker.channel import OPTIONS
         (["--tensor", "2", "--pod-index", "1"], "--pod-index"),
         (["--max-requests", "0"], "--max-requests"),
         (["--context-length", "-5"], "--context-length"),
+        (["--threads", "0"], "--threads"),
         (["--kv-cache-memory", "64 bananas"], "--kv-cache-memory"),
         (["--kv-cache-memory", "9" * 400], "--kv-cache-memory"),
         (["--serve", "0.0.0.0:8500"], "--serve"),

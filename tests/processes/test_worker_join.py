@@ -151,3 +151,18 @@ async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_o
     failure = await asyncio.wait_for(told, 10)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("PodReplaced", "chat-0-1")
+
+
+async def test_a_pod_whose_heartbeat_cannot_be_its_own_ends_the_life_and_is_named(group: Group) -> None:
+    group.heard.objection = "pod 1 tells of 3 ranks, and has 1"
+    _, _, told = group.join(1)
+    failure = await asyncio.wait_for(told, 10)
+    assert failure is not None
+    assert (failure.reason, failure.pod, failure.message) == ("JoinRefused", "chat-0-1", group.heard.objection)
+
+
+async def test_a_refused_pod_leaves_nothing_running(group: Group) -> None:
+    before = len(asyncio.all_tasks())  # the server's next call takes the place of the one before
+    with pytest.raises(LeaderLost, match="not one of the group's 2"):
+        await asyncio.wait_for(group.join(9)[2], 10)
+    await until(lambda: len(asyncio.all_tasks()) <= before, 10, lambda: str(asyncio.all_tasks()))

@@ -8,13 +8,16 @@ from octavo.proto.v1 import group_pb2
 
 @dataclass
 class LeaderEar:
-    """What the leader hears of pods."""
+    """What the leader hears of pods. objection: to every heartbeat."""
 
+    objection: str = ""
     beats: list[int] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
     drained: asyncio.Event = field(default_factory=asyncio.Event)
 
     def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
+        if self.objection:
+            raise ValueError(self.objection)
         self.beats.append(pod)
 
     def record(self, record: bytes) -> None:

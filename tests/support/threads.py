@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 
+from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import Collective, PeerLost
 
 Result = TypeVar("Result")
@@ -21,6 +22,8 @@ class Together:
 
 
 class ThreadCollective:
+    transport = group_pb2.TRANSPORT_UNSPECIFIED
+
     def __init__(self, together: Together, rank: int) -> None:
         self.rank, self.size = rank, len(together.given)
         self._together = together

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 class Listener(Protocol):
     """Who hears what pods say; every call is synchronous."""
 
-    def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None: ...
+    def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
+        """Raises ValueError when it is none of this pod."""
 
     def record(self, record: bytes) -> None:
         """Of a rank: its hello, or a result."""
@@ -133,13 +134,19 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
                 continue
             kind = message.WhichOneof("kind")
             if kind == "heartbeat":
-                self._listener.heartbeat(pod, message.heartbeat)
+                self._beat(pod, message.heartbeat)
             elif kind == "record":
                 self._listener.record(message.record)
             elif kind == "failure":
                 self._failed(message.failure)
             elif kind == "drain":
                 self._listener.drain()
+
+    def _beat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
+        try:
+            self._listener.heartbeat(pod, beat)
+        except ValueError as error:
+            self.end(_failure(self.incarnation.names[pod], "JoinRefused", str(error)))
 
     def _failed(self, failure: group_pb2.Failure) -> None:
         """A rank that only lost its peer is believed when no better cause is told within a moment."""

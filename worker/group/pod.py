@@ -35,7 +35,7 @@ class Membership:
         self._handshake = handshake
         self._listener = listener
         self._incarnation = ""
-        self._outgoing: asyncio.Queue[group_pb2.FromPod] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[group_pb2.FromPod | None] = asyncio.Queue()  # None: the end
 
     async def join(self, channel: grpc.aio.Channel) -> group_pb2.Failure | None:
         """Belong to the leader's life until it ends: the failure that ended it, or None when the group drained.
@@ -59,6 +59,7 @@ class Membership:
             raise LeaderLost(f"{error.code().name}: {error.details()}") from error
         finally:
             beating.cancel()
+            self._outgoing.put_nowait(None)  # gRPC leaves its reader of _messages waiting
         raise LeaderLost("the leader closed the stream without a word")
 
     def record(self, record: bytes) -> None:
@@ -84,5 +85,5 @@ class Membership:
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)
-        while True:
-            yield await self._outgoing.get()
+        while (message := await self._outgoing.get()) is not None:
+            yield message

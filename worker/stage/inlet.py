@@ -2,18 +2,19 @@
 Steps begin with 1; messages of step 0 come before them, as many as ranks have to agree on something.
 
 who comes --role, introduction--> admitted --messages--> ended, whatever the cause: the link is lost
-     \\--> refused: the link goes on waiting for the right one
+     \\--> refused, or silent for too long: the link goes on waiting for the right one
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Lock, Timer
 from typing import NoReturn
 
 import grpc
 
 from octavo.proto.v1 import group_pb2
+from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.collective import PeerLost
 from octavo.worker.config import Config
@@ -88,7 +89,7 @@ class Inlet:
     def _admit(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> None:
         if refusal := self._roles.refusal("worker", context):
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, refusal)
-        said, _ = self._decode(next(messages, b""))
+        said, _ = self._decode(_first(messages, context))
         if said.WhichOneof("kind") != "introduction":
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Activations is its introduction")
         who = said.introduction
@@ -130,6 +131,20 @@ class Inlet:
                 f"this is incarnation {self._incarnation}, and the message is of {activation.incarnation!r}",
             )
         return activation, data
+
+
+def _first(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+    """The message that opens a stream. Who does not say it in time is cut off: there are few threads for streams."""
+    limit = Timer(channel.FIRST_S, context.cancel)
+    limit.start()
+    try:
+        message = next(messages, None)
+    except grpc.RpcError:  # the call is over
+        message = None
+    limit.cancel()
+    if message is None:
+        raise Refused(grpc.StatusCode.CANCELLED, "it did not introduce itself in time, or left before")
+    return message
 
 
 def _turn_away(context: grpc.ServicerContext, refused: Refused) -> NoReturn:

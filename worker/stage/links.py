@@ -7,6 +7,7 @@ When one is lost so are both: the life is over, and nobody may go on waiting for
 
 import torch
 
+from octavo.proto.v1 import group_pb2
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
 from octavo.worker.links import Sampled
@@ -22,6 +23,8 @@ _ROOM = 4  # messages at either end: more than a peer that keeps pace leaves wai
 
 class GrpcLinks:
     """Links of a group with several stages, for one life. Every call raises PeerLost when a link was lost."""
+
+    transport = group_pb2.GRPC
 
     def __init__(self, config: Config, place: Place, incarnation: str) -> None:
         """Listens and dials from now on, and does not wait. Raises ConfigError when it cannot listen."""

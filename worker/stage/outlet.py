@@ -20,8 +20,8 @@ from octavo.worker.tls import REDIAL, towards
 
 # No keepalive: a stopped peer is for its supervisor to find, which can say so.
 _OPTIONS = (("grpc.max_send_message_length", wire.LARGEST), *REDIAL)
-# Not there yet; or a rank of the life before, soon to be killed.
-_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+# Not there yet; a rank of the life before, soon to be killed; or we were held up, and our first word came too late.
+_AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.CANCELLED)
 _AGAIN_S = 0.2
 
 logger = logging.getLogger(__name__)

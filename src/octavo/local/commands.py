@@ -5,6 +5,7 @@ from pathlib import Path
 
 from octavo.local.flags import Settings
 from octavo.operator.specs.arguments import engine_flags, flags, group_flags, queue_flags
+from octavo.worker.memory import threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
         ("--log-level", settings.log_level),
     ]
+    if spec.pods * spec.replicas > 1:  # they share this machine: each pod would take all of it
+        own.append(("--threads", threads(None, ranks=spec.replicas * spec.pods * spec.accelerator.per_pod)))
     if spec.pods > 1:
         own += [
             ("--pod-index", sockets.pod),

@@ -9,6 +9,8 @@ from octavo.local import gpus as gpus_of
 from octavo.local import main
 from octavo.local.commands import Sockets, router_argv, worker_argv
 from octavo.local.flags import UsageError, parse_args
+from octavo.worker.main import parse
+from octavo.worker.memory import threads
 
 ON_CPU = ["--device", "cpu"]
 SHAPE = ("--tensor", "--pipeline", "--ranks-per-pod", "--pod-index", "--peers", "--pod-name")
@@ -35,6 +37,25 @@ def test_each_pod_knows_its_place_and_where_all_are(tmp_path: Path) -> None:
     shape = ["--tensor", "3", "--pipeline", "2", "--per-pod", "1"]
     own = ["--pod-name=group-1-4", "--pod-index=4", peers(tmp_path, 6, group=1)]
     assert argv(tmp_path, 4, *shape, group=1) == [*own, "--tensor=3", "--pipeline=2", "--ranks-per-pod=1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks"),
+    [
+        ([], None),  # one pod divides what it has itself
+        (["--tensor", "2"], None),
+        (["--tensor", "2", "--pipeline", "2"], 4),
+        (["--tensor", "2", "--pipeline", "2", "--per-pod", "1", "--replicas", "2"], 8),
+        (["--replicas", "2"], 2),
+    ],
+)
+def test_ranks_of_several_pods_share_the_threads_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], ranks: int | None
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(16))
+    wished = None if ranks is None else threads(None, ranks=ranks)  # 16 / ranks, unless a quota allows less
+    argv = worker_argv(parse_args([*ON_CPU, *given]), Sockets(tmp_path, 0, 0))
+    assert parse(argv[1:]).threads == wished
 
 
 def test_pods_listen_beside_each_other_and_the_router_dials_the_first_of_each_group(tmp_path: Path) -> None:

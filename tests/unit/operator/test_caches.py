@@ -25,8 +25,10 @@ class Script:
         self.versions: list[str] = []
         self.over = asyncio.Event()
 
-    async def list(self, *_: object, **__: object) -> tuple[list[Object], str]:
-        return self.lists.pop(0)
+    async def pages(self, *_: object, **__: object) -> AsyncIterator[tuple[list[Object], str]]:
+        items, version = self.lists.pop(0)
+        for page in [[item] for item in items] or [[]]:
+            yield page, version
 
     async def watch(
         self, _kind: object, _namespace: object, version: str, *_: object
@@ -78,8 +80,8 @@ async def test_an_expired_version_inside_a_watch_leads_to_a_new_list() -> None:
 
 async def test_old_news_does_not_undo_the_answer_to_our_own_write() -> None:
     cache, _ = await _follow(Script([([pod("a", 1)], "1")], []))
-    cache.learn(pod("a", 7))
-    cache.learn(pod("a", 5))
+    cache.wrote(pod("a", 7))
+    cache.wrote(pod("a", 5))
     kept = cache.get("ns", "a")
     assert kept is not None and kept["metadata"]["resourceVersion"] == "7"
 
@@ -96,3 +98,26 @@ async def test_a_late_answer_to_our_own_write_does_not_bring_back_what_was_delet
     assert cache.get("ns", "a") is None
     cache.wrote(pod("a", 8))
     assert _names(cache) == ["a"]  # what the watch has yet to tell is known at once
+
+
+class Paged(Kube):
+    """An API server that gives five pods, two a page."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+
+    async def call(self, _method: str, _path: str, query: Any = None, *_: Any, **__: Any) -> Object:
+        self.asked.append(dict(query))
+        start = int(query.get("continue", 0))
+        more = {"continue": str(start + 2)} if start < 4 else {}
+        names = [f"p{number}" for number in range(start, min(start + 2, 5))]
+        return {"metadata": {"resourceVersion": "9", **more}, "items": [pod(name, 1) for name in names]}
+
+
+async def test_a_long_list_is_read_page_by_page() -> None:
+    kube = Paged()
+    pages = [page async for page in kube.pages(POD, "ns", labelSelector="octavo.dev/service")]
+    assert [[item["metadata"]["name"] for item in items] for items, _ in pages] == [["p0", "p1"], ["p2", "p3"], ["p4"]]
+    assert {version for _, version in pages} == {"9"}
+    assert [query.get("continue") for query in kube.asked] == [None, "2", "4"]
+    assert all(query["limit"] and query["labelSelector"] for query in kube.asked)

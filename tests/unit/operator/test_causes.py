@@ -203,6 +203,18 @@ def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
     assert planned.requeue_after == 2.0
 
 
+def test_how_ranks_reach_each_other_shows_in_the_groups_once_they_do() -> None:
+    for report, shown in (
+        (GroupReport("r", "LOADING"), {}),
+        (GroupReport("r", "WARMING", collective="gloo"), {"collective": "gloo"}),
+        (GroupReport("r", "SERVING", activations="grpc"), {"activations": "grpc"}),
+    ):
+        planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))
+        assert planned.status is not None
+        group = planned.status["groups"][0]
+        assert {key: group[key] for key in ("collective", "activations") if key in group} == shown
+
+
 def test_a_serving_group_is_ready_whatever_happened_before() -> None:
     failure = Failure("chat-0-0", 0, "RankExited", -9, "killed", 5.0)
     report = GroupReport("r", "SERVING", restarts=1, last_failure=failure)

@@ -252,13 +252,52 @@ def test_a_group_serves_when_all_its_pods_do() -> None:
     assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == ("True", "FewerServing")
 
 
-def test_a_service_that_has_begun_and_not_yet_lost_anything_is_not_degraded() -> None:
-    tiny = TinyCluster(resource())
-    for _ in range(3):
+def test_a_service_that_only_begins_is_not_degraded() -> None:
+    tiny = TinyCluster(resource(replicas=2))
+    while tiny.serving() == 0:
         assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
         tiny.advance(lambda events: events[0])
-    tiny.edit(replicas=3)
+    tiny.settle()
+    tiny.edit(paused=True)
+    tiny.settle()
+    tiny.edit(paused=False)
+    for _ in range(3):
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+
+
+def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_are_missing() -> None:
+    tiny = TinyCluster(resource(replicas=3))
+    seen: list[tuple[int, str]] = []
+    while tiny.serving() < 3:
+        tiny.advance(lambda events: events[0])
+        seen.append((tiny.serving(), reasons(tiny.reconcile(), "Degraded")[1]))
+    wished = {0: "AsWished", 1: "FewerServing", 2: "FewerServing", 3: "AsWished"}
+    assert seen == [(serving, wished[serving]) for serving, _ in seen]
+    assert {serving for serving, _ in seen} == set(wished)
+    tiny.edit(replicas=4)
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    tiny.settle()
     assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+
+
+def test_a_rollout_that_keeps_all_groups_serving_is_not_degraded() -> None:
+    tiny = TinyCluster(resource(replicas=2, image="a"))
+    tiny.settle()
+    tiny.edit(image="b")
+    for _ in range(40):
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        tiny.advance(lambda events: events[0])
+    assert reasons(tiny.reconcile(), "Progressing") == ("False", "Complete")
+
+
+def test_a_service_that_lost_all_its_groups_stays_degraded_whatever_is_edited_beside_them() -> None:
+    tiny = TinyCluster(resource(replicas=2))
+    tiny.settle()
+    for name in ("chat-0-0", "chat-1-0"):
+        tiny.delete_pod(name)
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    tiny.edit(replicas=3)
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
 
 
 def test_fewer_groups_than_wished_are_degraded_until_all_serve_again() -> None:

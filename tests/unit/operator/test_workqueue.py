@@ -45,6 +45,17 @@ def test_the_earliest_wish_counts() -> None:
     assert queue.take(100) is None
 
 
+def test_what_a_user_changes_goes_before_all_that_is_only_looked_at_again() -> None:
+    queue = Schedule()
+    for number in range(100):
+        queue.add(f"s{number}", 0)
+    queue.add("s99", 5, urgent=True)
+    queue.add("new", 6, urgent=True)
+    assert [queue.take(6) for _ in range(3)] == ["s99", "new", "s0"]
+    queue.done("s99")
+    assert "s99" not in [queue.take(6) for _ in range(100)], "it is looked at once"
+
+
 def test_failures_back_off_and_success_forgets_them() -> None:
     queue, delays = Schedule(), []
     queue.add("a", 0)

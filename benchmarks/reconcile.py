@@ -1,0 +1,165 @@
+"""What the operator takes with many services: `python benchmarks/reconcile.py [--services N] [--out FILE]`.
+
+A real API server and controller manager of the test bed (no nodes), on it N services of one namespace, and the operator
+as a process of its own. Measured: from the first `apply` until the operator rests, what it writes and takes of a CPU
+while nothing happens, from the change of a spec until the object that follows from it is there, from the start of a new
+operator until it has looked at every service, and the most memory that either had.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import record
+
+sys.path.insert(0, str(record.ROOT / "tests"))
+from support.bed import Bed, api_server, missing, wait_until
+from support.operators import service, settled, writes
+
+from octavo.operator.kube import SERVICE_CR, STATEFUL_SET, Kube
+from octavo.operator.login import login
+
+CRD = record.ROOT / "charts/octavo/files/crds/inferenceservices.yaml"
+CHANGES, BATCH, IDLE_S = 20, 50, 120
+SETTLE_S = 3600.0  # of the controller manager more than of ours: it makes 20 objects a second
+CHANGE_S, RESTART_S, MEMORY_MIB = 1.0, 60.0, 300
+
+
+class Operator:
+    """`octavo operator` of one namespace, started as in its container."""
+
+    def __init__(self, bed: Bed, space: str, log: Path, port: int) -> None:
+        self._metrics = f"http://127.0.0.1:{port}/metrics"
+        flags = ["--namespace", space, "--lease-namespace", space, "--metrics", f"127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "octavo", "operator", *flags, "--health", f"127.0.0.1:{port + 1}"]
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(command, env=bed.environment, stdout=file, stderr=file)
+
+    def metric(self, name: str) -> float:
+        """0 while it does not answer."""
+        try:
+            with urllib.request.urlopen(self._metrics, timeout=5) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return 0.0
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    @property
+    def reconciled(self) -> float:
+        return self.metric("octavo_operator_reconcile_seconds_count")
+
+    def peak_mib(self) -> float:
+        """The most that it had in memory so far."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@contextmanager
+def operator(bed: Bed, space: str, folder: Path, port: int) -> Iterator[Operator]:
+    one = Operator(bed, space, folder / "operator.log", port)
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+async def change(names: list[str], space: str) -> list[float]:
+    """Seconds from the answer to the change of each until its second group is there."""
+    kube, took = Kube(partial(login, logging.getLogger(__name__))), []
+    try:
+        for name in names:
+            path = SERVICE_CR.path(space, name)
+            await kube.call("PATCH", path, body={"spec": {"replicas": 2}}, content_type="application/merge-patch+json")
+            began = time.monotonic()
+            while await kube.get(STATEFUL_SET, space, f"{name}-1") is None:
+                await asyncio.sleep(0.01)
+            took.append(time.monotonic() - began)
+    finally:
+        await kube.close()
+    return took
+
+
+def measure(bed: Bed, space: str, count: int, folder: Path) -> dict[str, float]:
+    names = [f"s{number}" for number in range(count)]
+    with operator(bed, space, folder, 18080) as first:
+        wait_until(lambda: first.metric("octavo_operator_leader") == 1, 60, "the operator leads")
+        began = time.monotonic()
+        for start in range(0, count, BATCH):
+            bed.apply(*(service(name) for name in names[start : start + BATCH]), namespace=space)
+        settled(bed, space, quiet_s=10, timeout_s=SETTLE_S)
+        filled_s = time.monotonic() - began - 10
+        offset, cpu, began = bed.audit_log.stat().st_size, first.cpu_s(), time.monotonic()
+        time.sleep(IDLE_S)
+        idle_cpu = (first.cpu_s() - cpu) / (time.monotonic() - began)
+        idle_writes = len(writes(bed, space, offset))
+        os.environ["KUBECONFIG"] = str(bed.kubeconfig)
+        took = asyncio.run(change(names[:CHANGES], space))
+        settled(bed, space, quiet_s=10, timeout_s=SETTLE_S)
+        peak = first.peak_mib()
+    began = time.monotonic()
+    with operator(bed, space, folder, 18082) as second:
+        waits = "octavo_operator_queue_waiting"
+        wait_until(
+            lambda: second.reconciled >= count and second.metric(waits) == 0, SETTLE_S, "the second looked at all"
+        )
+        restart_s = time.monotonic() - began
+        peak = max(peak, second.peak_mib())
+    return {
+        "services": count,
+        "filled_s": round(filled_s, 1),
+        "idle_writes": idle_writes,
+        "idle_cpu_percent": round(100 * idle_cpu, 1),
+        "change_median_s": round(statistics.median(took), 3),
+        "change_worst_s": round(max(took), 3),
+        "restart_s": round(restart_s, 1),
+        "peak_mib": round(peak),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, default=1000)
+    parser.add_argument("--out", type=Path, default=record.RESULTS / "reconcile.json")
+    arguments = parser.parse_args()
+    if (reason := missing("api")) is not None:
+        sys.exit(f"no API server: {reason}")
+    made_on = record.machine(("aiohttp", "kopf"))
+    with api_server() as bed, tempfile.TemporaryDirectory() as folder:
+        bed.apply(CRD)
+        bed.kubectl("wait", "--for=condition=Established", "crd/inferenceservices.octavo.dev", "--timeout=30s")
+        with bed.namespace("many") as space:
+            found = measure(bed, space, arguments.services, Path(folder))
+    made_on["load_after"] = round(os.getloadavg()[0], 2)
+    print(f"{found['services']} services, made and settled in {found['filled_s']} s")
+    rows = (
+        ("writes in two idle minutes, but the Lease's", found["idle_writes"], 0, ""),
+        ("a change takes effect, worst", found["change_worst_s"], CHANGE_S, " s"),
+        ("a restarted operator has looked at all", found["restart_s"], RESTART_S, " s"),
+        ("most memory", found["peak_mib"], MEMORY_MIB, " MiB"),
+    )
+    for text, value, limit, unit in rows:
+        print(f"{text}: {value}{unit} (at most {limit}{unit}: {'met' if value <= limit else 'MISSED'})")
+    record.write(arguments.out, made_on, [found])
+
+
+if __name__ == "__main__":
+    main()
