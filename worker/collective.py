@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from octavo.proto.v1 import group_pb2
+from octavo.worker.step import LOCAL
 
 
 class PeerLost(Exception):
@@ -29,6 +30,12 @@ class Collective(Protocol):
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[size, *x.shape]: everybody's x, in the order of the ranks. Of small things."""
+
+
+def path_of(collective: Collective) -> str:
+    """The name of a collective's path, as steps have it."""
+    transport = group_pb2.Transport.Name(collective.transport).lower()
+    return transport if collective.transport else LOCAL
 
 
 class Alone:

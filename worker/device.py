@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from octavo.proto.v1 import group_pb2
 from octavo.worker.config import ConfigError
 from octavo.worker.models.checkpoint import Checkpoint
 from octavo.worker.place import Place
@@ -77,7 +78,8 @@ class Pending(Protocol):
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
     device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello. path: how the
-    ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or nccl."""
+    ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or nccl.
+    collective, activations: how it reaches the others of its stage, and the stages beside it."""
 
     device: str
     device_name: str
@@ -89,6 +91,8 @@ class DeviceRunner(Protocol):
     graphs: list[str]
     features: list[str]
     path: str
+    collective: "group_pb2.Transport.ValueType"
+    activations: "group_pb2.Transport.ValueType"
     model_info: ModelInfo
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import torch
 
+from octavo.proto.v1 import group_pb2
+
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
@@ -20,7 +22,11 @@ class Sampled:
 
 
 class Links(Protocol):
-    """A call that waits is ended by ending the process: peers that are gone are not waited for by their time-outs."""
+    """A call that waits is ended by ending the process: peers that are gone are not waited for by their time-outs.
+
+    transport: how they reach each other."""
+
+    transport: "group_pb2.Transport.ValueType"
 
     def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
         """hidden: [tokens, hidden size], contiguous. It is read before the call returns."""

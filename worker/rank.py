@@ -84,11 +84,9 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
 
     config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
     collective, links = collective_of(wiring, place), links_of(wiring, place)
-    panel.write(Slot.COLLECTIVE, collective.transport)
     if links is not None:
         panel.late = lambda: links.late
-        panel.write(Slot.ACTIVATIONS, links.transport)
-    return open_runner(
+    runner = open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
             context_length=config.context_length, max_requests=config.max_requests,
@@ -99,6 +97,9 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
         collective,
         links,
     )  # fmt: skip
+    panel.write(Slot.COLLECTIVE, runner.collective)
+    panel.write(Slot.ACTIVATIONS, runner.activations)
+    return runner
 
 
 def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:

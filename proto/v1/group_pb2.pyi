@@ -58,6 +58,9 @@ class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.V
     """there is nobody to reach, or nobody reached yet"""
     GLOO: _Transport.ValueType  # 1
     GRPC: _Transport.ValueType  # 2
+    PEERS: _Transport.ValueType  # 3
+    """GPUs of a host, which write to each other's memory"""
+    NCCL: _Transport.ValueType  # 4
 
 class Transport(_Transport, metaclass=_TransportEnumTypeWrapper): ...
 
@@ -65,6 +68,9 @@ TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
 """there is nobody to reach, or nobody reached yet"""
 GLOO: Transport.ValueType  # 1
 GRPC: Transport.ValueType  # 2
+PEERS: Transport.ValueType  # 3
+"""GPUs of a host, which write to each other's memory"""
+NCCL: Transport.ValueType  # 4
 Global___Transport: _TypeAlias = Transport  # noqa: Y015
 
 @_typing.final

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from support.threads import ThreadCollective, Together
 
+from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import ModelInfo, RunnerConfig
@@ -34,6 +35,8 @@ class Queue(Protocol):
 
 class QueueLinks:
     """Each rank has two queues of what comes to it: hidden states, sampled ids."""
+
+    transport = group_pb2.TRANSPORT_UNSPECIFIED
 
     def __init__(self, place: Place, hidden: Sequence[Queue], sampled: Sequence[Queue]) -> None:
         self._place = place

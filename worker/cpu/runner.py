@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
+from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import AwaitedIds, most_awaited
-from octavo.worker.collective import ALONE, Collective
+from octavo.worker.collective import ALONE, Collective, path_of
 from octavo.worker.cpu.batch import State, make_batch
 from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampled import take_in
@@ -31,7 +32,7 @@ from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
 from octavo.worker.request import FEATURES
-from octavo.worker.step import LOCAL, Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 
@@ -68,7 +69,8 @@ class Runner:
         self.max_requests = config.max_requests or _REQUESTS
         self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
         self.device, self.graphs, self.features = "cpu", list[str](), list(FEATURES)
-        self.path = LOCAL if layout.tensor == 1 else "gloo"
+        self.path, self.collective = path_of(collective), collective.transport
+        self.activations = group_pb2.TRANSPORT_UNSPECIFIED if links is None else links.transport
         self.device_name = f"CPU, {torch.get_num_threads()} threads, {str(self._dtype).removeprefix('torch.')}"
         context = config.context(model.context_length)
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)

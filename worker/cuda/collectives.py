@@ -5,17 +5,17 @@ import logging
 import torch
 
 from octavo.kernels.cuda import allreduce, nccl
+from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cuda.shared import Exchange, Unshared, share
-from octavo.worker.step import LOCAL
-
-PEERS, NCCL = "peers", "nccl"  # names of the paths
 
 logger = logging.getLogger(__name__)
 
 
 class Peers:
     """The Collective of ranks whose GPUs write to each other's memory."""
+
+    transport = group_pb2.PEERS
 
     def __init__(self, rank: int, regions: list[int]) -> None:
         self.rank, self.size = rank, len(regions)
@@ -32,21 +32,26 @@ class Peers:
         return self._team.gather(x)
 
 
-def on_device(host: Collective) -> tuple[Collective, str]:
-    """The same ranks' collective for tensors of the current device, and the name of its path. host: theirs on CPUs, by
-    which they agree."""
+class Nccl(nccl.Nccl):
+    """The Collective of ranks whose GPUs do not."""
+
+    transport = group_pb2.NCCL
+
+
+def on_device(host: Collective) -> Collective:
+    """The same ranks' collective for tensors of the current device. host: theirs on CPUs, by which they agree."""
     if host.size == 1:
-        return ALONE, LOCAL
+        return ALONE
     exchange = exchange_by(host)
     why = f"a stage of {host.size} ranks has more than {allreduce.MOST_RANKS}"
     if host.size <= allreduce.MOST_RANKS:
         try:
-            return Peers(host.rank, share(allreduce.region_bytes(host.size), host.rank, exchange)), PEERS
+            return Peers(host.rank, share(allreduce.region_bytes(host.size), host.rank, exchange))
         except Unshared as error:
             why = str(error)
     logger.warning("the GPUs of this stage add up by NCCL: %s", why)
     identity = exchange(nccl.new_id() if host.rank == 0 else bytes(nccl.ID_BYTES))[0]
-    return nccl.Nccl(host.rank, host.size, identity), NCCL
+    return Nccl(host.rank, host.size, identity)
 
 
 def exchange_by(host: Collective) -> Exchange:

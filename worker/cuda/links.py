@@ -18,6 +18,7 @@ import torch
 from octavo.kernels.cuda import mailbox
 from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.steps import StepBuffers
+from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.cuda.shared import Unshared, share
@@ -28,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 
 class DeviceLinks(Protocol):
-    """Calls are made in the order of the steps, and work in the order of the current stream. name: of the way."""
+    """Calls are made in the order of the steps, and work in the order of the current stream. transport: how."""
 
-    name: str
+    transport: "group_pb2.Transport.ValueType"
 
     def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
         """hidden: [tokens, hidden size], contiguous; it may be overwritten by what is launched later."""
@@ -94,7 +95,7 @@ def around(links: Links, place: Place, said: bytes) -> list[bytes]:
 
 
 class MailboxLinks:
-    name = "peers"
+    transport = group_pb2.PEERS
 
     def __init__(self, inbox: mailbox.Inbox, outbox: mailbox.Outbox) -> None:
         self._inbox, self._outbox = inbox, outbox
@@ -123,9 +124,8 @@ class _Leaving(NamedTuple):
 class HostLinks:
     """The thread ends with the links; a rank whose peers are gone is told by the next call that waits for one."""
 
-    name = "host"
-
     def __init__(self, links: Links) -> None:
+        self.transport = links.transport
         self._links = links
         self._leaving: SimpleQueue[_Leaving] = SimpleQueue()
         self._failure: Exception | None = None

@@ -22,8 +22,9 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.kernels.cuda.prepare import State, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
+from octavo.proto.v1 import group_pb2
 from octavo.worker import graphs
-from octavo.worker.collective import ALONE, Collective
+from octavo.worker.collective import ALONE, Collective, path_of
 from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda.buffers import Turn, Turns
@@ -85,8 +86,10 @@ class CudaRunner:
         self._layers = len(shard.layers(model))
         check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
-            together, self.path = collectives.on_device(collective)
+            together = collectives.on_device(collective)
             self._stages = None if links is None else self._stages_of(links, place, model.hidden)
+            self.path, self.collective = path_of(together), together.transport
+            self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
             begin = time.monotonic()
             upload = Upload(self._device)
             self._model = MODELS[model.architecture](
@@ -128,7 +131,7 @@ class CudaRunner:
         if self.path != LOCAL:
             traits.append(f"sums by {self.path}")
         if self._stages is not None:
-            traits.append(f"stages by {self._stages.links.name}")
+            traits.append(f"stages by {group_pb2.Transport.Name(self.activations).lower()}")
         return traits
 
     def _plan(self, config: RunnerConfig, checkpoint: Checkpoint, context: int, shape: KvShape, heads: int) -> KvPlan:

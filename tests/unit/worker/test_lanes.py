@@ -135,7 +135,7 @@ def test_chunks_of_a_long_prompt_ride_with_every_micro_batch() -> None:
     steps = [step for step in pipeline.run(8) if max(step.forward.counts) > 1]
     assert {len(step.forward.slots) for step in steps} == {5}
     chunks = [step.forward.counts[-1] for step in steps[:-1]]
-    assert len(chunks) > 4 and max(chunks) - min(chunks) <= 1
+    assert len(chunks) > 4 and min(chunks) > 0.8 * max(chunks)
 
 
 def test_a_prompt_beside_one_that_decodes_goes_into_steps_of_its_own_too() -> None:
