@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import uvloop
 
-FRAME, DONE, USAGE = b"data: {", b"data: [DONE]", b'"completion_tokens":'
+FRAME, DONE, USAGE, ERROR = b"data: {", b"data: [DONE]", b'"completion_tokens":', b'data: {"error"'
+LAST_CHUNK = b"\r\n0\r\n\r\n"  # of a body: a stream that breaks off ends without DONE
 TIMEOUT_S = 540.0
 
 
@@ -70,7 +71,7 @@ class Stream(asyncio.Protocol):
             self.head = data[:600]
         self.frames.extend([now] * data.count(FRAME))
         self.tail = (self.tail + data)[-1500:]
-        if DONE in self.tail or not self.head.startswith(b"HTTP/1.1 200"):
+        if DONE in self.tail or self.tail.endswith(LAST_CHUNK) or not self.head.startswith(b"HTTP/1.1 200"):
             self._end()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -92,6 +93,9 @@ class Stream(asyncio.Protocol):
             tokens = int(self.tail.rpartition(USAGE)[2].lstrip().split(b",")[0].split(b"}")[0])
             frames.pop()
         error = "" if self.head.startswith(b"HTTP/1.1 200") else self.head.decode(errors="replace")
+        if ERROR in self.tail:
+            error = self.tail[self.tail.rindex(ERROR) :].decode(errors="replace")
+            frames.pop()
         return Answer(round(self.sent - begin, 6), frames, tokens, complete, error)
 
 

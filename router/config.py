@@ -42,6 +42,7 @@ class Config:
     api_keys_file: Path | None
     cors_origins: frozenset[str]
     strict: bool
+    client_priority: bool
     parsers: ParserFlags
     log_level: str  # a level of the logging module
 
@@ -80,6 +81,7 @@ def parse_arguments(argv: list[str]) -> Config:
         api_keys_file=flags.api_keys_file,
         cors_origins=frozenset(flags.cors_origin),
         strict=flags.strict,
+        client_priority=flags.client_priority,
         parsers=ParserFlags(flags.tool_parser, flags.reasoning_parser),
         log_level=flags.log_level.upper(),
     )
@@ -144,6 +146,11 @@ def _parser() -> argparse.ArgumentParser:
         help="origin whose pages may call the API from a browser, or *; repeatable (none)",
     )
     add("--strict", action="store_true", help="refuse requests with fields that nobody knows, instead of a warning")
+    add(
+        "--client-priority",
+        action="store_true",
+        help="let clients set `priority`: a lower one always goes first, so that others may wait for ever",
+    )
     add(
         "--tool-parser",
         choices=TOOL_FLAGS,

@@ -70,6 +70,7 @@ class Plan:
             max_tokens=room if ask.max_tokens is None else max(1, ask.max_tokens),
             stop_ids=ask.stop_ids,
             ignore_eos=ask.ignore_eos,
+            priority=-extras.priority,
             deadline=deadline,
             fingerprint=loaded.model.fingerprint,
             min_tokens=extras.min_tokens,

@@ -63,11 +63,11 @@ class Job:
     """One engine request, validated and tokenised.
 
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
-    priority: higher goes first, here and in the engine. tenant: whose share of the queue it takes. Clients can set
-    neither yet. deadline: monotonic seconds by which it must have been sent to a group; the queue's own bound holds
-    besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many nothing stops it. salt:
-    cached blocks are shared only with jobs of the same. needs: fields that a group's device may be unable to serve.
-    grammar: that binds the answer; empty: none. bound_by: the client's field for it.
+    priority: higher goes first, here and in the engine; clients set it where they may. tenant: whose share of the queue
+    it takes; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
+    queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many
+    nothing stops it. salt: cached blocks are shared only with jobs of the same. needs: fields that a group's device may
+    be unable to serve. grammar: that binds the answer; empty: none. bound_by: the client's field for it.
     """
 
     id: str

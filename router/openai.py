@@ -36,7 +36,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
     "suffix": ("",),
     "top_logprobs": (),
     "length_penalty": (1,),
-    "priority": (0,),
     "use_beam_search": (False,),
     "spaces_between_special_tokens": (True, False),
     "add_special_tokens": (),

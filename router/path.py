@@ -18,6 +18,7 @@ from octavo.router.answers import Answer, Generation, Outlet
 from octavo.router.bodies import Form, Prepared
 from octavo.router.cors import Cors
 from octavo.router.exchange import Plan
+from octavo.router.fields import unsupported
 from octavo.router.generation import Dispatcher, RequestError, Sink
 from octavo.router.holding import Holding
 from octavo.router.keys import Keys
@@ -40,6 +41,7 @@ class Parts:
     """What a process answers with. served_name: in the API; empty: what the groups call the model.
 
     max_wait_s: for a group's files to come. keys: None: anybody may ask. strict: unknown fields are refused.
+    client_priority: clients may choose the priority of their requests.
     """
 
     dispatcher: Dispatcher
@@ -52,6 +54,7 @@ class Parts:
     keys: Keys | None = None
     cors: Cors = field(default_factory=Cors)
     strict: bool = False
+    client_priority: bool = False
 
     @property
     def ready(self) -> bool:
@@ -92,6 +95,8 @@ async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.i
         loaded = await parts.texts.current(begun + parts.max_wait_s)
         prepared = await loaded.prepare(form, body)
     ask = prepared.ask
+    if ask.extras.priority and not parts.client_priority:
+        raise unsupported("priority", "priority must be 0: this service's routers run without --client-priority")
     if ask.timeout_s is not None:
         deadline = min(deadline, begun + ask.timeout_s)
     return Accepted(secrets.token_hex(12), served_by(parts, loaded, ask.model), loaded, prepared, begun, deadline)

@@ -91,6 +91,7 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         keys=None if key_file is None else key_file.keys,
         cors=Cors(config.cors_origins),
         strict=config.strict,
+        client_priority=config.client_priority,
     )
     grpc_server = GrpcServer(parts, config.grpc) if config.grpc is not None else None
     connections = HttpServer(parts).build(most_connections=_most_connections(config))

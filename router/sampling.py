@@ -19,13 +19,14 @@ MAX_ALLOWED_IDS = 16_384
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARACTERS = 256
 MAX_SALT_CHARACTERS = 1024
+MOST_PRIORITY = 2**31 - 1
 MAX_SCORED_PROMPT = 32_768  # tokens of a prompt whose log-probabilities are told: they are a thousand bytes each
 _ID = re.compile("0|[1-9][0-9]{0,9}")
 
 COMMON = frozenset(
     "n min_p presence_penalty frequency_penalty repetition_penalty logit_bias allowed_token_ids bad_words min_tokens"
     " logprobs prompt_logprobs include_stop_str_in_output skip_special_tokens return_token_ids truncate_prompt_tokens"
-    " cache_salt".split()
+    " cache_salt priority".split()
 )
 NAMES: Mapping[str, frozenset[str]] = {"completion": COMMON | {"echo"}, "chat": COMMON | {"top_logprobs"}}
 
@@ -35,7 +36,7 @@ class Extras:
     """None: not asked; the model's default. bias: (id, value). bad_words: text; bad_word_ids: the same, encoded.
 
     logprobs, prompt_logprobs: how many of the likeliest tokens beside each one. truncate: tokens of the prompt that are
-    kept, its last ones; -1: as many as fit. continuous_usage: in every event.
+    kept, its last ones; -1: as many as fit. continuous_usage: in every event. priority: a lower one goes first.
     """
 
     n: int = 1
@@ -57,6 +58,7 @@ class Extras:
     truncate: int | None = None
     salt: str = ""
     continuous_usage: bool = False
+    priority: int = 0
 
     @property
     def scores_prompt(self) -> bool:
@@ -103,6 +105,7 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
         token_ids=fields.flag("return_token_ids"),
         truncate=_truncate(fields),
         salt=_salt(fields.text("cache_salt")),
+        priority=fields.integer("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
     )
     return PLAIN if extras == PLAIN else extras
 

@@ -16,6 +16,7 @@ from octavo.router.sampling import (
     MAX_BIASES,
     MAX_LOGPROBS,
     MAX_SALT_CHARACTERS,
+    MOST_PRIORITY,
 )
 from octavo.router.structured import MAX_CHOICES
 from octavo.router.tools.definitions import MAX_TOOLS, NAME
@@ -173,6 +174,7 @@ EXACTLY: Mapping[str, Schema] = {
     "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "repetition_penalty": {"type": "number", "exclusiveMinimum": 0, "maximum": 2},
     "reasoning_effort": {"enum": list(EFFORTS)},
+    "priority": INTEGER | {"minimum": -MOST_PRIORITY, "maximum": MOST_PRIORITY},
     "cache_salt": STRING | {"maxLength": MAX_SALT_CHARACTERS},
     "truncate_prompt_tokens": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": -1}]},
 }

@@ -19,7 +19,7 @@ Json = dict[str, Any]  # Any: JSON
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
     # A short context: a body that asks for no bound is soon answered.
-    async with front(tmp_path_factory.mktemp("openapi"), context_length=64) as made:
+    async with front(tmp_path_factory.mktemp("openapi"), "--client-priority", context_length=64) as made:
         yield made
 
 

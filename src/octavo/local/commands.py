@@ -79,6 +79,7 @@ def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: li
     if settings.keys_file is not None:
         own.append(("--api-keys-file", settings.keys_file))
     own += [("--cors-origin", origin) for origin in settings.cors_origins]
-    strict = ["--strict"] if settings.strict else []
+    switches = [("--strict", settings.strict), ("--client-priority", settings.client_priority)]
+    allowed = [name for name, on in switches if on]
     places = (f"--group={group.serve}" for group in groups)
-    return ["router", *flags(own), *strict, *places, *queue_flags(settings.service.spec)]
+    return ["router", *flags(own), *allowed, *places, *queue_flags(settings.service.spec)]

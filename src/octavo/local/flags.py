@@ -33,7 +33,7 @@ class Settings:
 
     grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
     keys_file: the file that routers read them from; None with an api_key: it is yet to be written. tool_parser,
-    reasoning_parser, cors_origins, strict: as `octavo router` takes them.
+    reasoning_parser, cors_origins, strict, client_priority: as `octavo router` takes them.
     """
 
     service: InferenceService
@@ -50,6 +50,7 @@ class Settings:
     keys_file: Path | None = None
     cors_origins: tuple[str, ...] = ()
     strict: bool = False
+    client_priority: bool = False
 
 
 # flag -> (path in the spec, parser of its text, what it is)
@@ -109,6 +110,7 @@ def parse_args(argv: list[str]) -> Settings:
         keys_file=args["api_keys_file"],
         cors_origins=tuple(args["cors_origin"]),
         strict=args["strict"],
+        client_priority=args["client_priority"],
     )
 
 
@@ -160,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cors-origin", action="append", default=[], type=origin, help="pages that may call the API, or *; repeatable"
     )
     parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields")
+    parser.add_argument("--client-priority", action="store_true", help="let clients set the priority of their requests")
     shown = "default: what the model's chat template shows"
     parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
     parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
