@@ -34,7 +34,7 @@ async def test_what_had_not_begun_at_a_dead_leader_is_done_by_another(sockets: P
         async with running(FleetSettings(groups=addresses)) as router:
             await until(lambda: len(router.fleet.usable) == 2)
             sound.grant(0)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.3)
             sinks = [Recorder() for _ in range(20)]
             for sink in sinks:
                 router.submit(job(max_tokens=7), sink)

@@ -269,6 +269,7 @@ async def test_a_request_whose_deadline_passes_in_the_queue_never_reaches_a_grou
     stub: Stub, leader: FakeLeader
 ) -> None:
     leader.grant(0)
+    await asyncio.sleep(0.2)  # until the router has heard of it
     try:
         seen = len(leader.submits)
         assert (await refused(stub.Generate(message_of({"prompt": "x"}), timeout=0.3)))[0] == CODES.DEADLINE_EXCEEDED
