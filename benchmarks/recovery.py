@@ -23,14 +23,14 @@ import served
 from served import Server
 from streams import Answer, Clients, Job
 
-STREAMS, PROMPT, NEW = 16, 64, 1500
+STREAMS, PROMPT = 16, 64
 UNDER_WAY_S = 2.0
 GIVEN_UP_S = 120.0
 Json = dict[str, Any]  # Any: JSON
 
 
-def kill(server: Server, turn: int) -> Json:
-    streams = Load(server.port)
+def kill(server: Server, turn: int, tokens: int) -> Json:
+    streams = Load(server.port, tokens)
     time.sleep(UNDER_WAY_S)
     before = server.ranks()
     name, pid = sorted(before.items())[turn % len(before)]
@@ -49,9 +49,9 @@ def kill(server: Server, turn: int) -> Json:
 class Load:
     """Streams in the background."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tokens: int) -> None:
         self._answers: list[Answer] = []
-        jobs = [Job([1 + index] * PROMPT, NEW, 0.0, GIVEN_UP_S) for index in range(STREAMS)]
+        jobs = [Job([1 + index] * PROMPT, tokens, 0.0, GIVEN_UP_S) for index in range(STREAMS)]
         self._thread = threading.Thread(target=lambda: self._answers.extend(Clients(port, 1).run(jobs)))
         self._thread.start()
 
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("shape", nargs="?", help="of random weights")
     parser.add_argument("--model", type=Path, help="a folder to serve instead")
     parser.add_argument("--times", type=int, default=2, help="kills (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=1500, help="of each stream (default: %(default)s)")
     parser.add_argument("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
     parser.add_argument("--out", type=Path, help="JSON")
     own, flags = served.split(sys.argv[1:])
@@ -116,7 +117,7 @@ def main() -> None:
     with served.serving(model, flags) as server:
         print(f"ready after {server.until_ready():.1f} s")
         for turn in range(args.times):
-            results.append({"model": args.shape or model.name, "flags": flags, **kill(server, turn)})
+            results.append({"model": args.shape or model.name, "flags": flags, **kill(server, turn, args.tokens)})
             print("  ".join(f"{name} {value}" for name, value in results[-1].items()), flush=True)
             server.until_ready()
     if args.out is not None:
