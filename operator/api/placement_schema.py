@@ -58,7 +58,7 @@ def accelerator() -> Json:
         {
             "resource": fields.text(
                 f"cpu: the workers compute on CPUs. {GPU}: each worker pod gets a GPU for each of its ranks from "
-                "NVIDIA's device plugin (Hopper: H100, H200); groups of more than one rank are not yet served on GPUs.",
+                "NVIDIA's device plugin (Hopper: H100, H200); the ranks of a stage share a pod.",
                 64,
                 enum=list(DEVICES),
                 default="cpu",

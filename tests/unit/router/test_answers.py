@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from support.letters import Letters, Pipe
 
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
@@ -12,34 +13,6 @@ from octavo.router.plain_answers import Stream, Whole
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
-
-
-class Letters:
-    """A Detokeniser whose ids are code points."""
-
-    def push(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def flush(self) -> str:
-        return ""
-
-
-class Pipe:
-    """A transport that a client reads when told."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.unread = 0
-        self.aborted = False
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    def abort(self) -> None:
-        self.aborted = True
 
 
 class Cancelled:

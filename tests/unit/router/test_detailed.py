@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.letters import Pipe
 
 from octavo.router.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.detailed import DetailedGeneration, Details
@@ -45,27 +46,6 @@ def name(token: int) -> TokenText:
 def packed(token: int, logprob: float, top: Sequence[tuple[int, float]] = ()) -> bytes:
     ids, values = [token, *(i for i, _ in top)], [logprob, *(value for _, value in top)]
     return struct.pack(f"<I{len(ids)}I{len(ids)}f", 1 + token, *ids, *values)
-
-
-class Pipe:
-    """A transport that a client reads when told."""
-
-    def __init__(self) -> None:
-        self.data, self.unread, self.aborted = b"", 0, False
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        lines = [line for line in self.data.split(b"\n") if line.startswith(b"data: {")]
-        return [json.loads(line.removeprefix(b"data: ")) for line in lines]
 
 
 class Cancelled:

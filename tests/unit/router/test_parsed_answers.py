@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.letters import Letters, Pipe
 
 from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
@@ -21,34 +22,6 @@ IDENTITY = Identity("chat", "chatcmpl-1", 1, "m")
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 ALL = "<think>why</think>So: " + CALL + CALL
-
-
-class Letters:
-    """A Detokeniser whose ids are code points."""
-
-    def push(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def flush(self) -> str:
-        return ""
-
-
-class Pipe:
-    """A transport that a client reads when told."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.unread = 0
-        self.aborted = False
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
-    def abort(self) -> None:
-        self.aborted = True
 
 
 def numbered() -> Callable[[], str]:

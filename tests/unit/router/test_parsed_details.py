@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.letters import Letters, Pipe
 
 from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import BUFFER_BYTES, Answer, Tally
@@ -23,35 +24,9 @@ CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 ALL = f"<think>why</think>So: {CALL}"
 
 
-class Letters:
-    """An id is its character."""
-
-    def push(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def flush(self) -> str:
-        return ""
-
-
-class Pipe:
-    """A transport that a client reads when told."""
-
-    def __init__(self) -> None:
-        self.data, self.unread = b"", 0
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-
+class Uncut(Pipe):
     def abort(self) -> None:
         raise AssertionError("nobody is cut off")
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        lines = [line for line in self.data.split(b"\n") if line.startswith(b"data: {")]
-        return [json.loads(line.removeprefix(b"data: ")) for line in lines]
 
 
 def name(token: int) -> TokenText:
@@ -64,7 +39,7 @@ def parser() -> AnswerParser:
 
 class Bench:
     def __init__(self, stream: bool = True, stop: Sequence[str] = ()) -> None:
-        self.pipe, form = Pipe(), Form(name, top=0, token_ids=True)
+        self.pipe, form = Uncut(), Form(name, top=0, token_ids=True)
         frames = DetailedFrames(IDENTITY, form)
         self.whole = ParsedDetailedWhole(IDENTITY, form, parser)
         streamed = ParsedDetailedStream(self.pipe, b"", False, frames, Tally(), parser)  # type: ignore[arg-type]  # a fake
