@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.authority import Authority
 from support.checkpoints import successor_checkpoint
+from support.patience import PATIENCE_S
 from support.scripted_api import (
     CUT,
     DONE,
@@ -271,7 +272,7 @@ async def test_a_server_that_dies_in_the_middle_leaves_a_report() -> None:
                 ended.set_result(None)
                 break
         await asyncio.wait_for(ended, 1)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 0 and b"Traceback" not in err
     assert b"Failed requests:                         4" in out and b"4 of 6 requests failed" in err
 
@@ -289,7 +290,7 @@ async def test_progress_is_lines_in_a_log_a_bar_on_a_terminal_and_nothing_when_u
             stdout=asyncio.subprocess.DEVNULL, stderr=theirs,
         )  # fmt: skip
         os.close(theirs)
-        assert await asyncio.wait_for(process.wait(), 60) == 0
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
         shown = os.read(ours, 65536).decode()
         os.close(ours)
     assert "4/4" in shown and "100%" in shown and "4 of 4" not in shown
@@ -301,7 +302,7 @@ async def test_an_interrupt_ends_it_without_a_traceback() -> None:
         while not api.requests:
             await asyncio.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), 30)
+        _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in err and b"Traceback" not in err
 
 

@@ -19,6 +19,7 @@ from support.bed import wait_until
 from support.checkpoints import random_checkpoint
 from support.fronts import Front, front
 from support.local import local_run
+from support.patience import PATIENCE_S
 from support.routers import free_port
 from support.vocabularies import byte_level, files, template
 
@@ -82,14 +83,14 @@ def proxy(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         process = subprocess.Popen(command, env=client_packages.environment() | places, stdout=out, stderr=out)
         stack.callback(process.wait, 30)
         stack.callback(process.send_signal, signal.SIGTERM)
-        wait_until(lambda: _lives(port) or process.poll() is not None, 120, "LiteLLM's proxy serves")
+        wait_until(lambda: _lives(port) or process.poll() is not None, PATIENCE_S, "LiteLLM's proxy serves")
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}/v1"
 
 
 def _lives(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/liveliness", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/liveliness", timeout=PATIENCE_S) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

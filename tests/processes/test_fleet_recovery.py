@@ -128,7 +128,7 @@ async def test_a_leader_that_comes_back_at_its_address_is_found_within_seconds()
         for _ in range(5):
             async with serving(Script(), address):
                 begun = time.monotonic()
-                await until(lambda: router.ready, timeout_s=8)
+                await until(lambda: router.ready)
                 assert time.monotonic() - begun < 5
                 sink = Recorder()
                 router.submit(job(), sink)
@@ -142,7 +142,7 @@ async def test_a_leader_absent_for_long_is_still_found_within_seconds(sockets: P
     async with running(FleetSettings(groups=(address,))) as router:
         await asyncio.sleep(6)
         async with serving(Script(), address):
-            await until(lambda: router.ready, timeout_s=5)
+            await until(lambda: router.ready)
 
 
 async def test_a_silent_leader_is_given_up_and_its_work_done_elsewhere(sockets: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_silent_leader_is_given_up_and_its_work_done_elsewhere(sockets: 
             sink = Recorder()
             router.submit(job(max_tokens=3), sink)
             async with serving(Script(), addresses[1]):
-                await sink.end(timeout_s=30)
+                await sink.end()
                 assert (sink.finish, len(sink.ids), sink.errors) == (LENGTH, 3, [])
             stopped.signal(signal.SIGCONT)
 

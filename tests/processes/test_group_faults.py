@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.checkpoints import successor_checkpoint
 from support.group import GroupProcesses
+from support.patience import PATIENCE_S
 from support.tcp_proxy import TcpProxy
 from support.worker import Answer, RouterClient, client, until
 
@@ -117,7 +118,7 @@ def _check(answers: list[Answer], what: str) -> None:
 
 async def _begin(router: RouterClient) -> list[Answer]:
     answers = [await router.submit([ord("a") + n], TOKENS) for n in range(STREAMS)]
-    await until(lambda: all(answer.ids for answer in answers), 30)
+    await until(lambda: all(answer.ids for answer in answers))
     return answers
 
 
@@ -127,7 +128,7 @@ async def _serves_again(net: Net, what: str) -> None:
         with contextlib.suppress(Exception):  # the leader may be going just now
             status = await net.group.leader.status()
             if status.phase == group_pb2.SERVING:
-                async with asyncio.timeout(20), client(net.group.leader) as router:
+                async with asyncio.timeout(PATIENCE_S), client(net.group.leader) as router:
                     answer = await router.submit([ord("a")], 3)
                     await answer.done.wait()
                     if answer.ids == [ord("b"), ord("c"), ord("d")]:
@@ -157,6 +158,6 @@ async def test_a_link_that_delays_500_ms_raises_no_false_alarm(tmp_path: Path) -
             proxy.delay_s = 0.5
         async with client(net.group.leader) as router:
             answer = await router.submit([ord("a")], 3)
-            await asyncio.wait_for(answer.done.wait(), 60)
+            await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
             assert len(answer.ids) == 3
         assert (await net.group.leader.status()).restarts == 0, net.group.text()

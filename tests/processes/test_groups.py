@@ -12,6 +12,7 @@ import pytest
 from support.checkpoints import random_checkpoint, successor_checkpoint
 from support.group import GroupProcesses, group
 from support.joins import PodEar
+from support.patience import PATIENCE_S
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
@@ -32,7 +33,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def _texts(worker: WorkerProcess) -> list[list[int]]:
     async with client(worker) as router:
         answers = [await router.submit(prompt, 24) for prompt in PROMPTS]
-        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 60)
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         return [answer.ids for answer in answers]
 
 
@@ -50,7 +51,7 @@ async def test_a_group_in_one_pod_and_one_spread_over_four_answer_as_one_rank_do
 
 async def _streams(router: RouterClient) -> list[Answer]:
     answers = [await router.submit([ord("a") + n % 26], 1900) for n in range(STREAMS)]
-    await until(lambda: all(answer.ids for answer in answers), 30)
+    await until(lambda: all(answer.ids for answer in answers))
     return answers
 
 
@@ -68,7 +69,7 @@ async def _serves_anew(one: GroupProcesses, before: str, began: float | None = N
     await one.ready()
     async with client(one.leader) as router:
         answer = await router.submit([ord("a")], 3)
-        await asyncio.wait_for(answer.done.wait(), 20)
+        await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
         assert _right(0, answer.ids)
 
 
@@ -116,7 +117,7 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
             os.kill(two_pods.pods[victim].ranks()[0], signal.SIGKILL)
             died = time.monotonic()
             await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), GONE_S, two_pods.text)
-            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
         await _serves_anew(two_pods, before.incarnation, died)
@@ -168,13 +169,13 @@ async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(pipeline: 
         restarts = (await pipeline.leader.status()).restarts
         async with client(pipeline.leader) as router:
             answers = [await router.submit([ord("a") + n], 60) for n in range(STREAMS)]
-            await until(lambda answers=answers: all(answer.ids for answer in answers), 30)
+            await until(lambda answers=answers: all(answer.ids for answer in answers))
             pipeline.pods[stopped].signal(signal.SIGTERM)
-            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 60)
+            await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             whole = [len(answer.ids) == 60 and _right(n, answer.ids) for n, answer in enumerate(answers)]
             assert all(whole), pipeline.text()
-        assert await pipeline.pods[stopped].exit_code(20) == 0
-        await until(lambda pod=1 - stopped: pipeline.pods[pod].get("health", "/readyz")[0] == 503, 10)
+        assert await pipeline.pods[stopped].exit_code() == 0
+        await until(lambda pod=1 - stopped: pipeline.pods[pod].get("health", "/readyz")[0] == 503)
         pipeline.pods[stopped].start()
         await pipeline.ready()
         drained = 0 if stopped == 0 else restarts  # a leader that was started anew counts anew
@@ -186,14 +187,14 @@ async def test_a_pod_that_goes_on_after_it_was_made_anew_elsewhere_stands_back(l
         before, old = (await one.leader.status()).incarnation, one.pods[1]
         anew = WorkerProcess(letters, *old.flags, addresses={"group": old.addresses["group"]}).start()
         try:
-            await until(lambda: not old.ranks(), 30, one.text)
+            await until(lambda: not old.ranks(), PATIENCE_S, one.text)
             one.pods[1] = anew
             await _serves_anew(one, before)
             failure = (await one.leader.status()).last_failure
             assert (failure.pod, failure.reason) == ("group-0-1", "PodReplaced")
             assert (old.ranks(), old.get("health", "/readyz")[0]) == ([], 503)
             old.signal(signal.SIGTERM)
-            assert await old.exit_code(20) == 0
+            assert await old.exit_code() == 0
         finally:
             old.close()
             anew.close()
@@ -203,15 +204,15 @@ async def test_a_group_that_waits_for_a_pod_is_not_said_to_load(tmp_path: Path) 
     one = GroupProcesses(random_checkpoint(tmp_path / "random"), 1, 3)
     one.leader.start()
     try:
-        await until(lambda: one.leader.get("health", "/livez")[0] == 200, 30, one.text)
-        async with asyncio.timeout(30):
+        await until(lambda: one.leader.get("health", "/livez")[0] == 200, PATIENCE_S, one.text)
+        async with asyncio.timeout(PATIENCE_S):
             while not (status := await one.leader.status()).model.fingerprint:
                 await asyncio.sleep(0.1)
         ear, fingerprint = PodEar(), status.model.fingerprint
         shake = group_pb2.JoinHandshake(pod=1, fingerprint=fingerprint, tensor=1, pipeline=3, ranks=1, name="group-0-1")
         async with grpc.aio.insecure_channel(one.leader.addresses["group"]) as channel:
             joining = asyncio.create_task(Membership(shake, ear).join(channel))
-            await asyncio.wait_for(ear.entered.wait(), 30)
+            await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
             await asyncio.sleep(2.0)
             joining.cancel()
         assert set(ear.phases) == {group_pb2.STARTING}, "else the leader takes the wait for a load that is stuck"
@@ -224,8 +225,8 @@ async def test_a_pod_with_another_model_is_refused_and_the_status_says_so(tmp_pa
     one.pods[1].add_flags("--model", str(random_checkpoint(tmp_path / "other")))
     one.start()
     try:
-        await until(lambda: one.leader.get("health", "/livez")[0] == 200, 30, one.text)
-        async with asyncio.timeout(60):
+        await until(lambda: one.leader.get("health", "/livez")[0] == 200, PATIENCE_S, one.text)
+        async with asyncio.timeout(PATIENCE_S):
             while (status := await one.leader.status()).last_failure.reason != "JoinRefused":
                 await asyncio.sleep(0.2)
         assert status.last_failure.pod == "group-0-1"

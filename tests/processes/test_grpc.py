@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, joined, message_of, refusal, refused, streamed, trailers
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
@@ -155,7 +156,7 @@ async def test_a_client_that_knows_nothing_learns_the_api_by_reflection_and_call
                 request_serializer=request.SerializeToString,
                 response_deserializer=response.FromString,
             )
-            return services, call(request(prompt=[{"text": "x"}], max_tokens=3), timeout=20).outputs[0].text
+            return services, call(request(prompt=[{"text": "x"}], max_tokens=3), timeout=PATIENCE_S).outputs[0].text
 
     services, text = await asyncio.to_thread(ask)
     wish = {"octavo.v1.Inference", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
@@ -168,8 +169,8 @@ import sys, grpc, octavo_pb2, octavo_pb2_grpc
 with grpc.insecure_channel(sys.argv[1]) as channel:
     stub = octavo_pb2_grpc.InferenceStub(channel)
     asked = octavo_pb2.GenerateRequest(prompt=[octavo_pb2.Prompt(text="x")], max_tokens=3)
-    whole = stub.Generate(asked, timeout=20).outputs[0].text
-    pieces = [output.text for chunk in stub.GenerateStream(asked, timeout=20) for output in chunk.outputs]
+    whole = stub.Generate(asked, timeout=PATIENCE_S).outputs[0].text
+    pieces = [output.text for chunk in stub.GenerateStream(asked, timeout=PATIENCE_S) for output in chunk.outputs]
     assert "".join(pieces) == whole
     print(whole, end="")
 """
@@ -183,7 +184,7 @@ async def test_a_client_made_from_nothing_but_the_proto_file_is_served(router: R
         process = await asyncio.create_subprocess_exec(
             sys.executable, *command, env=environment, cwd=tmp_path, stdout=PIPE, stderr=PIPE
         )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert process.returncode == 0, err.decode()
     assert out.decode() == TOKENIZER.decode(list(ids(STORY)[:3]))
 
@@ -195,7 +196,7 @@ async def test_the_example_prints_the_answer_or_what_is_wrong(router: RunningRou
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(example), router.grpc, *arguments, stdout=PIPE, stderr=PIPE
         )
-        out, err = await asyncio.wait_for(process.communicate(), 30)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         return process.returncode, out.decode(), err.decode()
 
     code, out, _ = await run("Tell me")
@@ -215,7 +216,7 @@ async def test_twenty_streams_at_once_are_each_right(stub: Stub) -> None:
 
 
 async def cancelled(leader: FakeLeader, count: int = 1) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(leader.cancels) < count or leader.under_way:
             await asyncio.sleep(0.01)
 
@@ -230,12 +231,12 @@ async def test_a_call_that_is_cancelled_is_cancelled_in_the_engine(
     await cancelled(leader, 2)
     leader.cancels.clear()
     whole = stub.Generate(request)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while leader.under_way < 2:
             await asyncio.sleep(0.01)
     whole.cancel()
     await cancelled(leader, 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not await _counted(router, 'code="499",endpoint="grpc_generate"'):
             await asyncio.sleep(0.05)
     assert await _counted(router, 'code="499",endpoint="grpc_generate_stream"')
@@ -288,10 +289,10 @@ async def test_a_client_that_stops_reading_disturbs_no_one_and_loses_nothing(
         merged = await router.sample("octavo_router_merged_writes_total")
         stream = slow.GenerateStream(message_of({"prompt": "x", "max_tokens": tokens}))
         first = await stream.read()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while leader.under_way:
                 await asyncio.sleep(0.05)
-        other = await stub.Generate(message_of({"prompt": "x", "max_tokens": 20}), timeout=10)
+        other = await stub.Generate(message_of({"prompt": "x", "max_tokens": 20}), timeout=PATIENCE_S)
         assert other.usage.completion_tokens == 20
         assert await router.sample("octavo_router_merged_writes_total") > merged + 1_000, "what waits is one message"
         chunks = [first]

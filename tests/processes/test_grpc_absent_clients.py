@@ -9,6 +9,7 @@ import grpc
 import pytest
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, message_of
+from support.patience import PATIENCE_S
 from support.ports import free_port
 from support.tcp_proxy import TcpProxy
 from support.vocabularies import byte_level, files, write
@@ -37,7 +38,7 @@ class Bench:
 
     async def idle(self) -> None:
         """No call is open any more, and the leader has nothing to do."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while self.life.open or self.leader.under_way:
                 await asyncio.sleep(0.02)
 
@@ -67,10 +68,10 @@ async def _left_unread(bench: Bench) -> grpc.StatusCode:
         stream = stub.GenerateStream(UNREAD)
         await stream.read()
         await bench.idle()
-        other = await stub.Generate(message_of({"prompt": "x", "max_tokens": 3}), timeout=10)
+        other = await stub.Generate(message_of({"prompt": "x", "max_tokens": 3}), timeout=PATIENCE_S)
         assert other.usage.completion_tokens == 3
         try:
-            while (chunk := await asyncio.wait_for(stream.read(), 10)) is not grpc.aio.EOF:
+            while (chunk := await asyncio.wait_for(stream.read(), PATIENCE_S)) is not grpc.aio.EOF:
                 assert not any(output.finish_reason for output in chunk.outputs)
         except grpc.aio.AioRpcError as error:
             return error.code()
@@ -108,7 +109,7 @@ async def test_a_message_that_never_comes_whole_ends_its_call(bench: Bench, monk
             response_deserializer=octavo_pb2.GenerateResponse.FromString,
         )(silent())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call, 10)
+            await asyncio.wait_for(call, PATIENCE_S)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     await bench.idle()
 

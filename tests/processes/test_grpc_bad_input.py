@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 from support.fake_leader import Script, serving
 from support.grpc_calls import Refusal, calling, joined, message_of, refused, streamed
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import LOOP, byte_level, files, write
 
@@ -42,7 +43,7 @@ async def stub(router: RunningRouter) -> AsyncIterator[Stub]:
         beside = asyncio.ensure_future(streamed(stub, message_of(TEXT | {"max_tokens": 200})))
         await asyncio.sleep(0.1)
         yield stub
-        whole = joined(await asyncio.wait_for(beside, 30))
+        whole = joined(await asyncio.wait_for(beside, PATIENCE_S))
         assert whole.usage.completion_tokens == 200
         assert await router.status("/readyz") == 200
 
@@ -146,4 +147,4 @@ async def test_a_template_that_loops_fails_only_its_own_call(tmp_path_factory: p
         verdict = await over_http(router, CHAT)
         assert verdict == (CODES.INVALID_ARGUMENT, "too_slow_to_tokenise", "messages")
         assert await refused(stub.Generate(message_of(CHAT))) == verdict
-        assert joined(await asyncio.wait_for(stream, 30)).usage.completion_tokens == 200
+        assert joined(await asyncio.wait_for(stream, PATIENCE_S)).usage.completion_tokens == 200

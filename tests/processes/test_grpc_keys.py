@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from support.fronts import Front, front
 from support.grpc_calls import calling, message_of, refused, streamed, trailers
+from support.patience import PATIENCE_S
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 
@@ -94,7 +95,7 @@ async def test_reflection_and_methods_that_do_not_exist_need_a_key_too(locked: t
 async def test_a_call_without_a_key_is_refused_before_its_message_comes(locked: tuple[Front, Path]) -> None:
     async with grpc.aio.insecure_channel(locked[0].router.grpc) as channel:
         call = channel.stream_unary("/octavo.v1.Inference/Generate")()
-        assert await asyncio.wait_for(call.code(), 10) == grpc.StatusCode.UNAUTHENTICATED
+        assert await asyncio.wait_for(call.code(), PATIENCE_S) == grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_health_needs_no_key(locked: tuple[Front, Path]) -> None:
@@ -122,7 +123,7 @@ async def test_keys_that_are_replaced_count_for_grpc_too(locked: tuple[Front, Pa
     served, keys = locked
     keys.write_text("sk-octavo-3\n")
     try:
-        async with calling(served.router.grpc) as stub, asyncio.timeout(20):
+        async with calling(served.router.grpc) as stub, asyncio.timeout(PATIENCE_S):
             while await _is_refused(stub, bearer("sk-octavo-3")):
                 await asyncio.sleep(0.1)
             assert await refused(stub.Generate(message_of(GOOD), metadata=bearer(KEY))) == NO_KEY

@@ -11,6 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, joined, message_of, refused, streamed
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
@@ -53,9 +54,9 @@ async def test_health_is_serving_exactly_while_readyz_is_200(script: Script, add
         watch = stub.Watch(health_pb2.HealthCheckRequest(service="octavo.v1.Inference"))
         assert (await watch.read()).status == NOT_SERVING
         async with serving(script, address):
-            assert (await asyncio.wait_for(watch.read(), 30)).status == SERVING
+            assert (await asyncio.wait_for(watch.read(), PATIENCE_S)).status == SERVING
             assert await router.status("/readyz") == 200 and set(await health(router)) == {SERVING}
-        assert (await asyncio.wait_for(watch.read(), 30)).status == NOT_SERVING
+        assert (await asyncio.wait_for(watch.read(), PATIENCE_S)).status == NOT_SERVING
         assert await router.status("/readyz") == 503 and set(await health(router)) == {NOT_SERVING}
         watch.cancel()
 
@@ -88,9 +89,9 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
         await asyncio.sleep(1.0)
         async with calling(router.grpc) as fresh:
             assert (await refused(fresh.Generate(ASKED)))[0] == CODES.UNAVAILABLE
-        for answer in await asyncio.wait_for(asyncio.gather(*streams), 30):
+        for answer in await asyncio.wait_for(asyncio.gather(*streams), PATIENCE_S):
             assert answer.usage.completion_tokens == 150 == len(answer.outputs[0].token_ids)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0, "one who watches holds nobody up"
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0, "one who watches holds nobody up"
 
 
 async def _alone(router: RunningRouter, request: octavo_pb2.GenerateRequest) -> octavo_pb2.GenerateResponse:
@@ -108,8 +109,8 @@ async def test_a_call_on_an_old_connection_is_refused_while_its_stream_goes_on(
         router.process.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
         assert (await refused(stub.Generate(ASKED)))[0] == CODES.UNAVAILABLE
-        assert joined(await asyncio.wait_for(stream, 30)).usage.completion_tokens == 150
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert joined(await asyncio.wait_for(stream, PATIENCE_S)).usage.completion_tokens == 150
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
@@ -120,7 +121,7 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
         stuck = asyncio.ensure_future(streamed(stub, message_of({"prompt": "x", "max_tokens": 2000})))
         await asyncio.sleep(0.5)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), 15) == 0
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
         with pytest.raises(grpc.aio.AioRpcError):
             await stuck
 
@@ -130,7 +131,7 @@ async def test_requests_wait_for_the_first_group_and_are_answered(script: Script
         early = asyncio.ensure_future(streamed(stub, message_of({"prompt": "x", "max_tokens": 2})))
         await asyncio.sleep(0.5)
         async with serving(script, address):
-            assert joined(await asyncio.wait_for(early, 30)).usage.completion_tokens == 2
+            assert joined(await asyncio.wait_for(early, PATIENCE_S)).usage.completion_tokens == 2
 
 
 async def test_a_port_that_is_taken_by_another_ends_the_router_with_a_message(tmp_path: Path) -> None:
@@ -140,6 +141,6 @@ async def test_a_port_that_is_taken_by_another_ends_the_router_with_a_message(tm
     process = await asyncio.create_subprocess_exec(
         *command, "--grpc", f"127.0.0.1:{port}", stderr=asyncio.subprocess.PIPE
     )
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     taken.close()
     assert process.returncode == 1 and "cannot listen" in said.decode()

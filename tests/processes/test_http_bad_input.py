@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 import pytest_asyncio
 from support.fake_leader import FakeLeader, Script, serving
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import LOOP, SWELL, byte_level, files, write
 
@@ -49,7 +50,7 @@ async def beside(router: RunningRouter) -> AsyncIterator[None]:
     stream = asyncio.ensure_future(router.events("/v1/completions", asked))
     await asyncio.sleep(0.1)
     yield
-    events = await asyncio.wait_for(stream, 30)
+    events = await asyncio.wait_for(stream, PATIENCE_S)
     assert events[-1] == "[DONE]" and json.loads(events[-2])["usage"]["completion_tokens"] == tokens
     assert await router.status("/readyz") == 200
 
@@ -216,7 +217,7 @@ async def test_a_template_that_loops_fails_only_its_own_request(tmp_path_factory
         assert {answer["error"]["code"] for _, answer in answers} == {"too_slow_to_tokenise"}
         status, _ = await router.post("/v1/completions", GOOD)
         assert status == 200
-        assert max(await asyncio.wait_for(stream, 30)) < 1.5
+        assert max(await asyncio.wait_for(stream, PATIENCE_S)) < 1.5
         assert await router.sample("octavo_router_helpers_killed_total") == 3
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support.fake_leader import FakeLeader, Script, serving
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
@@ -58,9 +59,9 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
         assert await router.status("/livez") == 200
         status, late = await router.post("/v1/completions", ASKED | {"max_tokens": 2})
         assert (status, late["usage"]["completion_tokens"]) == (200, 2), "it serves on until the delay is over"
-        for events in await asyncio.wait_for(asyncio.gather(*open_streams), 30):
+        for events in await asyncio.wait_for(asyncio.gather(*open_streams), PATIENCE_S):
             assert_whole(events, 150)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
 
 
 async def test_after_the_drain_delay_nobody_can_connect_while_streams_end(leader: FakeLeader, address: str) -> None:
@@ -71,15 +72,15 @@ async def test_after_the_drain_delay_nobody_can_connect_while_streams_end(leader
         async with aiohttp.ClientSession() as fresh:
             with pytest.raises(aiohttp.ClientConnectionError):
                 await fresh.get(f"{router.url}/livez")
-        assert_whole(await asyncio.wait_for(stream, 30), 150)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert_whole(await asyncio.wait_for(stream, PATIENCE_S), 150)
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
     async with routing([address], "--drain-delay", "0", "--grace-period", "3") as router:
         stuck = await streams(router, 1, max_tokens=2000)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), 15) == 0
+        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
         with pytest.raises(aiohttp.ClientError):
             await stuck[0]
 
@@ -91,7 +92,7 @@ async def test_a_process_that_dies_is_replaced_and_its_counts_stay(leader: FakeL
         assert await router.sample("octavo_router_requests_total") == 3
         (child,) = _children(router.process.pid)
         os.kill(child, signal.SIGKILL)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     status, _ = await router.post("/v1/completions", ASKED | {"max_tokens": 1})
@@ -114,7 +115,7 @@ async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, 
         family += [helper for child in family for helper in _children(child)]
         assert len(family) >= 2
         router.process.kill()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while any(Path(f"/proc/{pid}").exists() for pid in family):
                 await asyncio.sleep(0.05)
 
@@ -126,7 +127,7 @@ async def test_requests_wait_for_the_first_group_and_are_answered(script: Script
         early = asyncio.ensure_future(router.post("/v1/completions", ASKED | {"max_tokens": 2}))
         await asyncio.sleep(0.5)
         async with serving(script, address):
-            status, answer = await asyncio.wait_for(early, 30)
+            status, answer = await asyncio.wait_for(early, PATIENCE_S)
             assert (status, answer["usage"]["completion_tokens"]) == (200, 2)
 
 
@@ -156,5 +157,5 @@ FLAGS = [
 async def test_wrong_flags_exit_with_2_and_name_the_flag(flags: list[str], named: str) -> None:
     command = [sys.executable, "-m", "octavo", "router", "--group", "unix:/x", *flags]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 2 and named in said.decode()

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from support.fronts import Front, front
+from support.patience import PATIENCE_S
 from support.wire_http import RawAnswer, get, post, raw, read
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
@@ -32,7 +33,7 @@ async def beside(served: Front) -> AsyncIterator[None]:
     stream = asyncio.ensure_future(served.router.events("/v1/completions", asked))
     await asyncio.sleep(0.1)
     yield
-    events = await asyncio.wait_for(stream, 30)
+    events = await asyncio.wait_for(stream, PATIENCE_S)
     assert events[-1] == "[DONE]" and json.loads(events[-2])["usage"]["completion_tokens"] == tokens
     assert await served.router.status("/readyz") == 200
 
@@ -169,7 +170,7 @@ async def test_one_connection_may_send_many_requests_ahead_and_all_are_answered(
     host, port = served.router.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(post("/v1/completions", json.dumps(GOOD).encode()) * 40)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert [(await read(reader)).status for _ in range(40)] == [200] * 40
     writer.close()
 
@@ -191,7 +192,7 @@ async def test_connections_beyond_the_bound_are_told_so_and_those_within_are_ser
             writer.write(post("/v1/completions", json.dumps(GOOD).encode()))
             assert (await read(reader)).status == 200
         held.pop()[1].close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while (await raw(served.router.url, get("/livez", "Connection: close"))).status != 200:
                 await asyncio.sleep(0.05)
         async with aiohttp.ClientSession() as session, session.get(served.router.metrics_url) as page:
@@ -210,7 +211,7 @@ async def test_slow_senders_take_nothing_from_others(tmp_path: Path) -> None:
             part = get("/v1/completions", f"Content-Length: {8 * MIB}", method="POST")
             writer.write(part + b"{" * 1000 if index % 2 else part[:20])
         for _ in range(20):
-            status, _ = await asyncio.wait_for(served.router.post("/v1/completions", GOOD), 20)
+            status, _ = await asyncio.wait_for(served.router.post("/v1/completions", GOOD), PATIENCE_S)
             assert status == 200
         for _, writer in slow:
             writer.close()

@@ -8,6 +8,7 @@ import openai
 import pytest
 import pytest_asyncio
 from support.fronts import Front, front
+from support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and the end."
@@ -143,7 +144,7 @@ async def test_a_failure_in_the_middle_is_one_failed_event_and_the_end(
     served.say("ABCDEF")
     served.leader.fail_at = 3
     asked = {"model": "m", "input": "x", "max_output_tokens": 50}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         events = [event async for event in await client.responses.create(**asked, stream=True)]
     assert [event.type for event in events].count("response.failed") == 1
     assert events[-1].type == "response.failed" and events[-1].response.status == "failed"

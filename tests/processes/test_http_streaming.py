@@ -9,6 +9,7 @@ import openai
 import pytest
 import pytest_asyncio
 from support.fake_leader import FakeLeader, Script, serving
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
@@ -100,7 +101,7 @@ async def test_nothing_of_a_stop_string_reaches_the_client(
     assert joined(events) == whole["choices"][0]["text"] == shown
     assert whole["choices"][0]["finish_reason"] == "stop"
     assert json.loads(events[-2])["choices"][0]["finish_reason"] == "stop"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while leader.under_way:
             await asyncio.sleep(0.01)
 
@@ -153,7 +154,7 @@ async def test_an_http_1_0_client_gets_its_stream_unchunked(router: RunningRoute
     reader, writer = await asyncio.open_connection(host, int(port))
     body = b'{"model":"m","prompt":"x","max_tokens":2,"stream":true}'
     writer.write(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-    answer = await asyncio.wait_for(reader.read(), 30)
+    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
     assert b"Transfer-Encoding" not in answer
     assert answer.partition(b"\r\n\r\n")[2].startswith(b"data: {") and answer.endswith(b"data: [DONE]\n\n")
@@ -167,11 +168,11 @@ async def test_a_client_that_leaves_is_cancelled_in_the_engine(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5), router.session.post(f"{router.url}/v1/completions", json=body) as response:
             await response.read()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not leader.cancels:
             await asyncio.sleep(0.01)
     assert leader.under_way == 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while 'code="499"' not in await router.metrics():
             await asyncio.sleep(0.05)
 
@@ -189,7 +190,7 @@ async def test_a_client_that_does_not_read_disturbs_no_one_and_loses_nothing(
     await asyncio.sleep(1)
     status, other = await router.post("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 20})
     assert (status, other["usage"]["completion_tokens"]) == (200, 20)
-    answer = await asyncio.wait_for(reader.read(), 20)
+    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
     assert answer.count(b"[DONE]") == 1
 
@@ -200,7 +201,7 @@ async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(router: Runni
     body = b'{"model":"m","prompt":"x","max_tokens":2}'
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     writer.write(head % len(body))
-    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
-    assert (await asyncio.wait_for(reader.readline(), 30)).split()[1] == b"200"
+    assert (await asyncio.wait_for(reader.readline(), PATIENCE_S)).split()[1] == b"200"
     writer.close()

@@ -10,6 +10,7 @@ import grpc
 import pytest
 import torch
 from support.authority import UID, Authority
+from support.patience import PATIENCE_S
 from support.ports import free_port
 from support.stage_rank import StageRank
 from support.tcp_proxy import TcpProxy
@@ -247,7 +248,9 @@ def introduction() -> bytes:
 def spoken(end: ExitStack, address: str, *messages: bytes) -> tuple[grpc.StatusCode, str]:
     """How a stream of these messages ends."""
     channel = end.enter_context(grpc.insecure_channel(address))
-    call = channel.stream_unary(f"/{wire.SERVICE}/Activations").future(iter(messages), wait_for_ready=True, timeout=20)
+    call = channel.stream_unary(f"/{wire.SERVICE}/Activations").future(
+        iter(messages), wait_for_ready=True, timeout=PATIENCE_S
+    )
     call.exception()
     return call.code(), call.details()
 

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from support.checkpoints import successor_checkpoint
+from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.worker import WorkerProcess, until
 
@@ -97,9 +98,9 @@ async def pair(started: Pair) -> Pair:
         if worker.process is None or worker.process.poll() is not None:
             worker.start()
     await asyncio.gather(*(worker.ready() for worker in workers))
-    await until(lambda: all(worker.metric("octavo_worker_requests_running") == 0 for worker in workers), 20)
+    await until(lambda: all(worker.metric("octavo_worker_requests_running") == 0 for worker in workers))
     for router in routers:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not await _reaches_both(router, workers):
                 await asyncio.sleep(0.1)
     return started
@@ -118,7 +119,7 @@ async def begin(routers: list[RunningRouter], count: int, tokens: int) -> list[a
     tasks = [
         asyncio.create_task(stream(routers[index % len(routers)], tokens, event)) for index, event in enumerate(begun)
     ]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(event.wait() for event in begun))
     return tasks
 
@@ -139,7 +140,7 @@ async def test_a_killed_process_cuts_only_its_own_groups_streams(pair: Pair, vic
     tasks = await begin(routers, 20, 400)
     pid = workers[0].pid if victim == "supervisor" else workers[0].children()[victim]
     os.kill(pid, signal.SIGKILL)
-    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
     assert_honest(answers, 400)
     assert 0 < sum(answer.whole for answer in answers) < 20, "one group's streams are cut, the other's are not"
     if victim == "supervisor":
@@ -154,7 +155,7 @@ async def test_what_has_not_begun_survives_a_killed_rank(pair: Pair) -> None:
     load = [asyncio.create_task(_asking(routers[index % 2], 15)) for index in range(8)]
     await asyncio.sleep(0.3)
     os.kill(workers[1].children()["rank"], signal.SIGKILL)
-    for answers in await asyncio.wait_for(asyncio.gather(*load), 120):
+    for answers in await asyncio.wait_for(asyncio.gather(*load), PATIENCE_S):
         assert answers == [(200, expected(3))] * 15
 
 
@@ -173,7 +174,7 @@ async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(pair: Pai
     routers, workers = pair
     tasks = await begin(routers, 10, 400)
     os.kill(workers[0].children()["rank"], signal.SIGSTOP)
-    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
     assert_honest(answers, 400)
     assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
     await workers[0].ready(UNSTUCK_S)
@@ -185,7 +186,7 @@ async def test_a_terminated_worker_cuts_no_stream(pair: Pair) -> None:
     tasks = await begin(routers, 20, 400)
     workers[0].signal(signal.SIGTERM)
     await all_whole(tasks)
-    assert await workers[0].exit_code(30) == 0
+    assert await workers[0].exit_code() == 0
     assert (await stream(routers[0], 5)).whole, "the other group takes what comes next"
 
 
@@ -195,11 +196,11 @@ async def test_a_terminated_router_cuts_no_stream(pair: Pair) -> None:
         tasks = await begin([leaving, routers[1]], 20, 400)
         leaving.process.send_signal(signal.SIGTERM)
         await all_whole(tasks)
-        assert await asyncio.wait_for(leaving.process.wait(), 30) == 0
+        assert await asyncio.wait_for(leaving.process.wait(), PATIENCE_S) == 0
 
 
 async def all_whole(tasks: list[asyncio.Task[Streamed]]) -> None:
-    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
     assert all(answer.whole and answer.text == expected(400) for answer in answers)
 
 
@@ -227,4 +228,4 @@ async def test_clients_that_vanish_leave_nothing_behind(pair: Pair) -> None:
     def settled() -> bool:
         return [worker.metric("octavo_worker_kv_blocks_used") for worker in workers] == idle
 
-    await until(settled, 5.0, lambda: f"{idle} {[w.get('metrics', '/metrics') for w in workers]}")
+    await until(settled, PATIENCE_S, lambda: f"{idle} {[w.get('metrics', '/metrics') for w in workers]}")

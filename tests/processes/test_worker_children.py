@@ -5,6 +5,7 @@ import itertools
 import os
 
 import pytest
+from support.patience import PATIENCE_S
 
 from octavo.worker.children import Children
 from octavo.worker.config import Config
@@ -27,7 +28,7 @@ async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_kil
         pid = children.start("no_such_process", share)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now, and no SIGCHLD was handled
         children.signal("no_such_process", 15)
-        await asyncio.wait_for(children.kill(), 5)
+        await asyncio.wait_for(children.kill(), PATIENCE_S)
     finally:
         shared.close()
     assert [(ended.name, ended.code) for ended in children.exits] == [("no_such_process", 1)]
@@ -42,7 +43,7 @@ async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_l
     config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
     life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
     try:
-        failed = await asyncio.wait_for(life.run(), 10)
+        failed = await asyncio.wait_for(life.run(), PATIENCE_S)
     finally:
         life.close()
     assert failed is not None
@@ -60,7 +61,7 @@ async def test_a_life_whose_ranks_could_not_be_forked_for_memory_says_so(monkeyp
     life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
     life.joined("incarnation")
     try:
-        failed = await asyncio.wait_for(life.run(), 10)
+        failed = await asyncio.wait_for(life.run(), PATIENCE_S)
     finally:
         life.close()
     assert failed is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
+from support.patience import PATIENCE_S
 from support.worker import START_S, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
@@ -45,7 +46,7 @@ async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, 
         answers = await _streams(router)
         os.kill(worker.children()[victim], signal.SIGKILL)
         died = time.monotonic()
-        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
     await _serves_anew(worker, first.incarnation, RECOVERY_S - (time.monotonic() - died))
     status = await worker.status()
@@ -62,8 +63,8 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
         pids = worker.children().values()
         assert worker.children().keys() == {"serve", "core", "rank", "nursery"}
         worker.signal(signal.SIGKILL)
-        await until(lambda: not any(_lives(pid) for pid in pids), 5)
-        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), 15)
+        await until(lambda: not any(_lives(pid) for pid in pids))
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost for answer in answers)
 
 
@@ -81,7 +82,7 @@ async def test_a_stopped_process_is_found_out_and_replaced(workers, victim, reas
 async def test_live_never_fails_and_ready_does_while_a_group_restarts(workers):
     worker = workers[2]
     os.kill(worker.children()["rank"], signal.SIGKILL)
-    await until(lambda: worker.get("health", "/readyz")[0] == 503, 5)
+    await until(lambda: worker.get("health", "/readyz")[0] == 503)
     assert worker.get("health", "/livez")[0] == 200
     assert worker.get("health", "/startupz")[0] == 503
     await worker.ready(RECOVERY_S)
@@ -92,9 +93,9 @@ async def test_counters_do_not_fall_when_a_life_ends(workers):
     restarts, tokens = _counters(worker)
     async with client(worker) as router:
         answer = await router.submit([1], 7)
-        await asyncio.wait_for(answer.done.wait(), 30)
+        await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
     os.kill(worker.children()["core"], signal.SIGKILL)
-    await until(lambda: _counters(worker)[0] == restarts + 1, 30)
+    await until(lambda: _counters(worker)[0] == restarts + 1)
     await worker.ready(RECOVERY_S)
     assert _counters(worker) == (restarts + 1, tokens + 7)
 
@@ -138,8 +139,8 @@ def _huge_header(folder: Path) -> str:
 
 async def _named(worker, file):
     """The status says that the model cannot be served, and names the file."""
-    await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
-    async with asyncio.timeout(5):
+    await until(lambda: worker.get("health", "/livez")[0] == 200, PATIENCE_S, worker.text)
+    async with asyncio.timeout(PATIENCE_S):
         while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
             await asyncio.sleep(0.1)
     assert status.last_failure.reason in ("ModelInvalid", "ModelNotFound")
@@ -175,8 +176,8 @@ async def test_a_bad_model_folder_is_mended_without_a_restart(tmp_path):
 async def test_a_wish_that_the_model_cannot_fulfil_is_named_in_the_status(tmp_path):
     worker = WorkerProcess(successor_checkpoint(tmp_path / "model"), "--context-length", "9999").start()
     try:
-        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
-        async with asyncio.timeout(5):
+        await until(lambda: worker.get("health", "/livez")[0] == 200, PATIENCE_S, worker.text)
+        async with asyncio.timeout(PATIENCE_S):
             while (status := await worker.status()).phase != group_pb2.PHASE_FAILED:
                 await asyncio.sleep(0.1)
         assert status.last_failure.reason == "ConfigInvalid"
@@ -188,7 +189,7 @@ async def test_a_wish_that_the_model_cannot_fulfil_is_named_in_the_status(tmp_pa
 
 async def _streams(router):
     answers = [await router.submit([ord("a") + n % 26], 1900) for n in range(STREAMS)]
-    await until(lambda: all(answer.ids for answer in answers), 30)
+    await until(lambda: all(answer.ids for answer in answers))
     return answers
 
 
@@ -205,7 +206,7 @@ async def _serves_anew(worker, before, timeout_s):
     await _serving(worker, before, timeout_s)
     async with client(worker) as router:
         answer = await router.submit([ord("a")], 3)
-        await asyncio.wait_for(answer.done.wait(), 20)
+        await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
         assert answer.ids == [ord("b"), ord("c"), ord("d")]
 
 

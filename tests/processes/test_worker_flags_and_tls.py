@@ -8,6 +8,7 @@ import grpc.aio
 import pytest
 from support.authority import UID, Authority
 from support.checkpoints import successor_checkpoint
+from support.patience import PATIENCE_S
 from support.ports import free_port
 from support.worker import RouterClient, WorkerProcess, until
 
@@ -39,7 +40,7 @@ def test_a_wrong_flag_exits_with_2_and_is_named(tmp_path, flags, named):
     places = [part for name in ("serve", "group", "status") for part in (f"--{name}", f"unix:{tmp_path}/{name}")]
     pages = ["--health", f"unix:{tmp_path}/h", "--metrics", f"unix:{tmp_path}/m"]
     command = [sys.executable, "-m", "octavo.worker.main", "--model", str(tmp_path), *places, *pages, *flags]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 2
     assert named in run.stderr
     assert "Traceback" not in run.stderr
@@ -60,7 +61,7 @@ async def test_a_certificate_opens_only_what_its_role_may_call(tmp_path, authori
         await worker.ready()
         router = await RouterClient(serve, UID, authority.dial("router", serve)).open()
         answer = await router.submit([ord("a")], 3)
-        await until(answer.done.is_set, 20)
+        await until(answer.done.is_set)
         assert answer.ids == [ord("b"), ord("c"), ord("d")]
         await router.close()
         assert (await _status(authority, "operator", status)).phase == group_pb2.SERVING
@@ -73,7 +74,7 @@ async def test_a_certificate_opens_only_what_its_role_may_call(tmp_path, authori
         stranger = Authority(tmp_path)
         assert await _refusal(_status(stranger, "operator", status)) == grpc.StatusCode.UNAVAILABLE
         async with grpc.aio.insecure_channel(status, options=OPTIONS) as channel:
-            plain = group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=5)
+            plain = group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=PATIENCE_S)
             assert await _refusal(plain) == grpc.StatusCode.UNAVAILABLE
     finally:
         worker.close()
@@ -85,7 +86,7 @@ async def test_renewed_certificates_are_served_without_a_restart(tmp_path, autho
     flags = ("--tls-dir", str(folder), "--service-uid", UID)
     worker = WorkerProcess(tmp_path, *flags, addresses={"status": status}).start()
     try:
-        await until(lambda: worker.get("health", "/livez")[0] == 200, 30, worker.text)
+        await until(lambda: worker.get("health", "/livez")[0] == 200, PATIENCE_S, worker.text)
         await _status(authority, "operator", status)
         successor = Authority(tmp_path / "new")
         successor.issue("worker", folder)
@@ -97,12 +98,12 @@ async def test_renewed_certificates_are_served_without_a_restart(tmp_path, autho
 
 async def _status(authority, role, address):
     async with authority.dial(role, address) as channel:
-        return await group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=10)
+        return await group_pb2_grpc.StatusStub(channel).Get(group_pb2.StatusRequest(), timeout=PATIENCE_S)
 
 
 async def _join(authority, role, address):
     async with authority.dial(role, address) as channel:
-        call = group_pb2_grpc.GroupStub(channel).Join(timeout=10)
+        call = group_pb2_grpc.GroupStub(channel).Join(timeout=PATIENCE_S)
         await call.write(group_pb2.FromPod(handshake=group_pb2.JoinHandshake(service_uid=UID)))
         await call.read()
         raise grpc.aio.AioRpcError(await call.code(), (), ())

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from support.joins import LeaderEar, PodEar
+from support.patience import PATIENCE_S
 from support.worker import until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
@@ -66,9 +67,9 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 async def test_a_pod_that_vanishes_ends_the_life_of_its_group(group: Group) -> None:
     _, ear, task = group.join(1)
-    await asyncio.wait_for(ear.entered.wait(), 10)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     task.cancel()  # the channel is closed without a word
-    await asyncio.wait_for(group.leader.ended.wait(), 10)
+    await asyncio.wait_for(group.leader.ended.wait(), PATIENCE_S)
     assert group.leader.failure is not None
     assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorLost", "chat-0-1")
 
@@ -76,52 +77,52 @@ async def test_a_pod_that_vanishes_ends_the_life_of_its_group(group: Group) -> N
 async def test_steps_go_to_the_other_pods_and_what_their_ranks_say_comes_back(group: Group) -> None:
     _, leads, _ = group.join(0)
     membership, follows, _ = group.join(1)
-    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
     group.leader.step(b"a step")
     group.leader.show(group_pb2.SERVING)
     membership.record(b"a result")
-    await until(lambda: follows.steps == [b"a step"] and group.heard.records == [b"a result"], 10)
-    await until(lambda: leads.phases[-1:] == follows.phases[-1:] == [group_pb2.SERVING], 10)
-    await until(lambda: {0, 1} <= set(group.heard.beats), 10)
+    await until(lambda: follows.steps == [b"a step"] and group.heard.records == [b"a result"])
+    await until(lambda: leads.phases[-1:] == follows.phases[-1:] == [group_pb2.SERVING])
+    await until(lambda: {0, 1} <= set(group.heard.beats))
     assert leads.steps == []
 
 
 async def test_a_pod_that_is_told_to_stop_drains_the_group(group: Group) -> None:
     membership, ear, task = group.join(1)
-    await asyncio.wait_for(ear.entered.wait(), 10)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     membership.drain()
-    await asyncio.wait_for(group.heard.drained.wait(), 10)
+    await asyncio.wait_for(group.heard.drained.wait(), PATIENCE_S)
     group.leader.end(None)
-    assert await asyncio.wait_for(task, 10) is None
+    assert await asyncio.wait_for(task, PATIENCE_S) is None
 
 
 async def test_the_rank_that_went_first_is_named_and_not_the_one_that_missed_it(group: Group) -> None:
     first, leads, told = group.join(0)
     second, follows, _ = group.join(1)
-    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
     first.failed(group_pb2.Failure(pod="chat-0-0", rank=0, reason="PeerLost", message="rank 1 is gone"))
     await asyncio.sleep(0.1)
     second.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="RankExited", exit_code=-9, message="killed"))
-    failure = await asyncio.wait_for(told, 10)
+    failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
     assert (failure.pod, failure.rank, failure.reason, failure.exit_code) == ("chat-0-1", 1, "RankExited", -9)
 
 
 async def test_a_lost_peer_ends_the_life_when_nobody_can_say_more(group: Group) -> None:
     membership, ear, told = group.join(1)
-    await asyncio.wait_for(ear.entered.wait(), 10)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     membership.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="PeerLost", message="rank 0 is gone"))
-    failure = await asyncio.wait_for(told, 10)
+    failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None and failure.reason == "PeerLost"
 
 
 async def test_a_pod_with_another_model_is_refused_by_name_and_the_life_that_waits_for_it_ends(group: Group) -> None:
     _, ear, told = group.join(0)
-    await asyncio.wait_for(ear.entered.wait(), 10)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     _, _, refused = group.join(1, fingerprint="other")
     with pytest.raises(LeaderLost, match="fingerprint of pod 1 is 'other'"):
-        await asyncio.wait_for(refused, 10)
-    failure = await asyncio.wait_for(told, 10)
+        await asyncio.wait_for(refused, PATIENCE_S)
+    failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("JoinRefused", "chat-0-1")
 
@@ -129,26 +130,26 @@ async def test_a_pod_with_another_model_is_refused_by_name_and_the_life_that_wai
 async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> None:
     _, leads, told = group.join(0)
     _, follows, _ = group.join(1)
-    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), 10)
+    await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
     _, _, refused = group.join(1, fingerprint="old")
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(refused, 10)
+        await asyncio.wait_for(refused, PATIENCE_S)
     assert group.leader.incarnation.late == 1
     assert not told.done() and not group.leader.ended.is_set()
 
 
 async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_one_does(group: Group) -> None:
     _, ear, told = group.join(1, born_ms=2)
-    await asyncio.wait_for(ear.entered.wait(), 10)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     for born_ms in (1, 2):
         with pytest.raises(LeaderLost, match="already"):
-            await asyncio.wait_for(group.join(1, born_ms=born_ms)[2], 10)
+            await asyncio.wait_for(group.join(1, born_ms=born_ms)[2], PATIENCE_S)
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(group.join(1, fingerprint="old", born_ms=3)[2], 10)
+        await asyncio.wait_for(group.join(1, fingerprint="old", born_ms=3)[2], PATIENCE_S)
     assert not told.done() and not group.leader.ended.is_set()
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(group.join(1, born_ms=3)[2], 10)
-    failure = await asyncio.wait_for(told, 10)
+        await asyncio.wait_for(group.join(1, born_ms=3)[2], PATIENCE_S)
+    failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("PodReplaced", "chat-0-1")
 
@@ -156,7 +157,7 @@ async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_o
 async def test_a_pod_whose_heartbeat_cannot_be_its_own_ends_the_life_and_is_named(group: Group) -> None:
     group.heard.objection = "pod 1 tells of 3 ranks, and has 1"
     _, _, told = group.join(1)
-    failure = await asyncio.wait_for(told, 10)
+    failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod, failure.message) == ("JoinRefused", "chat-0-1", group.heard.objection)
 
@@ -164,5 +165,5 @@ async def test_a_pod_whose_heartbeat_cannot_be_its_own_ends_the_life_and_is_name
 async def test_a_refused_pod_leaves_nothing_running(group: Group) -> None:
     before = len(asyncio.all_tasks())  # the server's next call takes the place of the one before
     with pytest.raises(LeaderLost, match="not one of the group's 2"):
-        await asyncio.wait_for(group.join(9)[2], 10)
-    await until(lambda: len(asyncio.all_tasks()) <= before, 10, lambda: str(asyncio.all_tasks()))
+        await asyncio.wait_for(group.join(9)[2], PATIENCE_S)
+    await until(lambda: len(asyncio.all_tasks()) <= before, PATIENCE_S, lambda: str(asyncio.all_tasks()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
+from support.patience import PATIENCE_S
 from support.worker import client, serving, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -17,7 +18,7 @@ TESTS = Path(__file__).parents[1]
 def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_nursery_is_replaced():
     environment = os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "support.births"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.splitlines() == [
         "parent is ours: True",
         "threads of the nursery: 1",
@@ -33,16 +34,16 @@ async def test_a_lost_nursery_disturbs_nobody_and_the_next_life_has_another(tmp_
         before = worker.children()
         async with client(worker) as router:
             answer = await router.submit([ord("a")], 500)
-            await until(lambda: bool(answer.ids), 10)
+            await until(lambda: bool(answer.ids))
             os.kill(before["nursery"], signal.SIGKILL)
-            await until(answer.done.is_set, 60)
+            await until(answer.done.is_set)
             assert len(answer.ids) == 500
         os.kill(before["rank"], signal.SIGKILL)
-        await until(lambda: worker.children().get("rank", before["rank"]) != before["rank"], 30, worker.text)
+        await until(lambda: worker.children().get("rank", before["rank"]) != before["rank"], PATIENCE_S, worker.text)
         await worker.ready()
         after = worker.children()
         assert after["nursery"] != before["nursery"]
         os.kill(after["rank"], signal.SIGKILL)
-        await until(lambda: worker.children().get("rank", after["rank"]) != after["rank"], 30, worker.text)
+        await until(lambda: worker.children().get("rank", after["rank"]) != after["rank"], PATIENCE_S, worker.text)
         await worker.ready()
         assert worker.children()["nursery"] == after["nursery"]

@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 from support.checkpoints import EOS, successor_checkpoint
+from support.patience import PATIENCE_S
 from support.worker import RouterClient, WorkerProcess, client, serving
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2
@@ -35,7 +36,7 @@ async def test_a_completion_through_serve_gives_the_scripted_tokens(worker):
         assert router.welcome.context_length == 2048
         letters = await router.submit([ord("c")], 5)
         scripted = await router.submit([ord("a"), ord("#")], 50)
-        await asyncio.wait_for(asyncio.gather(letters.done.wait(), scripted.done.wait()), 30)
+        await asyncio.wait_for(asyncio.gather(letters.done.wait(), scripted.done.wait()), PATIENCE_S)
         assert letters.ids == [ord(letter) for letter in "defgh"]
         assert letters.finish == engine_pb2.LENGTH
         assert scripted.ids == [HELLO, THERE]
@@ -56,12 +57,12 @@ async def test_bad_submits_are_rejected_by_field_and_disturb_nobody(worker):
         }
         for field, answers in bad.items():
             for answer in answers:
-                await asyncio.wait_for(answer.done.wait(), 30)
+                await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
                 assert answer.rejected is not None, field
                 assert answer.rejected.code == engine_pb2.Rejected.INVALID
                 assert answer.rejected.field == field
                 assert answer.rejected.message
-        await asyncio.wait_for(beside.done.wait(), 60)
+        await asyncio.wait_for(beside.done.wait(), PATIENCE_S)
         assert len(beside.ids) == 400
 
 
@@ -69,7 +70,7 @@ async def test_files_come_whole_with_the_fingerprint_of_the_welcome(worker, mode
     async with client(worker) as router:
         async with grpc.aio.insecure_channel(worker.addresses["serve"], options=OPTIONS) as channel:
             files: dict[str, bytes] = {}
-            async for chunk in engine_pb2_grpc.EngineStub(channel).Files(engine_pb2.FilesRequest(), timeout=20):
+            async for chunk in engine_pb2_grpc.EngineStub(channel).Files(engine_pb2.FilesRequest(), timeout=PATIENCE_S):
                 files[chunk.name] = files.get(chunk.name, b"") + chunk.data
                 assert chunk.fingerprint == router.welcome.fingerprint
         assert set(files) >= {"tokenizer.json", "chat_template.jinja", "config.json", "generation_config.json"}
@@ -104,7 +105,7 @@ async def test_an_idle_group_is_watched_by_empty_steps_and_says_it_serves(worker
 async def test_every_router_is_told_its_credit_again_and_again(worker):
     async with client(worker) as router:
         answer = await router.submit([ord("a")] * 20, 4)
-        await asyncio.wait_for(answer.done.wait(), 30)
+        await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
         assert router.credit.seen == 1
         assert router.credit.tokens > 0
         assert router.credit.load.total_blocks > 0

@@ -20,6 +20,7 @@ from typing import Any, TextIO, TypeVar
 import pytest
 import yaml
 from support.api_client import ApiClient
+from support.patience import Bound
 
 T = TypeVar("T")
 SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
@@ -169,10 +170,11 @@ class Cluster(Bed):
 
 def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
     """The first true value of probe(); an AssertionError that names `what` and the last value if it takes longer."""
-    end = time.monotonic() + timeout_s
+    bound = Bound(timeout_s)
     while not (value := probe()):
-        assert time.monotonic() < end, f"{what}: not within {timeout_s} s, last seen: {value!r}"
+        assert not bound.over, f"{what}: not within {bound}, last seen: {value!r}"
         time.sleep(0.2)
+    bound.kept()
     return value
 
 

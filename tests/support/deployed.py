@@ -10,6 +10,7 @@ from typing import Any
 import openai
 from support.bed import BedError, Cluster, locked, wait_until
 from support.checkpoints import successor_checkpoint
+from support.patience import Bound
 
 ROOT = Path(__file__).parents[2]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
@@ -95,14 +96,13 @@ class Service:
 
     def wait(self, kind: str, status: str, reason: str = "", timeout_s: float = SERVES_S) -> dict[str, Any]:
         """Until the condition has the status (and the reason)."""
-        end = time.monotonic() + timeout_s
+        bound = Bound(timeout_s)
         while True:
             seen = self.condition(kind)
             if seen.get("status") == status and (not reason or seen["reason"] == reason):
+                bound.kept()
                 return seen
-            assert time.monotonic() < end, (
-                f"{kind} {status} {reason}: not in {timeout_s} s, but {self.object().get('status')}"
-            )
+            assert not bound.over, f"{kind} {status} {reason}: not in {bound}, but {self.object().get('status')}"
             time.sleep(0.2)
 
     def settled(self, groups: int = 1, timeout_s: float = SERVES_S) -> None:

@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from support.worker import START_S, WorkerProcess
+from support.patience import PATIENCE_S
+from support.worker import WorkerProcess
 
 Reroute = Callable[[int, str], str]  # (pod, its group address) -> the address that the others dial
 
@@ -41,7 +42,7 @@ class GroupProcesses:
             pod.start()
         return self
 
-    async def ready(self, timeout_s: float = 2 * START_S) -> None:
+    async def ready(self, timeout_s: float = PATIENCE_S) -> None:
         began = time.monotonic()
         await asyncio.gather(*(pod.ready(timeout_s) for pod in self.pods))
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from support.patience import PATIENCE_S, Bound
+
 from octavo.router.generation import Job, RequestError, Sampling
 
 _names = itertools.count()
@@ -59,11 +61,11 @@ class Recorder:
             self.ids.clear()
         return self._restartable
 
-    async def begun(self, timeout_s: float = 10.0) -> None:
+    async def begun(self, timeout_s: float = PATIENCE_S) -> None:
         """Some ids have come, or it has ended."""
         await self._until(lambda: bool(self.ids) or bool(self.ended), timeout_s)
 
-    async def end(self, timeout_s: float = 20.0) -> None:
+    async def end(self, timeout_s: float = PATIENCE_S) -> None:
         await self._until(lambda: bool(self.ended), timeout_s)
 
     async def _until(self, true: Any, timeout_s: float) -> None:
@@ -73,8 +75,10 @@ class Recorder:
                 await self._changed.wait()
 
 
-async def until(true: Any, timeout_s: float = 10.0) -> None:
-    """Poll a condition. Raises TimeoutError."""
-    async with asyncio.timeout(timeout_s):
-        while not true():
-            await asyncio.sleep(0.01)
+async def until(true: Any, timeout_s: float = PATIENCE_S) -> None:
+    """Poll a condition."""
+    bound = Bound(timeout_s)
+    while not true():
+        assert not bound.over, f"not so within {bound}"
+        await asyncio.sleep(0.01)
+    bound.kept()

@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+from support.patience import PATIENCE_S
+
 SCRIPT = Path(__file__).with_name("fake_leader.py")
 
 
@@ -22,7 +24,7 @@ class LeaderProcess:
             sys.executable, str(SCRIPT), "--serve", self.address, *self._flags, stdout=asyncio.subprocess.PIPE
         )
         assert self._process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             line = await self._process.stdout.readline()
         assert line == b"serving\n", line
 

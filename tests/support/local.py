@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 from support.bed import wait_until
+from support.patience import PATIENCE_S
 
 
 class LocalRun:
@@ -40,14 +41,14 @@ class LocalRun:
         found = re.search(r"Serving .* at (http://\S+)/v1", self.text)
         return found[1] if found else ""
 
-    def until_serving(self, timeout_s: float = 90.0) -> str:
+    def until_serving(self, timeout_s: float = PATIENCE_S) -> str:
         wait_until(lambda: self.url or self.process.poll() is not None, timeout_s, "octavo run serves")
         assert self.url, self.text
         return self.url
 
-    def end(self, timeout_s: float = 40.0) -> int:
+    def end(self, timeout_s: float = PATIENCE_S) -> int:
         code = self.process.wait(timeout_s)
-        self._reader.join(5)
+        self._reader.join(PATIENCE_S)
         return code
 
 
@@ -60,7 +61,7 @@ def local_run(*arguments: str | Path) -> Iterator[LocalRun]:
         if run.process.poll() is None:
             run.process.terminate()
             try:
-                run.process.wait(40)
+                run.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 run.process.kill()
                 run.process.wait()
@@ -70,7 +71,7 @@ async def complete(url: str, key: str | None = None, **fields: object) -> tuple[
     """One completion that is not streamed: (status, body)."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     body = {"model": "local", "prompt": "a", "temperature": 0, "max_tokens": 8, **fields}
-    timeout = aiohttp.ClientTimeout(total=60)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     async with (
         aiohttp.ClientSession(timeout=timeout) as session,
         session.post(f"{url}/v1/completions", json=body, headers=headers) as answer,

@@ -12,6 +12,7 @@ from typing import Any
 
 from support.bed import Bed, wait_until
 from support.forked import Forked, preload
+from support.patience import PATIENCE_S
 from support.ports import free_port
 
 preload("octavo.operator.main", "octavo.operator.trigger")
@@ -46,7 +47,9 @@ class Operator:
         self.process = Forked(_main, [*flags, *ports], {"KUBECONFIG": str(kubeconfig)}, self.log)
 
     def ready(self) -> "Operator":
-        wait_until(lambda: self.get("/readyz") == 200, 30, f"operator ready, log:\n{self.log.read_text()[-2000:]}")
+        wait_until(
+            lambda: self.get("/readyz") == 200, PATIENCE_S, f"operator ready, log:\n{self.log.read_text()[-2000:]}"
+        )
         return self
 
     def get(self, path: str) -> int:
@@ -126,7 +129,7 @@ def _write(event: dict[str, Any], namespace: str) -> str:
     return ""
 
 
-def settled(bed: Bed, namespace: str, quiet_s: float = 3.0, timeout_s: float = 60.0) -> None:
+def settled(bed: Bed, namespace: str, quiet_s: float = 3.0, timeout_s: float = PATIENCE_S) -> None:
     """Waits until no operator has written in the namespace for a while, after it wrote at least once."""
     end, since, offset, seen = time.monotonic() + timeout_s, time.monotonic(), 0, list[str]()
     while time.monotonic() < end:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from support.patience import PATIENCE_S
 from support.ports import free_port
-
-START_S = 60.0
-STOP_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class RunningRouter:
 
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self.process.wait(), STOP_S)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -69,7 +67,7 @@ async def routing(
     with ExitStack() as files:
         out = None if log is None else files.enter_context(log.open("ab"))
         process = await asyncio.create_subprocess_exec(*command, env=os.environ, stdout=out, stderr=out)
-    timeout = aiohttp.ClientTimeout(total=120)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)
         try:
@@ -82,7 +80,7 @@ async def routing(
 
 
 async def _until(router: RunningRouter, path: str) -> None:
-    async with asyncio.timeout(START_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 if await router.status(path) == 200:

@@ -5,6 +5,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
 from octavo.worker.links import Sampled
@@ -33,7 +34,7 @@ class StageRank:
         self.pipe.send((name, arguments))
         return self
 
-    def answer(self, timeout_s: float = 30.0) -> Any:  # Any: of the function
+    def answer(self, timeout_s: float = PATIENCE_S) -> Any:  # Any: of the function
         """What it returned; what it raised is raised."""
         assert self.pipe.poll(timeout_s), f"no answer within {timeout_s} s"
         answer = self.pipe.recv()
@@ -46,7 +47,7 @@ class StageRank:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.join(10)
+        self.process.join(PATIENCE_S)
         self.pipe.close()
 
 

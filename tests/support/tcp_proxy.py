@@ -6,6 +6,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any
 
+from support.patience import PATIENCE_S
+
 _CHUNK = 1 << 16
 _WINDOW = 256  # chunks that a delayed link holds in each direction
 
@@ -31,7 +33,7 @@ class TcpProxy:
     def __exit__(self, *_: object) -> None:
         self._await(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def cut(self) -> None:
@@ -47,7 +49,7 @@ class TcpProxy:
         self._await(self._let(True))
 
     def _await(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     async def _start(self) -> None:
         self._flows.set()

@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from support.patience import PATIENCE_S
+
 
 @dataclass(slots=True)
 class RawAnswer:
@@ -15,7 +17,7 @@ class RawAnswer:
     closed: bool = False
 
 
-async def raw(url: str, data: bytes, timeout_s: float = 20.0) -> RawAnswer:
+async def raw(url: str, data: bytes, timeout_s: float = PATIENCE_S) -> RawAnswer:
     """Sends these bytes and reads one answer with a length, or all until the end."""
     place = urlsplit(url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)

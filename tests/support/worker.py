@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +18,12 @@ import grpc
 import grpc.aio
 from support import forked_worker
 from support.forked import Forked
+from support.patience import PATIENCE_S, Bound
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
 
 NO_TOKEN = 0xFFFFFFFF
-START_S = 60.0
 
 
 class WorkerProcess:
@@ -71,7 +70,7 @@ class WorkerProcess:
                 if part.startswith(b"octavo.worker."):
                     yield part.decode().rpartition(".")[2], pid
 
-    async def ready(self, timeout_s: float = START_S) -> None:
+    async def ready(self, timeout_s: float = PATIENCE_S) -> None:
         """Until /readyz is 200."""
         await until(lambda: self.get("health", "/readyz")[0] == 200, timeout_s, lambda: self.text())
 
@@ -96,7 +95,7 @@ class WorkerProcess:
     async def status(self) -> group_pb2.GroupStatus:
         async with grpc.aio.insecure_channel(self.addresses["status"], options=OPTIONS) as channel:
             stub = group_pb2_grpc.StatusStub(channel)
-            return await stub.Get(group_pb2.StatusRequest(), timeout=10, wait_for_ready=True)
+            return await stub.Get(group_pb2.StatusRequest(), timeout=PATIENCE_S, wait_for_ready=True)
 
     def text(self) -> str:
         return self.log.read_text()[-6000:]
@@ -104,7 +103,7 @@ class WorkerProcess:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
-    async def exit_code(self, timeout_s: float) -> int:
+    async def exit_code(self, timeout_s: float = PATIENCE_S) -> int:
         process = self.process
         assert process is not None
         await until(lambda: process.poll() is not None, timeout_s, self.text)
@@ -162,7 +161,7 @@ class RouterClient:
         """reads=False: never read beyond the Welcome."""
         self._call = engine_pb2_grpc.EngineStub(self._channel).Serve(wait_for_ready=True)
         await self._write(engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=self._uid, router="test")))
-        first = await asyncio.wait_for(self._call.read(), START_S)
+        first = await asyncio.wait_for(self._call.read(), PATIENCE_S)
         assert first is not grpc.aio.EOF, await self._call.details()
         self.welcome = first.welcome
         self.credit = first.credit
@@ -259,14 +258,13 @@ async def client(worker: WorkerProcess, reads: bool = True) -> AsyncIterator[Rou
         await one.close()
 
 
-async def until(true: Callable[[], bool], timeout_s: float, why: Callable[[], str] = lambda: "") -> float:
+async def until(true: Callable[[], bool], timeout_s: float = PATIENCE_S, why: Callable[[], str] = lambda: "") -> float:
     """Poll until it holds; the seconds it took."""
-    began = time.monotonic()
+    bound = Bound(timeout_s)
     while not true():
-        waited = time.monotonic() - began
-        assert waited < timeout_s, f"not so within {timeout_s} s\n{why()}"
+        assert not bound.over, f"not so within {bound}\n{why()}"
         await asyncio.sleep(0.05)
-    return time.monotonic() - began
+    return bound.kept()
 
 
 def _children_of(pid: int) -> Iterator[int]:
