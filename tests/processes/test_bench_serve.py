@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.authority import Authority
 from support.checkpoints import successor_checkpoint
+from support.jobs import until
 from support.patience import PATIENCE_S
 from support.scripted_api import (
     CUT,
@@ -263,15 +264,9 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_othe
 
 
 async def test_a_server_that_dies_in_the_middle_leaves_a_report() -> None:
-    ended = asyncio.get_running_loop().create_future()
     async with scripted_api(lambda number: PLAIN if number < 2 else Script([(60, b"")])) as api:
         process = await start_bench("serve", "--base-url", api.url, "--num-prompts", 6, "--random-input-len", 4)
-        for _ in range(600):
-            await asyncio.sleep(0.05)
-            if len(api.requests) == 6:
-                ended.set_result(None)
-                break
-        await asyncio.wait_for(ended, 1)
+        await until(lambda: len(api.requests) == 6)
     out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 0 and b"Traceback" not in err
     assert b"Failed requests:                         4" in out and b"4 of 6 requests failed" in err

@@ -298,7 +298,7 @@ async def test_closing_a_router_tells_everyone_once(sockets: Path) -> None:
             router.submit(job(prompt_tokens=100, max_tokens=1000), begun)
             await begun.begun()
             leader.grant(0)
-            await asyncio.sleep(0.3)
+            await until(lambda: router.fleet.usable[0].ledger.balance <= 0)
             router.submit(job(), queued)
         assert begun.error.code == "stream_cut"
         assert queued.error.code == "draining"

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -11,15 +12,17 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, joined, message_of, refused, streamed
+from support.jobs import until
 from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
-from octavo.proto.v1 import octavo_pb2
+from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 
 pytestmark = pytest.mark.timeout(120)
 CODES = grpc.StatusCode
-ASKED = message_of({"prompt": "x", "max_tokens": 150})
+ASKED = message_of({"prompt": "x", "max_tokens": 2})
+LONG = message_of({"prompt": "x", "max_tokens": 2000})  # 40 s, unless the leader hurries
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 NAMES = ("", "octavo.v1.Inference", "grpc.health.v1.Health")
 
@@ -75,23 +78,40 @@ async def test_health_of_a_service_that_is_not_there_is_unknown(leader: FakeLead
 
 async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, address: str) -> None:
     async with (
-        routing([address], "--processes", "2", "--drain-delay", "0.5") as router,
+        routing([address], "--processes", "2", "--drain-delay", "3") as router,
         grpc.aio.insecure_channel(router.grpc) as watching,
     ):
         watch = health_pb2_grpc.HealthStub(watching).Watch(health_pb2.HealthCheckRequest())
         await watch.read()
-        streams = [asyncio.ensure_future(_alone(router, ASKED)) for _ in range(10)]
-        await asyncio.sleep(1.0)
+        streams = [asyncio.ensure_future(_alone(router, LONG)) for _ in range(10)]
+        await until(lambda: leader.under_way == 10)
         router.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.1)
-        late = await _alone(router, message_of({"prompt": "x", "max_tokens": 2}))
+        while await router.status("/routerz") != 503:
+            await asyncio.sleep(0.02)
+        late = await _alone(router, ASKED)
         assert late.usage.completion_tokens == 2, "it serves on until the delay is over"
-        await asyncio.sleep(1.0)
-        async with calling(router.grpc) as fresh:
-            assert (await refused(fresh.Generate(ASKED)))[0] == CODES.UNAVAILABLE
+        async with asyncio.timeout(PATIENCE_S):
+            while await _answers(router):
+                await asyncio.sleep(0.05)
+        leader.script = replace(leader.script, interval_s=0.0)
         for answer in await asyncio.wait_for(asyncio.gather(*streams), PATIENCE_S):
-            assert answer.usage.completion_tokens == 150 == len(answer.outputs[0].token_ids)
+            assert answer.usage.completion_tokens == 2000 == len(answer.outputs[0].token_ids)
         assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0, "one who watches holds nobody up"
+
+
+async def _answers(router: RunningRouter) -> bool:
+    """On a new connection; if not, it is refused as it should be."""
+    async with calling(router.grpc) as fresh:
+        return await _is_answered(fresh)
+
+
+async def _is_answered(stub: octavo_pb2_grpc.InferenceStub) -> bool:
+    try:
+        await stub.Generate(ASKED)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() == CODES.UNAVAILABLE
+        return False
+    return True
 
 
 async def _alone(router: RunningRouter, request: octavo_pb2.GenerateRequest) -> octavo_pb2.GenerateResponse:
@@ -104,12 +124,14 @@ async def test_a_call_on_an_old_connection_is_refused_while_its_stream_goes_on(
     leader: FakeLeader, address: str
 ) -> None:
     async with routing([address], "--drain-delay", "0") as router, calling(router.grpc) as stub:
-        stream = asyncio.ensure_future(streamed(stub, ASKED))
-        await asyncio.sleep(0.5)
+        stream = asyncio.ensure_future(streamed(stub, LONG))
+        await until(lambda: leader.under_way == 1)
         router.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
-        assert (await refused(stub.Generate(ASKED)))[0] == CODES.UNAVAILABLE
-        assert joined(await asyncio.wait_for(stream, PATIENCE_S)).usage.completion_tokens == 150
+        async with asyncio.timeout(PATIENCE_S):
+            while await _is_answered(stub):
+                await asyncio.sleep(0.05)
+        leader.script = replace(leader.script, interval_s=0.0)
+        assert joined(await asyncio.wait_for(stream, PATIENCE_S)).usage.completion_tokens == 2000
         assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
 
 
@@ -118,8 +140,8 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
         routing([address], "--drain-delay", "0", "--grace-period", "3") as router,
         calling(router.grpc) as stub,
     ):
-        stuck = asyncio.ensure_future(streamed(stub, message_of({"prompt": "x", "max_tokens": 2000})))
-        await asyncio.sleep(0.5)
+        stuck = asyncio.ensure_future(streamed(stub, LONG))
+        await until(lambda: leader.under_way == 1)
         router.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
         with pytest.raises(grpc.aio.AioRpcError):
@@ -128,7 +150,7 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
 
 async def test_requests_wait_for_the_first_group_and_are_answered(script: Script, address: str) -> None:
     async with routing([address], ready=False) as router, calling(router.grpc) as stub:
-        early = asyncio.ensure_future(streamed(stub, message_of({"prompt": "x", "max_tokens": 2})))
+        early = asyncio.ensure_future(streamed(stub, ASKED))
         await asyncio.sleep(0.5)
         async with serving(script, address):
             assert joined(await asyncio.wait_for(early, PATIENCE_S)).usage.completion_tokens == 2

@@ -6,18 +6,22 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 from support.fake_leader import FakeLeader, Script, serving
+from support.jobs import until
 from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
 pytestmark = pytest.mark.timeout(120)
 TOKENIZER = byte_level()
-ASKED = {"model": "m", "prompt": "x", "max_tokens": 150}
+ASKED = {"model": "m", "prompt": "x", "max_tokens": 2}
+LONG = 2000  # tokens: 40 s, unless the leader hurries
 
 
 @pytest.fixture
@@ -37,48 +41,48 @@ async def leader(script: Script, address: str) -> AsyncIterator[FakeLeader]:
         yield leader
 
 
-async def streams(router: RunningRouter, count: int, **fields: object) -> list[asyncio.Future[list[str]]]:
+async def streams(router: RunningRouter, leader: FakeLeader, count: int) -> list[asyncio.Future[list[str]]]:
     """Under way: each has a connection of its own."""
-    asked = ASKED | {"stream_options": {"include_usage": True}} | fields
+    asked = ASKED | {"max_tokens": LONG, "stream_options": {"include_usage": True}}
     started = [asyncio.ensure_future(router.events("/v1/completions", asked)) for _ in range(count)]
-    await asyncio.sleep(1.0)
+    await until(lambda: leader.under_way == count)
     return started
 
 
-def assert_whole(events: list[str], tokens: int) -> None:
-    assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["usage"]["completion_tokens"] == tokens
+async def assert_end_whole(started: list[asyncio.Future[list[str]]], leader: FakeLeader) -> None:
+    leader.script = replace(leader.script, interval_s=0.0)
+    for events in await asyncio.wait_for(asyncio.gather(*started), PATIENCE_S):
+        assert events[-1] == "[DONE]"
+        assert json.loads(events[-2])["usage"]["completion_tokens"] == LONG
 
 
-async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, address: str) -> None:
-    async with routing([address], "--processes", "2", "--drain-delay", "1") as router:
-        open_streams = await streams(router, 10)
+async def until_nobody_can_connect(router: RunningRouter) -> None:
+    async with aiohttp.ClientSession() as fresh, asyncio.timeout(PATIENCE_S):
+        with suppress(aiohttp.ClientConnectionError):
+            while True:
+                async with fresh.get(f"{router.url}/livez", headers={"Connection": "close"}):
+                    await asyncio.sleep(0.05)
+
+
+async def test_sigterm_under_streams_cuts_none_refuses_new_connections_after_a_delay_and_exits_0(
+    leader: FakeLeader, address: str
+) -> None:
+    async with routing([address], "--processes", "2", "--drain-delay", "3") as router:
+        open_streams = await streams(router, leader, 10)
         router.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
-        assert await router.status("/routerz") == 503
+        while await router.status("/routerz") != 503:
+            await asyncio.sleep(0.02)
         assert await router.status("/livez") == 200
-        status, late = await router.post("/v1/completions", ASKED | {"max_tokens": 2})
+        status, late = await router.post("/v1/completions", ASKED)
         assert (status, late["usage"]["completion_tokens"]) == (200, 2), "it serves on until the delay is over"
-        for events in await asyncio.wait_for(asyncio.gather(*open_streams), PATIENCE_S):
-            assert_whole(events, 150)
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
-
-
-async def test_after_the_drain_delay_nobody_can_connect_while_streams_end(leader: FakeLeader, address: str) -> None:
-    async with routing([address], "--drain-delay", "0.2") as router:
-        (stream,) = await streams(router, 1)
-        router.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(1)
-        async with aiohttp.ClientSession() as fresh:
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await fresh.get(f"{router.url}/livez")
-        assert_whole(await asyncio.wait_for(stream, PATIENCE_S), 150)
+        await until_nobody_can_connect(router)
+        await assert_end_whole(open_streams, leader)
         assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
     async with routing([address], "--drain-delay", "0", "--grace-period", "3") as router:
-        stuck = await streams(router, 1, max_tokens=2000)
+        stuck = await streams(router, leader, 1)
         router.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
         with pytest.raises(aiohttp.ClientError):
@@ -88,14 +92,14 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
 async def test_a_process_that_dies_is_replaced_and_its_counts_stay(leader: FakeLeader, address: str) -> None:
     async with routing([address], "--drain-delay", "0") as router:
         for _ in range(3):
-            await router.post("/v1/completions", ASKED | {"max_tokens": 1})
+            await router.post("/v1/completions", ASKED)
         assert await router.sample("octavo_router_requests_total") == 3
         (child,) = _children(router.process.pid)
         os.kill(child, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    status, _ = await router.post("/v1/completions", ASKED | {"max_tokens": 1})
+                    status, _ = await router.post("/v1/completions", ASKED)
                     break
                 except aiohttp.ClientError:
                     await asyncio.sleep(0.1)
@@ -111,20 +115,26 @@ def _children(pid: int) -> list[int]:
 
 async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, address: str) -> None:
     async with routing([address]) as router:
-        family = _children(router.process.pid)
-        family += [helper for child in family for helper in _children(child)]
-        assert len(family) >= 2
+        (child,) = _children(router.process.pid)
+        await until(lambda: bool(_children(child)))  # its helpers start after it
+        family = [child, *_children(child)]
         router.process.kill()
-        async with asyncio.timeout(PATIENCE_S):
-            while any(Path(f"/proc/{pid}").exists() for pid in family):
-                await asyncio.sleep(0.05)
+        await until(lambda: not any(_lives(pid) for pid in family))
+
+
+def _lives(pid: int) -> bool:
+    """A dead one is there until whoever has inherited it looks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 async def test_requests_wait_for_the_first_group_and_are_answered(script: Script, address: str) -> None:
     async with routing([address], ready=False) as router:
         assert await router.status("/readyz") == 503 and await router.status("/health") == 503
         assert await router.status("/routerz") == 200
-        early = asyncio.ensure_future(router.post("/v1/completions", ASKED | {"max_tokens": 2}))
+        early = asyncio.ensure_future(router.post("/v1/completions", ASKED))
         await asyncio.sleep(0.5)
         async with serving(script, address):
             status, answer = await asyncio.wait_for(early, PATIENCE_S)

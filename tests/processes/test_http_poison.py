@@ -5,7 +5,7 @@ from pathlib import Path
 
 import openai
 import pytest
-from support.fake_leader import FakeLeader, Script, start
+from support.fake_leader import Script, serving
 from support.jobs import until
 from support.routers import routing
 from support.vocabularies import byte_level, files, write
@@ -16,21 +16,14 @@ pytestmark = pytest.mark.timeout(120)
 async def test_the_official_client_does_not_send_a_poison_request_again(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/leader.sock"
     script = Script(tokenizer=write(tmp_path / "model", files(byte_level())), served_name="m", context_length=2048)
-    first = FakeLeader(script)
-    first.holding = True
-    server = await start(first, address)
     async with (
-        routing([address]) as router,
+        routing([address], ready=False) as router,
         openai.AsyncOpenAI(base_url=f"{router.url}/v1", api_key="none", max_retries=3) as client,
     ):
         asking = asyncio.ensure_future(client.completions.create(model="m", prompt="x", max_tokens=5))
-        await until(lambda: len(first.submits) == 1)
-        await server.stop(0)
-        second = FakeLeader(script)
-        second.holding = True
-        server = await start(second, address)
-        await until(lambda: len(second.submits) == 1)
-        await server.stop(0)
+        for _ in range(2):
+            async with serving(script, address, holding=True) as leader:
+                await until(lambda leader=leader: len(leader.submits) == 1)
         with pytest.raises(openai.InternalServerError) as told:
             await asking
         assert told.value.code == "engine_lost_twice"

@@ -30,16 +30,21 @@ def served(pair: Front) -> Front:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("field", "header"), [(0.3, None), (None, "0.3"), (60, "0.3"), (0.3, "60")])
+@pytest.mark.parametrize(("field", "header"), [(1, 0), (0, 1), (100, 1), (1, 100)])
 async def test_an_answer_that_takes_longer_ends_in_one_error_and_in_the_engine(
-    served: Front, stream: bool, field: float | None, header: str | None
+    served: Front, stream: bool, field: int, header: int
 ) -> None:
-    headers = {} if header is None else {"X-Request-Timeout": header}
-    begun = time.monotonic()
-    body = LONG | {"stream": stream, "timeout": field}
-    async with served.router.session.post(f"{served.router.url}/v1/completions", json=body, headers=headers) as answer:
-        text = await answer.text()
-    assert 0.25 < time.monotonic() - begun < 30, "the whole answer would have taken 40 s"
+    """field, header: times what is enough for the first token here; 0 is none."""
+    for enough_s in (0.3, 1.5, 7.5):
+        headers = {"X-Request-Timeout": str(header * enough_s)} if header else {}
+        begun = time.monotonic()
+        body = LONG | {"stream": stream, "timeout": field * enough_s or None}
+        url = f"{served.router.url}/v1/completions"
+        async with served.router.session.post(url, json=body, headers=headers) as answer:
+            text = await answer.text()
+        assert time.monotonic() - begun > 0.8 * enough_s
+        if answer.status == 200 or not stream:
+            break
     if stream:
         assert answer.status == 200
         events = [json.loads(line.removeprefix("data: ")) for line in text.strip().split("\n\n")]
@@ -61,8 +66,7 @@ async def test_an_answer_that_does_not_begin_in_time_has_a_status(served: Front,
 
 
 async def test_a_request_that_waits_for_a_group_is_told_that_it_did(served: Front) -> None:
-    served.leader.grant(0)
-    await asyncio.sleep(0.2)
+    await served.leader.withdraw(lambda: served.router.post("/v1/completions", GOOD))
     async with served.router.session.post(
         f"{served.router.url}/v1/completions", json=GOOD | {"timeout": 0.3}
     ) as answer:

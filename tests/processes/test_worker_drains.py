@@ -68,7 +68,9 @@ async def test_a_drain_ends_5_s_before_the_grace_period_does(model):
         answers = [await router.submit([ord("a")], 2000) for _ in range(32)]
         await until(lambda: all(answer.ids for answer in answers))
         worker.signal(signal.SIGTERM)
-        assert await worker.exit_code() == 0
+        assert await worker.exit_code(7) == 0
+        await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
+        assert any(answer.lost for answer in answers), "there was more to say than the grace period allows"
 
 
 async def test_sigterm_while_loading_exits_0_at_once(model):
@@ -76,7 +78,7 @@ async def test_sigterm_while_loading_exits_0_at_once(model):
     try:
         await until(lambda: worker.get("health", "/livez")[0] == 200, PATIENCE_S, worker.text)
         worker.signal(signal.SIGTERM)
-        assert await worker.exit_code() == 0
+        assert await worker.exit_code(10) == 0
     finally:
         worker.close()
 
@@ -134,7 +136,7 @@ async def test_a_cancelled_request_stops_within_a_few_steps(lasting):
         await router.cancel(1)
         await until(lambda: worker.metric("octavo_worker_requests_running") == 0)
         generated = worker.metric("octavo_worker_generated_tokens_total")
-        assert generated - before < 1000
+        assert generated - before < 2000
         await asyncio.sleep(1)
         assert worker.metric("octavo_worker_generated_tokens_total") == generated
 

@@ -15,7 +15,7 @@ import signal
 import time
 import uuid
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,6 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
         self.incarnation = uuid.uuid4().hex
         self.credit = script.credit
         self.holding = False  # take requests, give no tokens
-        self.silent = False  # say nothing at all
         self.is_draining = False
         self.refuse: engine_pb2.Rejected | None = None  # answer each Submit with this
         self.fail_at: int | None = None  # FAILED instead of this position
@@ -116,6 +115,16 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
         self.holding = False
         for stream in self.streams:
             stream.wake.set()
+
+    async def withdraw(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """No credit from now on, and the router has heard it: in the answer to `ask`, a request that it has begun."""
+        before, self.holding = len(self.submits), True
+        answer = asyncio.ensure_future(ask())
+        while len(self.submits) == before and not answer.done():
+            await asyncio.sleep(0.01)
+        self.credit = 0
+        self.resume()
+        await answer
 
     def drain(self) -> None:
         """Take nothing new, finish what is under way."""
@@ -181,8 +190,6 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
         """Steps while something runs; else a beat a second."""
         tick = time.monotonic()
         while not (self.is_draining and not stream.running and not stream.urgent):
-            while self.silent:
-                await asyncio.sleep(0.01)
             while stream.urgent:
                 await context.write(self._credited(stream.urgent.pop(0), stream))
             if not stream.running or self.holding:
@@ -259,12 +266,20 @@ def _scores(token: int, submit: engine_pb2.Submit) -> bytes:
 
 
 @asynccontextmanager
-async def serving(script: Script, address: str) -> AsyncIterator[FakeLeader]:
-    """A leader at `address` until the block ends; then its streams are cut at once."""
+async def serving(script: Script, address: str, *, holding: bool = False) -> AsyncIterator[FakeLeader]:
+    """A leader at `address` until the block ends; then its streams are cut at once, as by kill -9."""
     leader = FakeLeader(script)
+    leader.holding = holding
+    async with listening(leader, address):
+        yield leader
+
+
+@asynccontextmanager
+async def listening(leader: FakeLeader, address: str) -> AsyncIterator[None]:
+    """The same with a leader of the caller's own."""
     server = await start(leader, address)
     try:
-        yield leader
+        yield
     finally:
         await server.stop(0)
 
