@@ -20,7 +20,7 @@ from support.worker import WorkerProcess
 
 from octavo.proto.v1 import octavo_pb2
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 KINDS = ("hermes", "llama3", "mistral")
 CITY = {
     "type": "object",

@@ -13,7 +13,7 @@ from support.routers import RunningRouter, routing
 from support.wire_http import get, post, raw
 from support.worker import WorkerProcess
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = "sk-canary-5e7f"
 MARK = "canary"
 SAID = "qrstuvwxyzabcdef"  # what the model answers to a prompt that ends in p

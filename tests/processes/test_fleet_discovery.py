@@ -14,8 +14,6 @@ from support.jobs import until
 from octavo.router import discovery
 from octavo.router.discovery import ApiServer, Endpoints, in_cluster
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def slice_of(name: str, version: int, *addresses: str, ready: bool = True) -> dict[str, Any]:
     return {

@@ -15,8 +15,6 @@ from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def sockets() -> Iterator[Path]:

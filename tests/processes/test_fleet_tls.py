@@ -18,8 +18,6 @@ from octavo.proto.v1 import engine_pb2_grpc
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.generation import LENGTH
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Authority:
     """A CA, and leaves with one DNS name each."""

@@ -21,7 +21,7 @@ from support.grpc_calls import Refusal, message_of, refusal
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.grpc_errors import STATUSES
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 T = TypeVar("T")
 CODES = grpc.StatusCode
 CLIENTS_FAULT = (CODES.INVALID_ARGUMENT, CODES.NOT_FOUND, CODES.UNIMPLEMENTED)

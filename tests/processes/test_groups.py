@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +11,12 @@ import pytest
 from support.checkpoints import random_checkpoint, successor_checkpoint
 from support.group import GroupProcesses, group
 from support.joins import PodEar
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, Bound
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.group.pod import Membership
 
-pytestmark = pytest.mark.timeout(300)
 GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
 NOTICE_S = 5.0  # a pod that says nothing, or a step that does not return
 STREAMS = 12
@@ -60,12 +58,13 @@ def _right(number: int, ids: list[int]) -> bool:
     return ids == [ord("a") + (number + 1 + n) % 26 for n in range(len(ids))]
 
 
-async def _serves_anew(one: GroupProcesses, before: str, began: float | None = None) -> None:
-    """Within the bound from `began`, else from now."""
-    began, timeout_s = began or time.monotonic(), one.recovery_s
+async def _serves_anew(one: GroupProcesses, before: str, bound: Bound | None = None) -> None:
+    """Within the bound, else within that of a recovery from now."""
+    bound = bound or Bound(one.recovery_s)
     while (status := await one.leader.status()).phase != group_pb2.SERVING or status.incarnation == before:
-        assert time.monotonic() - began < timeout_s, one.text()
+        assert not bound.over, f"not within {bound}\n{one.text()}"
         await asyncio.sleep(0.1)
+    bound.kept()
     await one.ready()
     async with client(one.leader) as router:
         answer = await router.submit([ord("a")], 3)
@@ -115,12 +114,12 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
         async with client(two_pods.leader) as router:
             answers = await _streams(router)
             os.kill(two_pods.pods[victim].ranks()[0], signal.SIGKILL)
-            died = time.monotonic()
+            bound = Bound(two_pods.recovery_s)
             await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), GONE_S, two_pods.text)
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
-        await _serves_anew(two_pods, before.incarnation, died)
+        await _serves_anew(two_pods, before.incarnation, bound)
         failure = (await two_pods.leader.status()).last_failure
         named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
         assert named == (f"group-0-{victim}", victim, "RankExited", -signal.SIGKILL), two_pods.text()

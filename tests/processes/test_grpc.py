@@ -22,7 +22,7 @@ from support.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and ABCDEFGHIJ the end."
 CONTEXT = 65_536

@@ -17,7 +17,7 @@ from support.vocabularies import LOOP, byte_level, files, write
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 from octavo.router.grpc_errors import STATUSES
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]  # Any: JSON
 Stub = octavo_pb2_grpc.InferenceStub
 CODES = grpc.StatusCode

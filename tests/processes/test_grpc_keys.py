@@ -15,7 +15,7 @@ from support.patience import PATIENCE_S
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = "sk-octavo-1"
 GOOD = {"prompt": "x", "max_tokens": 2}
 NO_KEY = (grpc.StatusCode.UNAUTHENTICATED, "invalid_api_key", None)

@@ -19,7 +19,6 @@ from support.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 
-pytestmark = pytest.mark.timeout(120)
 CODES = grpc.StatusCode
 ASKED = message_of({"prompt": "x", "max_tokens": 2})
 LONG = message_of({"prompt": "x", "max_tokens": 2000})  # 40 s, unless the leader hurries

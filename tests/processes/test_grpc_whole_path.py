@@ -13,7 +13,7 @@ from support.worker import WorkerProcess, until
 
 from octavo.proto.v1 import octavo_pb2
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 

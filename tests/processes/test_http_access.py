@@ -13,7 +13,7 @@ from support.fronts import Front, front
 from support.patience import PATIENCE_S
 from support.wire_http import get, post, raw
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = "sk-octavo-1"
 PAGE = "https://app.example.com"
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}

@@ -13,7 +13,7 @@ from support.patience import PATIENCE_S, calm_s
 from support.routers import RunningRouter, routing
 from support.vocabularies import LOOP, SWELL, byte_level, files, write
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}

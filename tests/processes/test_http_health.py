@@ -4,14 +4,12 @@ import asyncio
 import signal
 from pathlib import Path
 
-import pytest
 from support.fronts import TOKENIZER
 from support.leader_process import LeaderProcess
 from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import files, write
 
-pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 PATHS = ("/readyz", "/health", "/livez", "/routerz")
 READY, NOT_READY = [200, 200, 200, 200], [503, 503, 200, 200]
 

@@ -18,7 +18,6 @@ from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
-pytestmark = pytest.mark.timeout(120)
 TOKENIZER = byte_level()
 ASKED = {"model": "m", "prompt": "x", "max_tokens": 2}
 LONG = 2000  # tokens: 40 s, unless the leader hurries

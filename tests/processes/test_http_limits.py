@@ -13,7 +13,7 @@ from support.fronts import Front, front
 from support.patience import PATIENCE_S
 from support.wire_http import RawAnswer, get, post, raw, read
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}
 MIB = 1 << 20
 PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize")

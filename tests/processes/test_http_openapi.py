@@ -12,7 +12,7 @@ import pytest_asyncio
 from support.fronts import Front, front
 from support.json_schema import problems
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]  # Any: JSON
 
 

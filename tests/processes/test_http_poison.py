@@ -10,8 +10,6 @@ from support.jobs import until
 from support.routers import routing
 from support.vocabularies import byte_level, files, write
 
-pytestmark = pytest.mark.timeout(120)
-
 
 async def test_the_official_client_does_not_send_a_poison_request_again(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/leader.sock"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.fronts import front
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio]
+pytestmark = pytest.mark.asyncio
 
 
 async def test_a_lower_priority_reaches_the_engine_as_a_higher_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest_asyncio
 from support.fronts import Front, front
 from support.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and the end."
 
 

@@ -14,7 +14,7 @@ from support.patience import PATIENCE_S
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and ABCDEFGHIJ the end."
 

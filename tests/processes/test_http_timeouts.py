@@ -10,7 +10,7 @@ import pytest_asyncio
 from support.fronts import Front, front
 from support.jobs import until
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}
 LONG = GOOD | {"max_tokens": 2000}
 

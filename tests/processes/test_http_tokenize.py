@@ -8,7 +8,7 @@ import pytest_asyncio
 from support.fronts import CONTEXT, TOKENIZER, Front, front
 from support.vocabularies import CHATML, files, metaspace
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "naïve café 日本語 🌶 <|im_end|>"
 CHAT = [{"role": "user", "content": "hello"}]
 

@@ -16,7 +16,7 @@ from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, template, write
 from tokenizers import Tokenizer
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 COMMON = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 SHAPES = {
     "hermes": ("qwen3_thinking", COMMON),

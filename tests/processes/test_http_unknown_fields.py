@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from support.fronts import Front, front
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 ASKS = [
     ("/v1/completions", {"prompt": "x", "max_tokens": 2}),

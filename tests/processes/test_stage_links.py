@@ -20,7 +20,6 @@ from octavo.worker.collective import PeerLost
 from octavo.worker.links import Sampled
 from octavo.worker.stage import wire
 
-pytestmark = pytest.mark.timeout(120)
 SHAPE = (16, 576)
 
 

@@ -12,7 +12,6 @@ import pytest
 from support.checkpoints import random_checkpoint
 from support.local import complete, local_run
 
-pytestmark = pytest.mark.timeout(240)
 CITY = {
     "type": "object",
     "properties": {

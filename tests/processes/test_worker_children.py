@@ -14,7 +14,6 @@ from octavo.worker.life import Birth, Life
 from octavo.worker.status import GroupState
 from octavo.worker.wiring import Wiring, create_shared
 
-pytestmark = pytest.mark.timeout(60)
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}
 

@@ -3,13 +3,12 @@
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.patience import PATIENCE_S
-from support.worker import START_S, WorkerProcess, client, serving, until
+from support.patience import PATIENCE_S, Bound
+from support.worker import WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
 
@@ -35,7 +34,7 @@ def workers(model):
 
 
 async def _all_ready(workers):
-    await asyncio.gather(*(worker.ready(2 * START_S) for worker in workers))
+    await asyncio.gather(*(worker.ready() for worker in workers))
 
 
 @pytest.mark.parametrize("victim", ["serve", "core", "rank"])
@@ -45,10 +44,10 @@ async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, 
     async with client(worker) as router:
         answers = await _streams(router)
         os.kill(worker.children()[victim], signal.SIGKILL)
-        died = time.monotonic()
+        bound = Bound(RECOVERY_S)
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
-    await _serves_anew(worker, first.incarnation, RECOVERY_S - (time.monotonic() - died))
+    await _serves_anew(worker, first.incarnation, bound)
     status = await worker.status()
     assert status.restarts == first.restarts + 1
     assert status.last_failure.reason == f"{victim.capitalize()}Exited"
@@ -73,7 +72,7 @@ async def test_a_stopped_process_is_found_out_and_replaced(workers, victim, reas
     worker = workers[1]
     first = await _serving(worker)
     os.kill(worker.children()[victim], signal.SIGSTOP)
-    await _serves_anew(worker, first.incarnation, 5 + RECOVERY_S)
+    await _serves_anew(worker, first.incarnation, Bound(5 + RECOVERY_S))
     status = await worker.status()
     assert status.last_failure.reason == reason
     assert status.restarts == first.restarts + 1
@@ -193,17 +192,18 @@ async def _streams(router):
     return answers
 
 
-async def _serving(worker, before="", timeout_s=START_S):
+async def _serving(worker, before="", bound=None):
     """The status of a life after `before` that serves. Its supervisor may hear of the incarnation a moment later."""
-    began = time.monotonic()
+    bound = bound or Bound(PATIENCE_S)
     while (status := await worker.status()).phase != group_pb2.SERVING or status.incarnation in ("", before):
-        assert time.monotonic() - began < timeout_s, worker.text()
+        assert not bound.over, f"not within {bound}\n{worker.text()}"
         await asyncio.sleep(0.1)
+    bound.kept()
     return status
 
 
-async def _serves_anew(worker, before, timeout_s):
-    await _serving(worker, before, timeout_s)
+async def _serves_anew(worker, before, bound):
+    await _serving(worker, before, bound)
     async with client(worker) as router:
         answer = await router.submit([ord("a")], 3)
         await asyncio.wait_for(answer.done.wait(), PATIENCE_S)

@@ -12,12 +12,12 @@ from support.worker import until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.config import Config
+from octavo.worker.group import incarnation, pod
 from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.group.pod import LeaderLost, Membership
 from octavo.worker.tls import Roles
 
-pytestmark = pytest.mark.timeout(60)
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 Ending = asyncio.Task[group_pb2.Failure | None]
 
@@ -72,6 +72,20 @@ async def test_a_pod_that_vanishes_ends_the_life_of_its_group(group: Group) -> N
     await asyncio.wait_for(group.leader.ended.wait(), PATIENCE_S)
     assert group.leader.failure is not None
     assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorLost", "chat-0-1")
+
+
+async def test_a_pod_whose_stream_breaks_after_it_fell_silent_is_called_silent(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod, "_HEARTBEAT_S", 60.0)
+    monkeypatch.setattr(incarnation, "MISSED_S", 0.5)
+    _, ear, task = group.join(1)
+    await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
+    await asyncio.sleep(1.0)
+    task.cancel()
+    await asyncio.wait_for(group.leader.ended.wait(), PATIENCE_S)
+    assert group.leader.failure is not None
+    assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorSilent", "chat-0-1")
 
 
 async def test_steps_go_to_the_other_pods_and_what_their_ranks_say_comes_back(group: Group) -> None:

@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.worker import client, serving, until
 
-pytestmark = pytest.mark.timeout(120)
 TESTS = Path(__file__).parents[1]
 
 

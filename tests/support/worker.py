@@ -186,6 +186,9 @@ class RouterClient:
             )
         )
         await self._write(message)
+        if self.ended.is_set():  # nobody else will say so
+            answer.lost = True
+            answer.done.set()
         return answer
 
     async def cancel(self, number: int) -> None:

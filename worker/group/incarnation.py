@@ -8,6 +8,7 @@ A message that names another incarnation comes from an earlier life: it is refus
 from dataclasses import dataclass
 
 SILENCE_S = 5.0
+MISSED_S = 2.0  # four heartbeats: a pod that dies is heard until then
 LATE_LOOK_S = 2.0
 POD_REPLACED = "PodReplaced"  # the reason of a life that goes on with another pod of the same name
 
@@ -70,6 +71,11 @@ class Incarnation:
         self.names.pop(pod, None)
         self._heard_s.pop(pod, None)
         self._born_ms.pop(pod, None)
+
+    def fell_silent(self, pod: int, now_s: float) -> bool:
+        """Whether a pod whose stream ends now had said nothing before: gRPC gives up an answerless peer at about the
+        time at which it is silent for too long, and which of the two is first is chance."""
+        return now_s - self._heard_s.get(pod, now_s) > MISSED_S
 
     def silent(self, now_s: float) -> list[int]:
         """Pods that said nothing for too long. A leader that was itself held up gives everybody a new start."""

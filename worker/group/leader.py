@@ -78,7 +78,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
             if silent := self.incarnation.silent(time.monotonic()):
                 names = ", ".join(self.incarnation.names[pod] for pod in silent)
                 logger.error("incarnation %s ends: %s said nothing", self.incarnation.id, names)
-                self.end(_failure(names, "SupervisorSilent", f"{names} said nothing for too long"))
+                self.end(_silent(names))
             await asyncio.sleep(_LOOK_S)
 
     async def Join(
@@ -89,7 +89,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         mine, name = self.incarnation, self.incarnation.names[pod]
         outgoing = self._outgoing[pod] = asyncio.Queue()
         reading = asyncio.create_task(self._listen(pod, request_iterator))
-        reading.add_done_callback(lambda _: self._lost(name))
+        reading.add_done_callback(lambda _: self._lost(pod, name))
         try:
             yield group_pb2.FromLeader(incarnation=mine.id, joined=group_pb2.Joined())
             yield self._shown()
@@ -97,13 +97,17 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
                 yield message
             yield group_pb2.FromLeader(incarnation=mine.id, end=group_pb2.EndIncarnation(failure=self.failure))
         finally:  # a pod that is gone at once cancels this call
-            self._lost(name)
+            self._lost(pod, name)
             mine.leave(pod)
             del self._outgoing[pod]
             reading.cancel()
 
-    def _lost(self, name: str) -> None:
-        if self._suspected is None:
+    def _lost(self, pod: int, name: str) -> None:
+        if self._suspected is not None:
+            return
+        if self.incarnation.fell_silent(pod, time.monotonic()):
+            self.end(_silent(name))
+        else:
             self.end(_failure(name, "SupervisorLost", f"{name} left the group"))
 
     async def _admit(self, said: group_pb2.FromPod | None, context: _JoinContext) -> int:
@@ -159,6 +163,10 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
     async def _suspect(self, failure: group_pb2.Failure) -> None:
         await asyncio.sleep(_BETTER_CAUSE_S)
         self.end(failure)
+
+
+def _silent(names: str) -> group_pb2.Failure:
+    return _failure(names, "SupervisorSilent", f"{names} said nothing for too long")
 
 
 def _failure(pod: str, reason: str, message: str) -> group_pb2.Failure:

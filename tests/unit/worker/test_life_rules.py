@@ -134,6 +134,16 @@ def test_messages_of_an_old_life_are_refused_and_counted():
     assert life.hear(0, "new", 1.0)
 
 
+def test_a_pod_that_is_heard_to_its_end_did_not_fall_silent():
+    life = Incarnation("one", OURS, pods=1)
+    life.join(0, "group-0-0", OURS, now_s=0.0)
+    assert not life.fell_silent(0, 1.9)
+    assert life.fell_silent(0, 2.1)
+    life.hear(0, "one", 2.1)
+    assert not life.fell_silent(0, 4.0)
+    assert not life.fell_silent(1, 100.0), "who is not there cannot be silent"
+
+
 def test_a_pod_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
     life = Incarnation("a", OURS, pods=1)
     life.join(0, "chat-0-0", OURS, 0.0)
