@@ -1,15 +1,19 @@
 """Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
 Tests on the bed mostly wait, so that others compute meanwhile; the cluster's two lanes share it. Three runs keep two
-cores busy to the end: with more of them every bound of seconds is a matter of luck. Each line of output names its run;
-at the end stand all failures, the closing lines, and their sum. Exits as the worst of them.
+cores busy to the end. Each line of output names its run.
+
+A few tests that failed are run once more when all lanes have ended, each folder's alone on the machine that is quiet
+then (docs/decisions/0014). Whatever passes only so is named at the end, between all failures and the closing lines.
 """
 
+import os
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,17 +29,28 @@ RUNS = {
 }
 CHECK = "check"
 LANES = (("cluster", "exactness"), (CHECK, "apiserver", "nodes"), ("others", "processes"))  # each one after the other
+MOST_AGAIN = 5  # tests: more than that fail for a reason
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
+_TESTS_FAILED = 1  # pytest's exit code; others say that it was itself kept from running them
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one run: exit code, closing line, and the lines that name failures."""
+    """Of one run: exit code, closing line, the lines that name failures, and CPU seconds of it and of every process
+    that it has waited for. slow: promises that were kept only by a calm clock (tests/support/patience.py)."""
 
     code: int
     closing: str
-    failures: tuple[str, ...]
+    failures: tuple[str, ...] = ()
+    cpu_s: float = 0.0
+    slow: int = 0
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why each test failed that did, by its name."""
+        lines = [line.partition(" ")[2].partition(" - ") for line in self.failures]
+        return {name: why for name, _, why in reversed(lines)}
 
 
 def run(name: str, options: list[str]) -> Result:
@@ -46,20 +61,46 @@ def run(name: str, options: list[str]) -> Result:
     return _pass_on(name, [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options])
 
 
+def run_again(name: str, options: list[str]) -> Result:
+    """What failed in this run's folders, and nothing else."""
+    return run(name, ["--last-failed", "--last-failed-no-failures=none", *options])
+
+
 def _pass_on(name: str, command: list[str]) -> Result:
-    closing, failures = "", []
+    closing, failures, slow = "", [], 0
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(f"{name:10}| {line}", end="", flush=True)
+            slow += "SlowMachine: " in line
             if _CLOSING.match(line):
                 closing = line.strip("= \n")
             elif line.startswith(("FAILED ", "ERROR ")):
                 failures.append(line.strip())
-    return Result(process.returncode, closing, tuple(failures))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return Result(process.returncode, closing, tuple(failures), usage.ru_utime + usage.ru_stime, slow)
 
 
-def total(closings: list[str]) -> str:
+def worth_repeating(results: Mapping[str, Result]) -> list[str]:
+    """Runs of which tests failed; none when so many did that chance is no excuse. A failed check is no test."""
+    names = [name for name, result in results.items() if name != CHECK and result.code == _TESTS_FAILED]
+    return names if sum(len(results[name].failed) for name in names) <= MOST_AGAIN else []
+
+
+def passed_alone(first: Result, again: Result) -> dict[str, str]:
+    """Why each test had failed that did so only beside others."""
+    if again.code not in (0, _TESTS_FAILED):
+        return {}
+    return {name: why for name, why in first.failed.items() if name not in again.failed}
+
+
+def exit_code(results: Mapping[str, Result], again: Mapping[str, Result]) -> int:
+    """The worst: a run that was repeated is as good as its repetition."""
+    return max(abs((again.get(name) or result).code) for name, result in results.items())
+
+
+def total(closings: Iterable[str]) -> str:
     """Of the endings that closing lines count: `1 failed, 20 passed`."""
     counts: Counter[str] = Counter()
     for closing in closings:
@@ -68,23 +109,37 @@ def total(closings: list[str]) -> str:
     return ", ".join(f"{counts[ending]} {ending}" for ending in _ENDINGS if counts[ending])
 
 
+def closing(result: Result) -> str:
+    """What a run ended with, and what it took."""
+    code = f" (exit code {result.code})" if result.code else ""
+    slow = f", bounds kept by a calm clock only: {result.slow}" if result.slow else ""
+    return f"{result.closing or 'done'}{code}, {result.cpu_s:.0f} s of CPU{slow}"
+
+
 def main() -> None:
-    begin = time.monotonic()
+    begin, options = time.monotonic(), sys.argv[1:]
     with ThreadPoolExecutor(len(LANES)) as pool:
-        lanes = pool.map(lambda lane: {name: run(name, sys.argv[1:]) for name in lane}, LANES)
+        lanes = pool.map(lambda lane: {name: run(name, options) for name in lane}, LANES)
         results = {name: result for lane in lanes for name, result in lane.items()}
+    again = {name: run_again(name, options) for name in worth_repeating(results)}
     print()
     for name, result in results.items():
-        for failure in result.failures:
+        for failure in again.get(name, result).failures:
             print(f"{name:10}| {failure}")
+    for name, result in again.items():
+        for test, why in passed_alone(results[name], result).items():
+            print(f"{name:10}| passed only when run alone: {test} - {why}")
     for name, result in results.items():
-        print(f"{name:10}| {result.closing or 'done'}{f' (exit code {result.code})' if result.code else ''}")
+        print(f"{name:10}| {closing(result)}")
+    for name, result in again.items():
+        print(f"{name:10}| alone: {closing(result)}")
     seconds = time.monotonic() - begin
+    cpu_s = sum(result.cpu_s for result in (*results.values(), *again.values()))
     print(
-        f"{total([result.closing for result in results.values()])} in {seconds:.2f}s"
-        f" ({int(seconds) // 60}:{int(seconds) % 60:02})"
+        f"{total(result.closing for result in results.values())} in {seconds:.2f}s"
+        f" ({int(seconds) // 60}:{int(seconds) % 60:02}), {cpu_s:.0f} s of CPU"
     )
-    sys.exit(max(result.code for result in results.values()))
+    sys.exit(exit_code(results, again))
 
 
 if __name__ == "__main__":
