@@ -90,7 +90,7 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
             assert (await refused(fresh.Generate(ASKED)))[0] == CODES.UNAVAILABLE
         for answer in await asyncio.wait_for(asyncio.gather(*streams), 30):
             assert answer.usage.completion_tokens == 150 == len(answer.outputs[0].token_ids)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0, "one who watches holds nobody up"
+        assert await router.process.ended(30) == 0, "one who watches holds nobody up"
 
 
 async def _alone(router: RunningRouter, request: octavo_pb2.GenerateRequest) -> octavo_pb2.GenerateResponse:
@@ -109,7 +109,7 @@ async def test_a_call_on_an_old_connection_is_refused_while_its_stream_goes_on(
         await asyncio.sleep(0.5)
         assert (await refused(stub.Generate(ASKED)))[0] == CODES.UNAVAILABLE
         assert joined(await asyncio.wait_for(stream, 30)).usage.completion_tokens == 150
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert await router.process.ended(30) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
@@ -120,7 +120,7 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
         stuck = asyncio.ensure_future(streamed(stub, message_of({"prompt": "x", "max_tokens": 2000})))
         await asyncio.sleep(0.5)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), 15) == 0
+        assert await router.process.ended(15) == 0
         with pytest.raises(grpc.aio.AioRpcError):
             await stuck
 

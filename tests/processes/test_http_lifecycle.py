@@ -60,7 +60,7 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
         assert (status, late["usage"]["completion_tokens"]) == (200, 2), "it serves on until the delay is over"
         for events in await asyncio.wait_for(asyncio.gather(*open_streams), 30):
             assert_whole(events, 150)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert await router.process.ended(30) == 0
 
 
 async def test_after_the_drain_delay_nobody_can_connect_while_streams_end(leader: FakeLeader, address: str) -> None:
@@ -72,14 +72,14 @@ async def test_after_the_drain_delay_nobody_can_connect_while_streams_end(leader
             with pytest.raises(aiohttp.ClientConnectionError):
                 await fresh.get(f"{router.url}/livez")
         assert_whole(await asyncio.wait_for(stream, 30), 150)
-        assert await asyncio.wait_for(router.process.wait(), 30) == 0
+        assert await router.process.ended(30) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
     async with routing([address], "--drain-delay", "0", "--grace-period", "3") as router:
         stuck = await streams(router, 1, max_tokens=2000)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), 15) == 0
+        assert await router.process.ended(15) == 0
         with pytest.raises(aiohttp.ClientError):
             await stuck[0]
 

@@ -1,22 +1,26 @@
 """Processes of ours that start at once: real ones, forked from one that has imported their modules already.
 
-Importing the operator takes a second of CPU, PyTorch three, and the tests start either some seventy times.
+Importing the router or the operator takes a second of CPU, PyTorch three, and the tests start each some seventy times.
 """
 
+import asyncio
 import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 Main = Callable[[list[str]], int]  # of a module, so that its name says where it is
 _START = multiprocessing.get_context("forkserver")
+_MODULES = ["pytest"]
 
 
 def preload(*modules: str) -> None:
-    """What processes have from birth. The last call before the first of them counts."""
-    _START.set_forkserver_preload(["pytest", *modules])
+    """What processes have from birth, those of every call before the first of them."""
+    _MODULES.extend(module for module in modules if module not in _MODULES)
+    _START.set_forkserver_preload([*_MODULES, "support.frozen"])
 
 
 class StillRunning(Exception):
@@ -44,6 +48,13 @@ class Forked:
         if self._process.exitcode is None:
             raise StillRunning(f"process {self._process.pid} runs on after {timeout_s} s")
         return self._process.exitcode
+
+    async def ended(self, timeout_s: float) -> int:
+        """The same, while other tasks go on."""
+        end = time.monotonic() + timeout_s
+        while self.poll() is None and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        return self.wait(0)
 
     def kill(self) -> None:
         self._process.kill()
