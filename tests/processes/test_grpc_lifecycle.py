@@ -2,13 +2,13 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, joined, message_of, refused, streamed
 from support.routers import RunningRouter, routing
@@ -136,10 +136,7 @@ async def test_requests_wait_for_the_first_group_and_are_answered(script: Script
 async def test_a_port_that_is_taken_by_another_ends_the_router_with_a_message(tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
-    command = [sys.executable, "-m", "octavo", "router", "--group", f"unix:{tmp_path}/x", "--http", "127.0.0.1:0"]
-    process = await asyncio.create_subprocess_exec(
-        *command, "--grpc", f"127.0.0.1:{port}", stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    places = ("--group", f"unix:{tmp_path}/x", "--http", "127.0.0.1:0", "--grpc", f"127.0.0.1:{port}")
+    ended = await asyncio.to_thread(done, "router", *places)
     taken.close()
-    assert process.returncode == 1 and "cannot listen" in said.decode()
+    assert ended.code == 1 and "cannot listen" in ended.err

@@ -23,13 +23,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def from_file(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRun]:
-    """A resource that is served with flags beside it, one of which says otherwise. The last test ends it."""
+    """A resource that is served with flags beside it, one of which says otherwise, every process by an interpreter of its
+    own. The last test ends it."""
     file = tmp_path_factory.mktemp("resource") / "service.yaml"
     file.write_text(
         "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: local}\n"
         f"spec: {{model: {{uri: 'file://{model}', servedName: from-file}}, engine: {{kvCacheMemory: 32Mi}}}}\n"
     )
-    with local_run("-f", file, "--served-name", "from-flag", "--prompt", "hello", "--grpc-port", "0") as run:
+    with local_run(
+        "-f", file, "--served-name", "from-flag", "--prompt", "hello", "--grpc-port", "0", forked=False
+    ) as run:
         run.until_serving()
         yield run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from support import forked_router
+from support import commands
 from support.forked import Forked
 from support.ports import free_port
 
@@ -70,7 +70,7 @@ async def routing(
     places = ["--http", http, "--grpc", grpc, "--metrics", metrics]
     places += [part for group in groups for part in ("--group", group)]
     with tempfile.NamedTemporaryFile() as written:
-        process = Forked(forked_router.main, [*places, *flags], dict(os.environ), log or Path(written.name))
+        process = Forked(commands.main, ["router", *places, *flags], dict(os.environ), log or Path(written.name))
         timeout = aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)

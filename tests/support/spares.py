@@ -19,27 +19,21 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from octavo.worker import process
 
-Plan = tuple[tuple[str, Any], ...]  # (the words after -m that it is for, the Plan of its own spares) of each
-HELPERS: Plan = (("octavo.router.helper", ()),) * 2
-ROUTER: Plan = (("octavo.router.process", HELPERS),)
-WORKER: Plan = tuple((f"octavo.worker.{name}", ()) for name in ("serve", "core", "nursery"))
-MODULES = (
-    *(f"octavo.worker.{name}" for name in ("cpu.runner", "devices", "rank", "serve", "core", "supervisor")),
-    *(f"octavo.router.{name}" for name in ("main", "process", "helper")),
-)
+Plan = tuple[tuple[str, Any], ...]  # of each spare: the words after -m that it is for, and the Plan of its own spares
 
 _MESSAGE_BYTES = 1 << 17
 _HIGH = 200  # descriptors from here on are nobody's
+_fork_exec = subprocess._fork_exec  # type: ignore[attr-defined]
+_create_subprocess_exec = asyncio.create_subprocess_exec
 
 
 @dataclass(frozen=True, slots=True)
 class _Spare:
-    words: str
+    words: list[str]
     pid: int
     end: socket.socket
 
@@ -57,62 +51,62 @@ class Spares:
                     end.close()
                 _wait(theirs, its_own)
             theirs.close()
-            self._waiting.append(_Spare(words, pid, socket.socket(fileno=_up(ours.detach()))))
+            self._waiting.append(_Spare(words.split(), pid, socket.socket(fileno=_up(ours.detach()))))
+
+    def install(self) -> None:
+        """From now on this process starts the planned ones from its spares."""
+        subprocess._fork_exec = self._fork_exec  # type: ignore[attr-defined]
+        asyncio.create_subprocess_exec = self._create_subprocess_exec  # type: ignore[assignment]
 
     def ends(self) -> list[int]:
         """Descriptors that this process must keep."""
         return [spare.end.fileno() for spare in self._waiting]
 
-    def wake(
-        self, command: Sequence[str], env: Mapping[str, str] | None, fds: Mapping[int, int], session: bool = False
-    ) -> int | None:
-        """The pid of who becomes `command` with these descriptors ({number there: ours}); None: no spare is for it."""
-        spare = next((spare for spare in self._waiting if _is_for(spare, command)), None)
+    def _wake(
+        self, command: Sequence[str], env: Mapping[str, str] | None, fds: Mapping[int, int], session: bool
+    ) -> int:
+        """The pid of who becomes `command` with these descriptors ({number there: ours}); 0: no spare is for it."""
+        spare = next((spare for spare in self._waiting if _begins(command, spare.words)), None)
         if spare is None:
-            return None
+            return 0
         self._waiting.remove(spare)
         wish = {"command": command[2:], "env": dict(os.environ if env is None else env), "session": session}
         with spare.end as end:
-            message = json.dumps(wish | {"numbers": list(fds)}).encode()
-            socket.send_fds(end, [message], list(fds.values()))
+            socket.send_fds(end, [json.dumps(wish | {"numbers": list(fds)}).encode()], list(fds.values()))
         return spare.pid
 
-    def popen(
-        self, command: Sequence[str], *, stdin: int, pass_fds: Sequence[int], env: Mapping[str, str] | None = None
-    ) -> Any:
-        """As subprocess.Popen; of the result only `pid` is of use."""
-        with open(os.devnull, "rb") as nothing:
-            pid = self.wake(command, env, {0: nothing.fileno(), **{fd: fd for fd in pass_fds}})
-        if pid is None:
-            return subprocess.Popen(command, stdin=stdin, pass_fds=pass_fds, env=env)
-        return SimpleNamespace(pid=pid, returncode=None)
+    def _fork_exec(
+        self, args: Sequence[str | bytes], programs: Any, close_fds: bool, kept: Sequence[int], cwd: Any,
+        env: Sequence[bytes] | None, in_read: int, in_write: int, out_read: int, out_write: int, err_read: int,
+        err_write: int, failed_read: int, failed_write: int, restore_signals: bool, session: bool, *more: Any,
+    ) -> int:  # fmt: skip
+        """As the function of this name that subprocess.Popen calls."""
+        standard = {number: fd for number, fd in enumerate((in_read, out_write, err_write)) if fd != -1}
+        fds = {fd: fd for fd in kept if fd != failed_write} | standard
+        given = None if env is None else dict(os.fsdecode(entry).split("=", 1) for entry in env)
+        pid = self._wake([os.fsdecode(arg) for arg in args], given, fds, session)
+        return pid or _fork_exec(
+            args, programs, close_fds, kept, cwd, env, in_read, in_write, out_read, out_write, err_read, err_write,
+            failed_read, failed_write, restore_signals, session, *more,
+        )  # fmt: skip
 
-    async def start(
-        self, *command: str, env: Mapping[str, str] | None = None, stdin: int | None = None, stdout: int | None = None,
-        pass_fds: Sequence[int] = (), start_new_session: bool = False, **more: Any,
-    ) -> Any:  # fmt: skip
-        """As asyncio.create_subprocess_exec; pipes: for stdin and stdout together or for neither."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            piped = (0, 1) if stdin == asyncio.subprocess.PIPE == stdout else ()
-            fds = {fd: fd for fd in pass_fds} | dict.fromkeys(piped, theirs.fileno())
-            pid = None if more else self.wake(command, env, fds, start_new_session)
-        if pid is not None:
-            streams = await asyncio.open_unix_connection(sock=ours) if piped else (None, None)
-            return _Adopted(pid, *streams)
-        ours.close()
-        return await _exec(
-            *command, env=env, stdin=stdin, stdout=stdout, pass_fds=pass_fds, start_new_session=start_new_session, **more
-        )
-
-
-_exec = asyncio.create_subprocess_exec
+    async def _create_subprocess_exec(self, *command: str, env: Mapping[str, str] | None = None, **more: Any) -> Any:
+        """For uvloop, which does without subprocess.Popen: who has pipes as stdin and stdout, as helpers have."""
+        pipe = asyncio.subprocess.PIPE
+        if more == {"stdin": pipe, "stdout": pipe}:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                pid = self._wake(command, env, {0: theirs.fileno(), 1: theirs.fileno()}, False)
+            if pid:
+                return _Adopted(pid, *await asyncio.open_unix_connection(sock=ours))
+            ours.close()
+        return await _create_subprocess_exec(*command, env=env, **more)
 
 
 class _Adopted:
     """What our processes need of asyncio.subprocess.Process."""
 
-    def __init__(self, pid: int, stdout: asyncio.StreamReader | None, stdin: asyncio.StreamWriter | None) -> None:
+    def __init__(self, pid: int, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
         self.returncode: int | None = None
         self._ended = asyncio.Event()
@@ -123,16 +117,12 @@ class _Adopted:
         self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
-        if self.stdin is not None:
-            self.stdin.close()
+        self.stdin.close()
         self._ended.set()
 
-    def send_signal(self, number: signal.Signals) -> None:
-        if self.returncode is None:
-            os.kill(self.pid, number)
-
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
         await self._ended.wait()
@@ -140,8 +130,7 @@ class _Adopted:
         return self.returncode
 
 
-def _is_for(spare: _Spare, command: Sequence[str]) -> bool:
-    words = spare.words.split()
+def _begins(command: Sequence[str], words: list[str]) -> bool:
     return list(command[: 2 + len(words)]) == [sys.executable, "-m", *words]
 
 
@@ -160,7 +149,8 @@ def _wait(wish: socket.socket, plan: Plan) -> None:
             os.setsid()
         os.environ.clear()
         os.environ.update(asked["env"])
-        code = _become(asked["command"], own)
+        own.install()
+        code = _become(asked["command"])
     except BaseException:
         traceback.print_exc()
     finally:
@@ -188,12 +178,11 @@ def _up(fd: int) -> int:
     return high
 
 
-def _become(command: Sequence[str], own: Spares) -> int:
+def _become(command: Sequence[str]) -> int:
     """What `python -m COMMAND` is; its exit code."""
     process.rename(sys.executable, "-m", *command)
     sys.argv = list(command)
     sys.stdin = open(0, closefd=False)
-    asyncio.create_subprocess_exec = own.start  # type: ignore[assignment]
     warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
     try:
         runpy.run_module(command[0], run_name="__main__", alter_sys=True)

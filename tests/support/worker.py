@@ -17,7 +17,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from support import forked_worker
+from support import commands
 from support.forked import Forked
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
@@ -45,7 +45,7 @@ class WorkerProcess:
         self.flags += flags
 
     def start(self) -> "WorkerProcess":
-        self.process = Forked(forked_worker.main, [*self._arguments, *self.flags], {}, self.log)
+        self.process = Forked(commands.main, ["worker", *self._arguments, *self.flags], {}, self.log)
         return self
 
     @property
