@@ -26,26 +26,33 @@ preload(
 
 def main(argv: list[str]) -> int:
     """argv: what follows `octavo`."""
+    Spares(_plan(argv)).install()
+    return alone(argv)
+
+
+def alone(argv: list[str]) -> int:
+    """The same where nothing is started."""
     from octavo.__main__ import main as octavo
 
-    Spares(_plan(argv)).install()
     return octavo(argv)
 
 
 def _plan(argv: list[str]) -> Plan:
     """What this command starts."""
     if argv[0] == "router":
-        return _serving(argv, "--processes")
+        return (("octavo.router.process", HELPERS),) * _count(argv, "--processes")
     if argv[0] == "worker":
         return WORKER
     if argv[0] == "run":
-        return (("octavo router", _serving(argv, "--router-processes")), ("octavo worker", WORKER))
+        ranks = _count(argv, "--tensor") * _count(argv, "--pipeline")
+        pods = _count(argv, "--replicas") * (ranks if "--per-pod" in argv else 1)
+        router = _plan(["router", "--processes", str(_count(argv, "--router-processes"))])
+        return (("octavo router", router), *(("octavo worker", WORKER),) * pods)
     return (("octavo run", _plan(["run"])),) if argv[:2] in (["bench", "latency"], ["bench", "throughput"]) else ()
 
 
-def _serving(argv: list[str], flag: str) -> Plan:
-    count = argv[argv.index(flag) + 1] if flag in argv else "1"
-    return (("octavo.router.process", HELPERS),) * (int(count) if count.isdecimal() else 1)
+def _count(argv: list[str], flag: str) -> int:
+    return int(argv[argv.index(flag) + 1]) if flag in argv else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,9 @@ class Done:
 
 
 def done(*argv: object, timeout_s: float = 60) -> Done:
-    """`octavo ARGV` from beginning to end."""
+    """`octavo ARGV`, which starts nothing, from beginning to end."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = Forked(main, [*map(str, argv)], dict(os.environ), (out.fileno(), err.fileno()))
+        process = Forked(alone, [*map(str, argv)], dict(os.environ), (out.fileno(), err.fileno()))
         try:
             code = process.wait(timeout_s)
         finally:

@@ -18,7 +18,7 @@ from support.forked import Forked, StillRunning
 
 
 class LocalRun:
-    """The process and everything that it has printed. forked: without an interpreter of its own; else as a user's."""
+    """The process and everything that it has printed. forked: else it has an interpreter of its own, as a user's."""
 
     def __init__(self, arguments: list[str], forked: bool = True) -> None:
         argv = ["run", "--port", "0", *arguments]
