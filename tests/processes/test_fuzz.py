@@ -72,7 +72,7 @@ async def unharmed(ends: Ends) -> AsyncIterator[None]:
     assert await router.status("/readyz") == 200
     for name in ("process_restarts", "helpers_died", "helpers_killed"):
         assert await router.sample(f"octavo_router_{name}_total") == 0, name
-    assert router.process.returncode is None
+    assert router.process.poll() is None
 
 
 async def for_all(cases: Iterator[T], judge: Callable[[T], Awaitable[None]]) -> None:

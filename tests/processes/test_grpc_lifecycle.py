@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, joined, message_of, refused, streamed
 from support.jobs import until
@@ -95,7 +95,7 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
         leader.script = replace(leader.script, interval_s=0.0)
         for answer in await asyncio.wait_for(asyncio.gather(*streams), PATIENCE_S):
             assert answer.usage.completion_tokens == 2000 == len(answer.outputs[0].token_ids)
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0, "one who watches holds nobody up"
+        assert await router.process.ended(PATIENCE_S) == 0, "one who watches holds nobody up"
 
 
 async def _answers(router: RunningRouter) -> bool:
@@ -131,7 +131,7 @@ async def test_a_call_on_an_old_connection_is_refused_while_its_stream_goes_on(
                 await asyncio.sleep(0.05)
         leader.script = replace(leader.script, interval_s=0.0)
         assert joined(await asyncio.wait_for(stream, PATIENCE_S)).usage.completion_tokens == 2000
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
+        assert await router.process.ended(PATIENCE_S) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
@@ -142,7 +142,7 @@ async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLea
         stuck = asyncio.ensure_future(streamed(stub, LONG))
         await until(lambda: leader.under_way == 1)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
+        assert await router.process.ended(PATIENCE_S) == 0
         with pytest.raises(grpc.aio.AioRpcError):
             await stuck
 
@@ -158,10 +158,7 @@ async def test_requests_wait_for_the_first_group_and_are_answered(script: Script
 async def test_a_port_that_is_taken_by_another_ends_the_router_with_a_message(tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
-    command = [sys.executable, "-m", "octavo", "router", "--group", f"unix:{tmp_path}/x", "--http", "127.0.0.1:0"]
-    process = await asyncio.create_subprocess_exec(
-        *command, "--grpc", f"127.0.0.1:{port}", stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    places = ("--group", f"unix:{tmp_path}/x", "--http", "127.0.0.1:0", "--grpc", f"127.0.0.1:{port}")
+    ended = await asyncio.to_thread(done, "router", *places)
     taken.close()
-    assert process.returncode == 1 and "cannot listen" in said.decode()
+    assert ended.code == 1 and "cannot listen" in ended.err

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.jobs import until
 from support.patience import PATIENCE_S
@@ -76,14 +76,14 @@ async def test_sigterm_under_streams_cuts_none_refuses_new_connections_after_a_d
         assert (status, late["usage"]["completion_tokens"]) == (200, 2), "it serves on until the delay is over"
         await until_nobody_can_connect(router)
         await assert_end_whole(open_streams, leader)
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
+        assert await router.process.ended(PATIENCE_S) == 0
 
 
 async def test_the_grace_period_ends_what_does_not_end_by_itself(leader: FakeLeader, address: str) -> None:
     async with routing([address], "--drain-delay", "0", "--grace-period", "3") as router:
         stuck = await streams(router, leader, 1)
         router.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(router.process.wait(), PATIENCE_S) == 0
+        assert await router.process.ended(PATIENCE_S) == 0
         with pytest.raises(aiohttp.ClientError):
             await stuck[0]
 
@@ -163,8 +163,6 @@ FLAGS = [
 
 
 @pytest.mark.parametrize(("flags", "named"), FLAGS)
-async def test_wrong_flags_exit_with_2_and_name_the_flag(flags: list[str], named: str) -> None:
-    command = [sys.executable, "-m", "octavo", "router", "--group", "unix:/x", *flags]
-    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-    assert process.returncode == 2 and named in said.decode()
+def test_wrong_flags_exit_with_2_and_name_the_flag(flags: list[str], named: str) -> None:
+    ended = done("router", "--group", "unix:/x", *flags)
+    assert ended.code == 2 and named in ended.err

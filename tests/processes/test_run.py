@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
+from support.commands import done
 from support.grpc_calls import calling, message_of
 from support.local import LocalRun, complete, local_run, many
 
@@ -23,13 +24,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def from_file(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRun]:
-    """A resource that is served with flags beside it, one of which says otherwise. The last test ends it."""
+    """A resource that is served with flags beside it, one of which says otherwise; every process has an interpreter of
+    its own, as a user's. The last test ends it."""
     file = tmp_path_factory.mktemp("resource") / "service.yaml"
     file.write_text(
         "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: local}\n"
         f"spec: {{model: {{uri: 'file://{model}', servedName: from-file}}, engine: {{kvCacheMemory: 32Mi}}}}\n"
     )
-    with local_run("-f", file, "--served-name", "from-flag", "--prompt", "hello", "--grpc-port", "0") as run:
+    flags = ("--served-name", "from-flag", "--prompt", "hello", "--grpc-port", "0")
+    with local_run("-f", file, *flags, forked=False) as run:
         run.until_serving()
         yield run
 
@@ -110,20 +113,19 @@ async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> Non
     ],
 )
 def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:
-    run = LocalRun(arguments)
-    assert run.end() == 2, run.text
-    assert named in run.text and "Traceback" not in run.text
+    ended = done("run", *arguments)
+    assert ended.code == 2 and named in ended.err and "Traceback" not in ended.err, ended.err
 
 
 def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(model: Path) -> None:
-    run = LocalRun([str(model), "--context-length", "9999"])
-    assert run.end() == 2, run.text
-    assert "contextLength (--context-length): 9999 is beyond the model's 2048" in run.text
+    ended = done("run", model, "--context-length", 9999)
+    assert ended.code == 2, ended.err
+    assert "contextLength (--context-length): 9999 is beyond the model's 2048" in ended.err
 
 
 def test_a_broken_model_folder_ends_with_2_and_names_the_file(tmp_path: Path) -> None:
     model = successor_checkpoint(tmp_path / "model")
     (model / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    run = LocalRun([str(model)])
-    assert run.end() == 2, run.text
-    assert re.search(r"model\.safetensors.*LFS", run.text)
+    ended = done("run", model)
+    assert ended.code == 2, ended.err
+    assert re.search(r"model\.safetensors.*LFS", ended.err)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.local import LocalRun, complete, local_run, many
+from support.commands import done
+from support.local import complete, local_run, many
 
 from octavo.worker.memory import threads
 
@@ -41,6 +42,5 @@ async def test_a_group_of_four_pods_answers_like_one_and_an_interrupt_finishes_w
     ],
 )
 def test_a_shape_that_cannot_be_ends_with_2_and_names_its_flag(model: Path, flags: list[str], named: str) -> None:
-    run = LocalRun([str(model), "--device", "cpu", *flags])
-    assert run.end() == 2, run.text
-    assert named in run.text and "Traceback" not in run.text
+    ended = done("run", model, "--device", "cpu", *flags)
+    assert ended.code == 2 and named in ended.err and "Traceback" not in ended.err, ended.err

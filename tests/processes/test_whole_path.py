@@ -196,7 +196,7 @@ async def test_a_terminated_router_cuts_no_stream(pair: Pair) -> None:
         tasks = await begin([leaving, routers[1]], 20, 400)
         leaving.process.send_signal(signal.SIGTERM)
         await all_whole(tasks)
-        assert await asyncio.wait_for(leaving.process.wait(), PATIENCE_S) == 0
+        assert await leaving.process.ended(PATIENCE_S) == 0
 
 
 async def all_whole(tasks: list[asyncio.Task[Streamed]]) -> None:

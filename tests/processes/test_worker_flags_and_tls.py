@@ -1,13 +1,11 @@
 """Wrong flags exit with 2 and name the flag; wrong certificates open nothing."""
 
-import subprocess
-import sys
-
 import grpc
 import grpc.aio
 import pytest
 from support.authority import UID, Authority
 from support.checkpoints import successor_checkpoint
+from support.commands import done
 from support.patience import PATIENCE_S
 from support.ports import free_port
 from support.worker import RouterClient, WorkerProcess, until
@@ -39,11 +37,10 @@ from octavo.worker.channel import OPTIONS
 def test_a_wrong_flag_exits_with_2_and_is_named(tmp_path, flags, named):
     places = [part for name in ("serve", "group", "status") for part in (f"--{name}", f"unix:{tmp_path}/{name}")]
     pages = ["--health", f"unix:{tmp_path}/h", "--metrics", f"unix:{tmp_path}/m"]
-    command = [sys.executable, "-m", "octavo.worker.main", "--model", str(tmp_path), *places, *pages, *flags]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert run.returncode == 2
-    assert named in run.stderr
-    assert "Traceback" not in run.stderr
+    ended = done("worker", "--model", tmp_path, *places, *pages, *flags)
+    assert ended.code == 2
+    assert named in ended.err
+    assert "Traceback" not in ended.err
 
 
 @pytest.fixture(scope="module")

@@ -1,39 +1,40 @@
 """`octavo run` as a user starts it, and what a client sees of it."""
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
+from support import commands
 from support.bed import wait_until
+from support.forked import Forked, StillRunning
 from support.patience import PATIENCE_S
 
 
 class LocalRun:
-    """The process and everything that it has printed."""
+    """The process and everything that it has printed. forked: else it has an interpreter of its own, as a user's."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        command = [sys.executable, "-m", "octavo", "run", "--port", "0", *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self._lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.append(line)
+    def __init__(self, arguments: list[str], forked: bool = True) -> None:
+        argv = ["run", "--port", "0", *arguments]
+        self._log = tempfile.NamedTemporaryFile()
+        self.process: Forked | subprocess.Popen[bytes]
+        if forked:
+            self.process = Forked(commands.main, argv, dict(os.environ), Path(self._log.name))
+        else:
+            command = [sys.executable, "-m", "octavo", *argv]
+            with open(self._log.name, "ab") as log:
+                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     @property
     def text(self) -> str:
-        return "".join(self._lines)
+        return Path(self._log.name).read_text()
 
     @property
     def url(self) -> str:
@@ -47,24 +48,22 @@ class LocalRun:
         return self.url
 
     def end(self, timeout_s: float = PATIENCE_S) -> int:
-        code = self.process.wait(timeout_s)
-        self._reader.join(PATIENCE_S)
-        return code
+        return self.process.wait(timeout_s)
 
 
 @contextmanager
-def local_run(*arguments: str | Path) -> Iterator[LocalRun]:
-    run = LocalRun([str(argument) for argument in arguments])
+def local_run(*arguments: str | Path, forked: bool = True) -> Iterator[LocalRun]:
+    run = LocalRun([str(argument) for argument in arguments], forked)
     try:
         yield run
     finally:
         if run.process.poll() is None:
-            run.process.terminate()
+            run.process.send_signal(signal.SIGTERM)
             try:
                 run.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
+            except (StillRunning, subprocess.TimeoutExpired):
                 run.process.kill()
-                run.process.wait()
+                run.process.wait(10)
 
 
 async def complete(url: str, key: str | None = None, **fields: object) -> tuple[int, dict[str, object]]:

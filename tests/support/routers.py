@@ -4,19 +4,22 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from support import commands
+from support.forked import Forked
 from support.patience import PATIENCE_S
 from support.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)
 class RunningRouter:
-    process: asyncio.subprocess.Process
+    process: Forked
     url: str
     metrics_url: str
     grpc: str  # host:port
@@ -52,31 +55,30 @@ class RunningRouter:
 
     async def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
+        return await self.process.ended(PATIENCE_S)
 
 
 @asynccontextmanager
 async def routing(
     groups: Sequence[str], *flags: str, ready: bool = True, log: Path | None = None
 ) -> AsyncIterator[RunningRouter]:
-    """Ready means that a group serves; else the process only listens. log: where it writes instead of the terminal."""
+    """Ready means that a group serves; else the process only listens. log: where it writes; else with the test's own
+    output."""
     http, grpc, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     places = ["--http", http, "--grpc", grpc, "--metrics", metrics]
     places += [part for group in groups for part in ("--group", group)]
-    command = [sys.executable, "-m", "octavo", "router", *places, *flags]
-    with ExitStack() as files:
-        out = None if log is None else files.enter_context(log.open("ab"))
-        process = await asyncio.create_subprocess_exec(*command, env=os.environ, stdout=out, stderr=out)
-    timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
-        router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)
-        try:
-            await _until(router, "/readyz" if ready else "/livez")
-            yield router
-        finally:
-            if process.returncode is None:
+    with tempfile.NamedTemporaryFile() as written:
+        process = Forked(commands.main, ["router", *places, *flags], dict(os.environ), log or Path(written.name))
+        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+            router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)
+            try:
+                await _until(router, "/readyz" if ready else "/livez")
+                yield router
+            finally:
                 process.kill()
-            await process.wait()
+                await process.ended(PATIENCE_S)
+                sys.stderr.write(Path(written.name).read_text())
 
 
 async def _until(router: RunningRouter, path: str) -> None:
@@ -86,5 +88,5 @@ async def _until(router: RunningRouter, path: str) -> None:
                 if await router.status(path) == 200:
                     return
             except aiohttp.ClientError:
-                assert router.process.returncode is None, "the router ended while starting"
+                assert router.process.poll() is None, "the router ended while starting"
             await asyncio.sleep(0.05)

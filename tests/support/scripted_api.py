@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from support.commands import Command, Done, start
 
 CUT = b"cut"  # in a script: the connection ends here, in the middle of the answer
 
@@ -113,13 +113,8 @@ async def _play(request: web.Request, script: Script) -> web.StreamResponse:
     return response
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A command that is over."""
-
-    code: int
-    out: str
-    err: str
+class Ended(Done):
+    """With its figures."""
 
     def figure(self, name: str) -> float:
         """The number of a line of the printed block."""
@@ -127,10 +122,8 @@ class Ended:
         return float(line.removeprefix(f"{name}:"))
 
 
-async def start_bench(*arguments: object) -> asyncio.subprocess.Process:
-    pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "octavo", "bench", *map(str, arguments)]
-    return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+async def start_bench(*arguments: object) -> Command:
+    return await start("bench", *arguments)
 
 
 async def bench(*arguments: object, timeout_s: float = 120) -> Ended:
@@ -139,7 +132,6 @@ async def bench(*arguments: object, timeout_s: float = 120) -> Ended:
     try:
         out, err = await asyncio.wait_for(process.communicate(), timeout_s)
     finally:
-        if process.returncode is None:
-            process.kill()
+        process.kill()
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())

@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from support import forked_worker
+from support import commands
 from support.forked import Forked
 from support.patience import PATIENCE_S, Bound
 
@@ -44,7 +44,7 @@ class WorkerProcess:
         self.flags += flags
 
     def start(self) -> "WorkerProcess":
-        self.process = Forked(forked_worker.main, [*self._arguments, *self.flags], {}, self.log)
+        self.process = Forked(commands.main, ["worker", *self._arguments, *self.flags], {}, self.log)
         return self
 
     @property
