@@ -41,9 +41,9 @@ def grammar(wish: Structured) -> str:
     return text
 
 
-def with_calls(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
-    """Of an answer that is, or may be, calls. lark: its frame, in which @f0, @f1, ... are arguments of the functions.
-    Raises RequestError 400 naming the function or the field."""
+def framed(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
+    """Of an answer that may be more than what it must match: reasoning, calls. lark: its frame, in which @answer is the
+    answer and @f0, @f1, ... are arguments of the functions. Raises RequestError 400 naming the function or the field."""
     key = (lark, tuple(functions), answer)
     if (text := _remembered(key)) is not None:
         return text
@@ -53,7 +53,7 @@ def with_calls(lark: str, functions: Sequence[Function], answer: Structured | No
     text = json.dumps({"grammars": [{"lark_grammar": lark}, *(part | {"name": name} for name, part in parts.items())]})
     if why := _fault(text):
         _name_the_culprit(parts, functions, answer)
-        raise _refused("tools", why)
+        raise _refused("tools" if answer is None else answer.field, why)
     _remember(key, text)
     return text
 
