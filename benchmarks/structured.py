@@ -1,18 +1,25 @@
 """What JSON costs: `python benchmarks/structured.py [--streams N] [--tokens N] [--rounds N] [--out FILE]`.
 
 One engine with the bundled model behind one router. Streams of N tokens each: all free, all bound to a JSON schema, and
-half of each beside each other, in turn; medians of the rounds. Output tokens a second of each kind, and what the free
-ones lose when their neighbours are bound instead of free.
+half of each beside each other, in turn; medians of the rounds.
+
+- Output tokens a second of each kind, while all streams are under way: from the last first token to the first end. How
+  prompts that come together share a step at the beginning is chance, and says nothing of what binding costs.
+- What the free ones lose then when their neighbours are bound instead of free.
+- CPU of the processes for each token, beginning included: on a CPU both share the cores. It can be compared on a busy
+  machine, too.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import record
@@ -27,16 +34,29 @@ SCHEMA = {
 FREE: dict[str, Any] = {"ignore_eos": True}
 BOUND: dict[str, Any] = {"response_format": {"type": "json_schema", "json_schema": {"name": "facts", "schema": SCHEMA}}}
 LIMIT = 0.05  # that a free stream may lose
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
-async def _stream(session: aiohttp.ClientSession, url: str, tokens: int, number: int, wish: dict[str, Any]) -> float:
-    """Output tokens a second of one stream, its first token not counted."""
+class Heard(NamedTuple):
+    """Of one stream. seen: when each usage came, and output tokens until then."""
+
+    seen: list[tuple[float, int]]
+
+    @property
+    def tokens(self) -> int:
+        return self.seen[-1][1]
+
+    def until(self, moment: float) -> int:
+        return max((count for at, count in self.seen if at <= moment), default=0)
+
+
+async def _stream(session: aiohttp.ClientSession, url: str, tokens: int, number: int, wish: dict[str, Any]) -> Heard:
     body = {
         "model": "local", "prompt": f"{number} facts about the sea:", "max_tokens": tokens, "seed": number,
-        "temperature": 0.8, "stream": True, "stream_options": {"include_usage": True}, **wish,
+        "temperature": 0.8, "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True}, **wish,
     }  # fmt: skip
-    first = 0.0
-    count = 0
+    seen = []
     async with session.post(f"{url}/v1/completions", json=body) as answer:
         answer.raise_for_status()
         async for line in answer.content:
@@ -45,33 +65,67 @@ async def _stream(session: aiohttp.ClientSession, url: str, tokens: int, number:
             event = json.loads(line[6:])
             if "error" in event:
                 raise SystemExit(f"stream {number}: {event['error']['message']}")
-            if event["choices"] and not first:
-                first = time.monotonic()
-            if event.get("usage"):
-                count = event["usage"]["completion_tokens"]
-    return (count - 1) / (time.monotonic() - first)
+            seen.append((time.monotonic(), event["usage"]["completion_tokens"]))
+    return Heard(seen)
 
 
-async def _measure(url: str, streams: int, tokens: int, rounds: int) -> dict[str, float]:
+def _rates(kinds: Sequence[Sequence[Heard]]) -> list[float]:
+    """Output tokens a second of each kind's streams together, while all streams of all kinds are under way."""
+    every = [heard.seen for kind in kinds for heard in kind]
+    begin, end = max(seen[0][0] for seen in every), min(seen[-1][0] for seen in every)
+    if end <= begin:
+        raise SystemExit("some streams ended before others began: measure with more --tokens")
+    return [sum(one.until(end) - one.until(begin) for one in kind) / (end - begin) for kind in kinds]
+
+
+def _processes(pid: int) -> list[int]:
+    """The process and all below it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(below for child in children for below in _processes(int(child)))]
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    spent = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        spent += int(fields[11]) + int(fields[12])
+    return spent / TICKS
+
+
+async def _measure(url: str, pid: int, streams: int, tokens: int, rounds: int) -> dict[str, float]:
     timeout = aiohttp.ClientTimeout(total=3600)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        async def run(wishes: list[dict[str, Any]]) -> list[float]:
-            return await asyncio.gather(*(_stream(session, url, tokens, n, wish) for n, wish in enumerate(wishes)))
+        async def run(*kinds: list[dict[str, Any]]) -> tuple[list[float], float]:
+            """Rates of the kinds; milliseconds of CPU a token."""
+            wishes = [wish for kind in kinds for wish in kind]
+            pids = _processes(pid)
+            before = _cpu_s(pids)
+            heard = await asyncio.gather(*(_stream(session, url, tokens, n, wish) for n, wish in enumerate(wishes)))
+            spent = _cpu_s(pids) - before
+            parts, at = [], 0
+            for kind in kinds:
+                parts.append(heard[at : at + len(kind)])
+                at += len(kind)
+            return _rates(parts), 1e3 * spent / sum(one.tokens for one in heard)
 
         half = streams // 2
-        await run([FREE, BOUND])  # compiles the schema
+        for wish in (FREE, BOUND):  # which compiles the schema
+            await _stream(session, url, 2, 0, wish)
         found: list[dict[str, float]] = []
         for _ in range(rounds):
-            free = await run([FREE] * streams)
-            bound = await run([BOUND] * streams)
-            mixed = await run([FREE] * half + [BOUND] * half)
+            (free,), free_cpu = await run([FREE] * streams)
+            (beside_free, beside_bound), mixed_cpu = await run([FREE] * half, [BOUND] * half)
+            (bound,), bound_cpu = await run([BOUND] * streams)
             found.append(
                 {
-                    "free": sum(free),
-                    "bound": sum(bound),
-                    "mixed, free half": sum(mixed[:half]),
-                    "mixed, bound half": sum(mixed[half:]),
+                    "free": free,
+                    "bound": bound,
+                    "mixed, free half": beside_free,
+                    "mixed, bound half": beside_bound,
+                    "free, ms of CPU a token": free_cpu,
+                    "mixed, ms of CPU a token": mixed_cpu,
+                    "bound, ms of CPU a token": bound_cpu,
                 }
             )
     middle = {name: statistics.median(one[name] for one in found) for name in found[0]}
@@ -92,13 +146,13 @@ def main() -> None:
     with local_run("--served-name", "local", "--device", "cpu", "--max-requests", str(arguments.streams)) as run:
         url = run.until_serving(300)
         try:
-            found = asyncio.run(_measure(url, arguments.streams, arguments.tokens, arguments.rounds))
+            found = asyncio.run(_measure(url, run.process.pid, arguments.streams, arguments.tokens, arguments.rounds))
         except SystemExit:
             print(run.text)
             raise
     print(f"{arguments.streams} streams of {arguments.tokens} tokens; output tokens/s of all streams of a kind")
     for name, value in found.items():
-        print(f"  {name:22} {value:10.1%}" if "loses" in name else f"  {name:22} {value:10.1f}")
+        print(f"  {name:26} {value:8.1%}" if "loses" in name else f"  {name:26} {value:8.2f}")
     print(f"  wanted: a free stream loses at most {LIMIT:.0%}")
     record.write(arguments.out, made_on, {"streams": arguments.streams, "tokens": arguments.tokens} | found)
 

@@ -1,4 +1,5 @@
-"""What binds an answer to a grammar: a form that the client wants, tools that it must or may call, or both.
+"""What binds an answer to a grammar: a form that the client wants, tools that it must or may call, or both. A model that
+reasons is free to do so before.
 
 Runs in helper processes only, as grammars.py does.
 """
@@ -12,7 +13,7 @@ from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import lark
 from octavo.router.fields import unsupported
 from octavo.router.formats import Formats
-from octavo.router.grammars import Function, grammar, with_calls
+from octavo.router.grammars import Function, framed, grammar
 from octavo.router.openai import Ask
 from octavo.router.tools.definitions import ToolUse
 
@@ -27,16 +28,23 @@ MUST = {"required": "tool_choice", "named": "tool_choice"}
 def bind(prepared: Prepared, formats: Formats) -> Prepared:
     """With its grammar, if it has one. Raises RequestError 400 naming what cannot be compiled or met."""
     ask = prepared.ask
-    use, wish = ask.tool_use, ask.structured
-    if use is None or not (use.bound or wish is not None):
-        return prepared if wish is None else replace(prepared, grammar=grammar(wish), bound_by=wish.field)
-    answer = None if use.must else wish
-    if answer is not None and formats.tools == "llama3":
+    use = ask.tool_use
+    answer = None if use is not None and use.must else ask.structured
+    if answer is None and (use is None or not use.bound):
+        return prepared
+    if answer is not None and use is None and not _may_reason(prepared, formats):
+        return replace(prepared, grammar=grammar(answer), bound_by=answer.field)
+    if answer is not None and use is not None and formats.tools == "llama3":
         raise unsupported(answer.field, f"{answer.field} {UNMARKED}")
-    form = formats.form(use, prepared.reasoning_open, answer is not None)
-    text = with_calls(lark(form), _functions(ask, use), answer)
-    field = MUST.get(use.mode) or (answer.field if answer is not None else "tools")
-    return replace(prepared, grammar=text, bound_by=field)
+    form = formats.form(use, prepared.thought, answer is not None)
+    text = framed(lark(form), () if use is None else _functions(ask, use), answer)
+    called_by = "tools" if use is None else MUST.get(use.mode, "tools")
+    return replace(prepared, grammar=text, bound_by=called_by if answer is None else answer.field)
+
+
+def _may_reason(prepared: Prepared, formats: Formats) -> bool:
+    """Before it answers."""
+    return formats.reasoning and prepared.ask.kind != "completion" and prepared.thought != "over"
 
 
 def _functions(ask: Ask, use: ToolUse) -> list[Function]:

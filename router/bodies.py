@@ -10,6 +10,7 @@ from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
 from octavo.router.openai import Ask, Kind, parse
 from octavo.router.prompts import MAX_PROMPTS
+from octavo.router.reasoning import Thought
 from octavo.router.response_ask import parse_response
 from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel
@@ -26,15 +27,15 @@ MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later nee
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
-    answers are bound to; empty: none. bound_by: the field that asks for it. reasoning_open: the prompt ends inside the
-    model's reasoning."""
+    answers are bound to; empty: none. bound_by: the field that asks for it. thought: where the prompt leaves the model's
+    reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
     bound_by: str = ""
-    reasoning_open: bool = False
+    thought: Thought = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
     for prompt in prompts if form != "tokenize" else ():
         check_length(ask, len(prompt) // 4, model.context_length)
     extras = ask.extras
-    thinks = ask.kind != "completion" and model.opens_reasoning(ask, prompts[0])
+    thought = "none" if ask.kind == "completion" else model.thought(ask, prompts[0])
     if extras is PLAIN:
-        return Prepared(ask, prompts, reasoning_open=thinks)
+        return Prepared(ask, prompts, thought=thought)
     room = model.context_length - max(map(len, prompts)) // 4
     if extras.min_tokens > room:
         raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
@@ -100,7 +101,7 @@ def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
         text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
         raise invalid(field, text)
     asked = replace(ask, extras=model.resolved(extras))
-    return Prepared(asked, prompts, _echoes(model, ask, prompts), reasoning_open=thinks)
+    return Prepared(asked, prompts, _echoes(model, ask, prompts), thought=thought)
 
 
 def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, ...]:

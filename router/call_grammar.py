@@ -1,9 +1,11 @@
-"""The grammar of an answer that is, or may be, calls: each format just as its parser reads it and its models write it.
+"""The grammar of an answer that is, or may be, calls: each format just as its parser reads it and its models write it;
+and of one that has a form, where the model reasons before it.
 
     start:    [thought] body              a model that reasons may do so first
     body:     calls                       a call is required
               TEXT | TEXT calls           else: text, and calls end the answer
               answer | calls              else, with a response format
+              answer                      without tools
 
     hermes    <tool_call>\\n{"name": "f", "arguments": ...}\\n</tool_call>, several with \\n between
     llama3    {"name": "f", "parameters": ...}, several with "; " between
@@ -19,17 +21,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from octavo.router import reasoning
+from octavo.router.reasoning import Thought
 from octavo.router.tools import hermes, mistral
 from octavo.router.tools.formats import MARKERS, ToolFormat
 
-Thinking = Literal["never", "may", "has begun"]
 ANSWER = "answer"  # the name of the response format's grammar
 ANY = r"(.|\n)*"
 BLANK = r"[ \t\r\n]*"
 SPACE = r"[ \t\r\n]{0,16}"  # bounded: a model that knows no end would write nothing but that
+BREAK = r"\n{0,16}"  # behind reasoning: what the parser leaves out there
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +49,25 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer may be. names: of functions, whose arguments are the grammars @f0, @f1, ... must: calls alone.
-    several: calls at once. answers: what is no call is the grammar @answer. written: markers as the template has them.
-    """
+    """What an answer may be. format: None: no calls. names: of functions, whose arguments are the grammars @f0, @f1, ...
+    must: calls alone. several: calls at once. answers: what is no call is the grammar @answer. thought: None: the model
+    does not reason. written: markers as the template has them."""
 
-    format: ToolFormat
+    format: ToolFormat | None
     names: Sequence[str]
     marker: Callable[[str], Marker]
     must: bool = False
     several: bool = True
     answers: bool = False
-    thinking: Thinking = "never"
+    thought: Thought | None = None
     written: frozenset[str] = frozenset()
 
 
 def lark(form: Form) -> str:
     """Of the whole answer."""
-    calls = _FORMATS[form.format](form)
+    if form.format is None:
+        return "\n".join([*_thought(form), f"body: @{ANSWER}"]) + "\n"
+    calls = _FORMATS[form.format](form, form.format)
     rules = [*_thought(form), *calls.rules()]
     if form.must:
         rules += [f"body: {calls.whole()}"]
@@ -77,9 +81,9 @@ def lark(form: Form) -> str:
 class _Calls(ABC):
     """The calls of one format, where a marker stands before them."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, format: ToolFormat) -> None:
         self.form = form
-        self.begin = form.marker(MARKERS[form.format][0])
+        self.begin = form.marker(MARKERS[format][0])
 
     @abstractmethod
     def rules(self) -> list[str]:
@@ -151,31 +155,36 @@ class _Llama3(_Calls):
         return [f"body: TEXT | first {more}", f"first: {first}", *leads, before, text]
 
 
-_FORMATS: Mapping[ToolFormat, Callable[[Form], _Calls]] = {"hermes": _Hermes, "llama3": _Llama3, "mistral": _Mistral}
+_FORMATS: Mapping[ToolFormat, Callable[[Form, ToolFormat], _Calls]] = {
+    "hermes": _Hermes,
+    "llama3": _Llama3,
+    "mistral": _Mistral,
+}
 
 
 def _thought(form: Form) -> list[str]:
-    """Of `start`. An answer that need not be calls may also end in mid-thought."""
-    if form.thinking == "never":
+    """Of `start`. An answer that is bound to nothing but calls, if it makes any, may also end in mid-thought."""
+    if form.thought is None or form.thought == "over":
         return ["start: body"]
     begin, end = form.marker(reasoning.BEGIN), form.marker(reasoning.END)
-    opened = form.thinking == "has begun"
+    opened = form.thought == "begun"
     closing = f"{ANY}{regex(end.text)}"
+    may_end = not form.must and not form.answers
     if end.id is not None and (opened or begin.id is not None):
         before = "" if opened else f"SPACE {begin.rule} "
         thought = terminal("THOUGHT", ANY, [closing + ANY] if end.spelt else [])
-        rules = [f"thought: {before}THOUGHT {end.rule} SPACE", f"unended: {before}THOUGHT", thought]
+        rules = [f"thought: {before}THOUGHT {end.rule} BREAK", f"unended: {before}THOUGHT", thought]
     else:
         first = "" if opened else SPACE + regex(begin.text)
         unended = terminal("UNENDED", first + ANY, [closing + ANY])
-        rules = ["thought: ended SPACE", f"ended[lazy]: /{first}{closing}/", "unended: UNENDED", unended]
-    start = ["thought body", *(["body"] if not opened else []), *(["unended"] if not form.must else [])]
-    return ["start: " + " | ".join(start), *rules, f"SPACE: /{SPACE}/"]
+        rules = ["thought: ended BREAK", f"ended[lazy]: /{first}{closing}/", "unended: UNENDED", unended]
+    start = ["thought body", *(["body"] if not opened else []), *(["unended"] if may_end else [])]
+    return ["start: " + " | ".join(start), *rules, f"SPACE: /{SPACE}/", f"BREAK: /{BREAK}/"]
 
 
 def _opening_thought(form: Form) -> list[str]:
     """What the body's text may not match: it would be reasoning."""
-    if form.thinking != "may" or not form.marker(reasoning.BEGIN).spelt:
+    if form.thought not in ("none", "over") or not form.marker(reasoning.BEGIN).spelt:
         return []
     return [BLANK + regex(form.marker(reasoning.BEGIN).text) + ANY]
 

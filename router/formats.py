@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from octavo.router import reasoning
 from octavo.router.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.bodies import Prepared
-from octavo.router.call_grammar import Form, Marker, Thinking
+from octavo.router.call_grammar import Form, Marker
 from octavo.router.fields import unsupported
 from octavo.router.openai import Ask
 from octavo.router.parser_flags import ParserFlags
+from octavo.router.reasoning import Thought
 from octavo.router.tokens import TextModel
 from octavo.router.tools import formats
 from octavo.router.tools.definitions import ToolUse
@@ -61,9 +62,7 @@ class Formats:
         ask = prepared.ask
         if ask.kind == "completion" or (ask.tool_use is None and not self.reasoning):
             return None
-        if prepared.grammar and ask.tool_use is None:  # it leaves no room for reasoning
-            return None
-        return lambda: self._parser(ask, prepared.reasoning_open)
+        return lambda: self._parser(ask, prepared.thought == "begun")
 
     def _parser(self, ask: Ask, opened: bool) -> AnswerParser:
         thinks, use = None, ask.tool_use
@@ -77,11 +76,13 @@ class Formats:
         reason = "tool_calls" if use is None else use.reason
         return AnswerParser(thinks, tools, new_id, use is not None and not use.parallel, hidden, reason)
 
-    def form(self, use: ToolUse, opened: bool, answers: bool) -> Form:
-        """Of an answer that these parsers read. opened: it begins in reasoning. answers: what is no call has a form."""
+    def form(self, use: ToolUse | None, thought: Thought, answers: bool) -> Form:
+        """Of an answer that these parsers read. answers: what is no call has a form."""
+        said = thought if self.reasoning else None
+        if use is None:
+            return Form(None, (), self._marker, answers=answers, thought=said)
         assert self.tools is not None, "tools without a parser are refused"
-        thinking: Thinking = "never" if not self.reasoning else "has begun" if opened else "may"
-        return Form(self.tools, use.names, self._marker, use.must, use.several, answers, thinking, self.written)
+        return Form(self.tools, use.names, self._marker, use.must, use.several, answers, said, self.written)
 
     def _marker(self, text: str) -> Marker:
         return Marker(text, self.ids.get(text), text not in self.spelling)

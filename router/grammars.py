@@ -11,14 +11,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llguidance import LLMatcher, grammar_from, regex_to_lark
+from llguidance import LLMatcher, LLTokenizer, grammar_from, regex_to_lark
 
 from octavo.grammars import REMEMBERED, limits
 from octavo.router.call_grammar import ANSWER
+from octavo.router.endless import endless
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
+_OCTETS = LLTokenizer("byte")  # a vocabulary of bytes
 _known: OrderedDict[Hashable, str] = OrderedDict()  # of this process: clients repeat their schemas
 Json = dict[str, Any]  # Any: JSON of any shape
 
@@ -41,9 +43,9 @@ def grammar(wish: Structured) -> str:
     return text
 
 
-def with_calls(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
-    """Of an answer that is, or may be, calls. lark: its frame, in which @f0, @f1, ... are arguments of the functions.
-    Raises RequestError 400 naming the function or the field."""
+def framed(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
+    """Of an answer that may be more than what it must match: reasoning, calls. lark: its frame, in which @answer is the
+    answer and @f0, @f1, ... are arguments of the functions. Raises RequestError 400 naming the function or the field."""
     key = (lark, tuple(functions), answer)
     if (text := _remembered(key)) is not None:
         return text
@@ -53,7 +55,7 @@ def with_calls(lark: str, functions: Sequence[Function], answer: Structured | No
     text = json.dumps({"grammars": [{"lark_grammar": lark}, *(part | {"name": name} for name, part in parts.items())]})
     if why := _fault(text):
         _name_the_culprit(parts, functions, answer)
-        raise _refused("tools", why)
+        raise _refused("tools" if answer is None else answer.field, why)
     _remember(key, text)
     return text
 
@@ -74,11 +76,19 @@ def _arguments(function: Function) -> Json:
     kinds = schema.get("type", "object")
     if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
         raise _refused(function.field, "its type must be object")
-    return _json_schema(json.dumps(schema | {"type": "object"}))
+    try:
+        return _json_schema(json.dumps(schema | {"type": "object"}))
+    except ValueError as error:
+        raise _refused(function.field, str(error)) from error
 
 
-def _json_schema(source: str) -> Json:
-    text = LLMatcher.grammar_from_json_schema(source, overrides={"whitespace_pattern": _WHITE_SPACE})
+def _json_schema(source: str, white_space: str | None = None) -> Json:
+    """white_space: as of a Structured. Raises ValueError."""
+    if endless(json.loads(source)):
+        raise ValueError("whatever matches it must hold another of its own kind, without end")
+    flexible = {"whitespace_pattern": _WHITE_SPACE if white_space is None else white_space}
+    overrides: Json = {"whitespace_flexible": False} if white_space == "" else flexible
+    text = LLMatcher.grammar_from_json_schema(source, overrides=overrides)
     part: Json = json.loads(text)["grammars"][0]
     return part
 
@@ -87,20 +97,37 @@ def _part(wish: Structured) -> Json:
     """One of the grammars that llguidance takes together."""
     try:
         if wish.form == "json_schema":
-            return _json_schema(wish.source)
+            _check_white_space(wish)
+            return _json_schema(wish.source, wish.white_space)
         if wish.form == "choice":
             return {"lark_grammar": "start: " + " | ".join(map(json.dumps, json.loads(wish.source)))}
         if wish.form == "regex":
-            return {"lark_grammar": f"start: /{regex_to_lark(wish.source)}/"}
+            return _regex(wish.source)
         return {"lark_grammar": grammar_from("grammar", wish.source)}
     except ValueError as error:
         raise _refused(wish.field, str(error)) from error
 
 
+def _regex(source: str) -> Json:
+    return {"lark_grammar": f"start: /{regex_to_lark(source)}/"}
+
+
+def _check_white_space(wish: Structured) -> None:
+    """By itself: else the schema would seem to be wrong."""
+    if wish.white_space and (why := _fault(json.dumps({"grammars": [_regex(wish.white_space)]}))):
+        raise _refused(f"{wish.field.rpartition('.')[0]}.whitespace_pattern", why)
+
+
 def _fault(text: str) -> str:
-    """Why it cannot be compiled; empty: it can. Ids of tokens are not looked at: that needs the tokenizer."""
+    """Why it cannot be compiled or met; empty: it can. Ids of tokens are not looked at: that needs the tokenizer."""
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits())
-    return (messages[0] if messages else "it cannot be compiled") if wrong else ""
+    if wrong:
+        return messages[0] if messages else "it cannot be compiled"
+    matcher = LLMatcher(_OCTETS, text, log_level=0, limits=limits())
+    if matcher.is_error():  # it has tokens of the model's own, which are not known here
+        return ""
+    matcher.compute_bitmask()
+    return "nothing matches it" if matcher.is_error() else ""
 
 
 def _refused(field: str, why: str) -> Exception:

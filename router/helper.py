@@ -119,7 +119,7 @@ def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
     bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
         "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar, "bound_by": prepared.bound_by, "reasoning_open": prepared.reasoning_open,
+        "grammar": prepared.grammar, "bound_by": prepared.bound_by, "thought": prepared.thought,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
 
@@ -148,7 +148,7 @@ def prepared(header: Header, payload: bytes) -> Prepared:
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    told = {name: header[name] for name in ("grammar", "bound_by", "reasoning_open")}
+    told = {name: header[name] for name in ("grammar", "bound_by", "thought")}
     return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **told)
 
 

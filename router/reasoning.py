@@ -9,19 +9,28 @@ Line breaks next to the markers belong to neither.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 from octavo.router.tools.markers import cut
 
 BEGIN, END = "<think>", "</think>"
+Thought = Literal["none", "begun", "over"]  # the answer may begin with it; has to close it; has none
 
 
 def detect(template: str) -> bool:
     return BEGIN in template or END in template
 
 
-def is_open(prompt: str) -> bool:
-    """The end of the prompt opens what the answer has to close. prompt: the last of it."""
-    return prompt.rstrip().endswith(BEGIN)
+def thought_of(prompt: str) -> Thought:
+    """How far the end of a prompt, which its template wrote, has brought it. prompt: the last of it."""
+    prompt = prompt.rstrip()
+    return "begun" if prompt.endswith(BEGIN) else "over" if prompt.endswith(END) else "none"
+
+
+def thought_in(message: str) -> Thought:
+    """The same of a message that the answer continues."""
+    begin, end = message.rfind(BEGIN), message.rfind(END)
+    return "begun" if begin > end else "over" if end >= 0 else "none"
 
 
 class ReasoningParser:

@@ -4,16 +4,19 @@ What is allowed ends as one `Structured`; whether it can be compiled is seen whe
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import orjson
 
 from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.plain_json import Bounds, check_bounds
 
+Json = Any  # of any shape
 Form = Literal["json_schema", "regex", "choice", "grammar"]
 
 MAX_SOURCE_BYTES = 65_536
+BOUNDS = Bounds(depth=64, size=MAX_SOURCE_BYTES)  # of a schema
 MAX_CHOICES = 1_000
 ANY_OBJECT = b'{"type":"object"}'
 NAMES = frozenset(
@@ -24,11 +27,13 @@ NAMES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Structured:
     """source: a JSON schema, a regular expression, a JSON list of strings, or a grammar as Lark or GBNF writes it.
-    field: of the request, for errors."""
+    field: of the request, for errors. white_space: what may stand between the tokens of JSON, a regular expression; empty:
+    nothing; None: as we have it."""
 
     form: Form
     source: str
     field: str
+    white_space: str | None = None
 
 
 def structured(body: Mapping[str, object]) -> Structured | None:
@@ -93,13 +98,41 @@ def _structured_outputs(value: object) -> Structured | None:
         raise invalid(where, f"{where} must be an object with one of {', '.join(_INNER)}")
     found = []
     for name, inner in value.items():
-        if name not in _INNER:
-            raise unsupported(f"{where}.{name}", f"{where}.{name[:64]} is not supported: remove it")
-        if inner is not None and not (name == "json_object" and inner is False):
+        if name not in _INNER and name not in _OPTIONS:
+            hint = ALTERNATIVES.get(name, "remove it")
+            raise unsupported(f"{where}.{name}", f"{where}.{name[:64]} is not supported: {hint}")
+        if name in _INNER and inner is not None and not (name == "json_object" and inner is False):
             found.append(_INNER[name](f"{where}.{name}", inner))
     if len(found) != 1:
         raise invalid(where, f"{where} must have one of {', '.join(_INNER)}")
-    return found[0]
+    return _with_options(found[0], Fields(value, f"{where}."))
+
+
+def _with_options(one: Structured, options: Fields) -> Structured:
+    """As vLLM's options change it. disable_fallback changes nothing: there is one compiler."""
+    pattern, compact = options.text("whitespace_pattern"), options.flag("disable_any_whitespace")
+    closed = options.flag("disable_additional_properties")
+    options.flag("disable_fallback")
+    for name in ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"):
+        where = options.prefix + name
+        if options.get(name) not in (None, False) and one.form != "json_schema":
+            raise invalid(where, f"{where} needs json or json_object beside it")
+    if pattern is not None and compact:
+        where = options.prefix + "whitespace_pattern"
+        raise invalid(where, f"{where} contradicts disable_any_whitespace: give one of them")
+    source = orjson.dumps(_closed(orjson.loads(one.source))).decode() if closed else one.source
+    return replace(one, source=source, white_space="" if compact else pattern)
+
+
+def _closed(schema: Json) -> Json:
+    """With no properties but those that it names, where it does not say."""
+    if isinstance(schema, list):
+        return [_closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    names = "properties" in schema or "patternProperties" in schema
+    more = {"additionalProperties": False} if names and "additionalProperties" not in schema else {}
+    return {key: _closed(value) for key, value in schema.items()} | more
 
 
 def _schema(where: str, value: object) -> Structured:
@@ -110,6 +143,7 @@ def _schema(where: str, value: object) -> Structured:
             raise invalid(where, f"{where} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise invalid(where, f"{where} must be a JSON schema, an object")
+    check_bounds(where, value, BOUNDS)
     return Structured("json_schema", orjson.dumps(value).decode(), where)
 
 
@@ -141,6 +175,10 @@ def _text(where: str, value: object) -> str:
     return value
 
 
+_OPTIONS = frozenset(
+    ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties", "disable_fallback")
+)
+ALTERNATIVES = {"structural_tag": "use tools for parts that are bound, or a grammar for the whole answer"}
 Reader = Callable[[str, object], Structured]
 _READERS: Mapping[str, Reader] = {
     "guided_json": _schema,

@@ -114,14 +114,14 @@ class TextModel:
         """Tokens whose text is never shown, and their ids."""
         return self._control
 
-    def opens_reasoning(self, ask: Ask, prompt: bytes) -> bool:
-        """Whether the answer begins inside reasoning: the template opened it, or the message that it continues did."""
+    def thought(self, ask: Ask, prompt: bytes) -> reasoning.Thought:
+        """Of the template, or of the message that the answer continues."""
         if ask.rendering.continue_final_message:
             content = ask.messages[-1].content
             last = content if isinstance(content, str) else "".join(content or ())
-            return last.rfind(reasoning.BEGIN) > last.rfind(reasoning.END)
+            return reasoning.thought_in(last)
         tail = array("I", prompt[-4 * REASONING_TAIL :]).tolist()
-        return reasoning.is_open(self._tokenizer.decode(tail, skip_special_tokens=False))
+        return reasoning.thought_of(self._tokenizer.decode(tail, skip_special_tokens=False))
 
     def resolved(self, extras: Extras) -> Extras:
         """Its words as ids. Raises RequestError 400 naming the field."""

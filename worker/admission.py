@@ -15,8 +15,8 @@ FIELD = "response_format"  # what clients call it
 class Admission:
     """Requests come in by `submit`; `settled` tells of each, once, whether it has been given to the scheduler."""
 
-    def __init__(self, scheduler: Scheduler, grammars: Grammars, vocabulary: int) -> None:
-        self.constraints: Constraints[Matcher] = Constraints(Masker(vocabulary).fill)
+    def __init__(self, scheduler: Scheduler, grammars: Grammars, masker: Masker) -> None:
+        self.constraints: Constraints[Matcher] = Constraints(masker.fill)
         self._scheduler = scheduler
         self._grammars = grammars
         self._compiling: dict[int, tuple[NewRequest, Future[Matcher]]] = {}

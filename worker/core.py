@@ -21,7 +21,7 @@ from octavo.worker import hello, process, ring
 from octavo.worker.admission import Admission
 from octavo.worker.board import CORE, Board, Gauge, Slot
 from octavo.worker.codec import Outputs, decode, encode
-from octavo.worker.grammars import grammars_of
+from octavo.worker.grammars import Masker, grammars_of
 from octavo.worker.graphs import GraphBook
 from octavo.worker.hello import Hello
 from octavo.worker.outlet import Outlet
@@ -68,7 +68,7 @@ class Core:
         said = hello.together(self._wait_for_ranks())
         pace = pace_of(said.device, said.block_size, self._layout.pipeline)
         self._scheduler = Scheduler(hello.limits(said, self._config), pace)
-        self._admission = Admission(self._scheduler, self._grammars, said.vocabulary)
+        self._admission = Admission(self._scheduler, self._grammars, Masker(said.vocabulary, said.device))
         self._constraints = self._admission.constraints
         self._overdue = Overdue()
         self._path = said.path

@@ -50,11 +50,14 @@ class Matcher:
 
 
 class Masker:
-    """Fills the masks of many matchers, on threads of llguidance's own."""
+    """Fills the masks of many matchers: on threads of llguidance's own beside a GPU. Beside ranks on a CPU on the thread
+    that asks: most masks take microseconds, and each thread that is woken there takes a core from a rank, whose others
+    wait for it at their next barrier."""
 
-    def __init__(self, vocabulary: int, threads: int | None = None) -> None:
+    def __init__(self, vocabulary: int, device: str = "cpu") -> None:
+        """device: of the ranks."""
         self._row_bytes = mask_bytes(vocabulary)
-        self._executor = LLExecutor(threads)
+        self._executor = None if device == "cpu" else LLExecutor()
 
     def fill(self, matchers: Sequence[Matcher | None]) -> bytes:
         """One row of bits for each, id i in bit i % 32 of word i // 32; where there is none every id is allowed."""
@@ -62,7 +65,11 @@ class Masker:
         bound = [(matcher.inner, row) for row, matcher in enumerate(matchers) if matcher is not None]
         if bound:
             address = ctypes.addressof(ctypes.c_char.from_buffer(rows))
-            self._executor.unsafe_compute_mask_ptr(bound, address, self._row_bytes, len(matchers))
+            if self._executor is not None:
+                self._executor.unsafe_compute_mask_ptr(bound, address, self._row_bytes, len(matchers))
+            else:
+                for inner, row in bound:
+                    inner.unsafe_compute_mask_ptr(address + row * self._row_bytes, self._row_bytes)
         return bytes(rows)
 
 

@@ -49,14 +49,15 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Served]]:
-    """One worker, and a router for each format."""
+    """One worker, and a router for each format, and for a model that reasons."""
     worker = WorkerProcess(tool_checkpoint(tmp_path_factory.mktemp("model") / "random"), "--served-name", "m").start()
     try:
         async with AsyncExitStack() as stack:
             group = [worker.addresses["serve"]]
-            starting = [stack.enter_async_context(routing(group, f"--tool-parser={kind}")) for kind in KINDS]
+            flags = {kind: f"--tool-parser={kind}" for kind in KINDS} | {"thinks": "--reasoning-parser=think"}
+            starting = [stack.enter_async_context(routing(group, flag)) for flag in flags.values()]
             made = {}
-            for kind, router in zip(KINDS, await asyncio.gather(*starting), strict=True):
+            for kind, router in zip(flags, await asyncio.gather(*starting), strict=True):
                 client = openai.AsyncOpenAI(base_url=f"{router.url}/v1", api_key="none", max_retries=0)
                 made[kind] = Served(router, await stack.enter_async_context(client))
             yield made
@@ -180,6 +181,33 @@ async def test_the_clients_own_strict_tools_are_parsed_into_its_types(served: di
         logprobs = answer.choices[0].logprobs
         assert logprobs is not None and answer.usage is not None
         assert len(logprobs.content or []) == answer.usage.completion_tokens
+
+
+async def test_a_model_that_reasons_is_bound_when_it_has_done_so(served: dict[str, Served]) -> None:
+    parse = served["thinks"].client.chat.completions.parse
+    begun: Any = {"role": "assistant", "content": "<think>Hm"}
+    bias = {str(IDS["</think>"]): 6}  # random weights would hardly end it
+    ask: Any = HOT | {"response_format": City, "logit_bias": bias}
+    more: Any = {"add_generation_prompt": False, "continue_final_message": True}
+    answers = await asyncio.gather(
+        *(parse(**ask | {"messages": [USER, begun]}, seed=seed, extra_body=more) for seed in range(4))
+    )
+    for answer in answers:
+        (choice,) = answer.choices
+        assert isinstance(choice.message.parsed, City) and choice.finish_reason == "stop"
+        assert City.model_validate_json(choice.message.content or "")
+    thoughts = {getattr(answer.choices[0].message, "reasoning_content", None) for answer in answers}
+    assert len(thoughts - {None, ""}) > 1, "which is free"
+    over: Any = {"role": "assistant", "content": "<think>Hm</think>"}
+    kept = (await parse(**ask | {"messages": [USER, over]}, seed=1, extra_body=more)).choices[0].message
+    assert isinstance(kept.parsed, City) and not getattr(kept, "reasoning_content", None)
+    text = ""
+    create = served["thinks"].client.chat.completions.create
+    form: Any = {"type": "json_schema", "json_schema": {"name": "city", "schema": City.model_json_schema()}}
+    body: Any = HOT | {"messages": [USER, begun], "logit_bias": bias, "response_format": form, "seed": 0}
+    async for chunk in await create(**body, stream=True, extra_body=more):
+        text += "".join(choice.delta.content or "" for choice in chunk.choices)
+    assert text == answers[0].choices[0].message.content
 
 
 async def test_a_grammar_that_breaks_in_the_middle_fails_the_request(served: dict[str, Served]) -> None:

@@ -1,4 +1,4 @@
-"""The random checkpoint with a template that takes tools, and the markers of every call format as tokens."""
+"""The random checkpoint with a template that takes tools, and the markers of every call format, and of reasoning, as tokens."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from support.checkpoints import SPECIAL, TEMPLATE, random_checkpoint
 
 FIRST = max(SPECIAL) + 1
 CONTROL = ("[TOOL_CALLS]", "<|python_tag|>")
-ADDED = ("<tool_call>", "</tool_call>")  # tokens, but shown as text, as Qwen has them
+ADDED = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # tokens, but shown as text, as Qwen has them
 IDS = {marker: FIRST + index for index, marker in enumerate(CONTROL + ADDED)}
 
 

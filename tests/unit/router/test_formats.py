@@ -101,11 +101,6 @@ def test_plain_chats_and_completions_have_no_parser() -> None:
     assert thinks.parser(Prepared(parse("completion", {"prompt": "x"}), ())) is None
 
 
-def test_an_answer_that_is_bound_to_a_grammar_is_all_content() -> None:
-    thinks = Formats.of(model(template("deepseek_r1")), AUTO)
-    assert thinks.parser(Prepared(asked(), (), grammar="g", reasoning_open=True)) is None
-
-
 def test_tools_without_a_parser_are_refused() -> None:
     formats = Formats.of(model(template("command_r_tool_macros")), AUTO)
     with pytest.raises(RequestError, match="--tool-parser") as caught:
@@ -114,21 +109,21 @@ def test_tools_without_a_parser_are_refused() -> None:
     formats.check(asked(tools=[TOOL], tool_choice="none"))
 
 
-def test_the_prompt_tells_whether_reasoning_is_open() -> None:
+def test_the_prompt_tells_how_far_the_reasoning_is() -> None:
     deepseek = model(template("deepseek_r1"))
     chatml = model(template("chatml"))
 
-    def opened(made: TextModel, **body: object) -> bool:
+    def thought(made: TextModel, **body: object) -> str:
         ask = asked(**body)
-        return made.opens_reasoning(ask, made.encode(ask)[0])
+        return made.thought(ask, made.encode(ask)[0])
 
     half = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<think>\n2 +"}]
     done = [half[0], {"role": "assistant", "content": "<think>2</think>So"}]
-    assert opened(deepseek) and not opened(chatml)
-    assert not opened(deepseek, add_generation_prompt=False)
-    assert opened(chatml, messages=half, continue_final_message=True)
-    assert not opened(chatml, messages=done, continue_final_message=True)
-    assert not opened(chatml, messages=[{"role": "user", "content": "a <think>"}])
+    assert thought(deepseek) == "begun" and thought(chatml) == "none"
+    assert thought(deepseek, add_generation_prompt=False) == "none"
+    assert thought(chatml, messages=half, continue_final_message=True) == "begun"
+    assert thought(chatml, messages=done, continue_final_message=True) == "over"
+    assert thought(chatml, messages=[{"role": "user", "content": "a <think>"}]) == "none"
 
 
 def test_the_flags_reach_the_router() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.router.reasoning import ReasoningParser, is_open
+from octavo.router.reasoning import ReasoningParser, thought_of
 
 
 def parsed(pieces: Sequence[str], opened: bool = False) -> tuple[str, str]:
@@ -56,6 +56,7 @@ def test_nothing_but_markers_and_blank_is_left_out(parts: list[str], opened: boo
     assert (reasoning + content).count("a") == text.count("a")
 
 
-def test_a_prompt_may_open_the_reasoning() -> None:
-    assert is_open("<|assistant|><think>\n") and is_open("<think>")
-    assert not is_open("<think>\n\n</think>\n\n") and not is_open("assistant\n")
+def test_a_prompt_may_begin_the_reasoning_or_leave_it_out() -> None:
+    assert thought_of("<|assistant|><think>\n") == thought_of("<think>") == "begun"
+    assert thought_of("<think>\n\n</think>\n\n") == "over"
+    assert thought_of("assistant\n") == "none"

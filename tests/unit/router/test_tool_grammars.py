@@ -261,7 +261,7 @@ def test_a_model_that_reasons_may_do_so_before_it_calls(models: dict[str, Model]
     made = models[kind]
     strict = [{"type": "function", "function": WEATHER["function"] | {"strict": True}}]
     prepared = made.prepared(tools=strict, tool_choice=mode)
-    assert not prepared.reasoning_open
+    assert prepared.thought == "none"
     text = "<think>\nParis, then.\n</think>\n\n" + script(kind, PARIS)
     assert accepts(made, prepared, text) and accepts(made, prepared, script(kind, PARIS))
     said = made.says(prepared, made.ids(text))
@@ -271,11 +271,43 @@ def test_a_model_that_reasons_may_do_so_before_it_calls(models: dict[str, Model]
         assert accepts(made, prepared, text.replace("then", "a <tool_call>")), "what is thought of is not done"
     open_messages = [USER, {"role": "assistant", "content": "<think>\nHm"}]
     begun = made.prepared(tools=strict, tool_choice=mode, messages=open_messages, continue_final_message=True)
-    assert begun.reasoning_open
+    assert begun.thought == "begun"
     rest = " so.\n</think>\n\n" + script(kind, PARIS)
     assert accepts(made, begun, rest) and made.says(begun, made.ids(rest)).calls == [PARIS]
     assert accepts(made, begun, "so on") == (mode == "auto")
     assert not accepts(made, begun, "</think>" + script(kind, ("weather", "{}")))
+
+
+@pytest.mark.parametrize("kind", ["thinks", "thinks, tokens"])
+@pytest.mark.parametrize("tools", [[], TOOLS])
+def test_a_model_that_reasons_may_do_so_before_it_answers_in_a_form(
+    models: dict[str, Model], kind: str, tools: list[object]
+) -> None:
+    made = models[kind]
+    form: dict[str, Any] = {"tools": tools, "response_format": {"type": "json_object"}}
+    prepared = made.prepared(**form)
+    assert prepared.bound_by == "response_format"
+    thought = "<think>\nA {, then.\n</think>"
+    for text in ('{"a": 1}', thought + '{"a": 1}', "\n" + thought + '\n\n{"a": 1}'):
+        assert accepts(made, prepared, text), text
+        said = made.says(prepared, made.ids(text))
+        assert (said.content, said.thought) == ('{"a": 1}', "A {, then." if "think" in text else "")
+    for text in ("", "Hello.", thought, thought[:20], thought + "Hello.", thought + " {}", thought + thought + "{}"):
+        assert not accepts(made, prepared, text), text
+    off = made.prepared(**form, chat_template_kwargs={"enable_thinking": False})
+    assert off.thought == "over"
+    assert accepts(made, off, '{"a": 1}') and not accepts(made, off, thought + '{"a": 1}')
+    open_messages = [USER, {"role": "assistant", "content": "<think>\nHm"}]
+    begun = made.prepared(**form, messages=open_messages, continue_final_message=True)
+    assert accepts(made, begun, 'm {"b": 2}</think>{"a": 1}') and not accepts(made, begun, '{"a": 1}')
+    said = made.says(begun, made.ids('m {"b": 2}</think>\n\n{"a": 1}'))
+    assert (said.content, said.thought) == ('{"a": 1}', 'm {"b": 2}')
+
+
+def test_a_form_that_cannot_be_kept_to_is_refused_behind_reasoning_as_well(models: dict[str, Model]) -> None:
+    with pytest.raises(RequestError) as caught:
+        models["thinks, tokens"].prepared(tools=[], guided_regex="a(")
+    assert (caught.value.field, caught.value.code) == ("guided_regex", "invalid_grammar")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SHAPES if not kind.startswith("llama3")])

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
@@ -74,7 +75,7 @@ def test_two_requests_with_one_grammar_go_their_own_ways(grammars: Grammars) -> 
     assert Masker(VOCABULARY).fill([first]) != Masker(VOCABULARY).fill([second])
 
 
-@pytest.mark.parametrize(("first", "columns"), [(0, 256), (256, 256), (384, 200)])
+@pytest.mark.parametrize(("first", "columns"), [(0, 256), (256, 256), (384, 200), (251, 6), (3, 509)])
 def test_a_rank_that_has_part_of_the_vocabulary_binds_its_own_columns(first: int, columns: int) -> None:
     bits = bytearray(mask_bytes(VOCABULARY))
     for token in (3, 255, 256, 400, 511):
@@ -84,6 +85,30 @@ def test_a_rank_that_has_part_of_the_vocabulary_binds_its_own_columns(first: int
     assert bool((logits[0] == 0).all()), "another row is not touched"
     kept = {first + column for column in (logits[1] == 0).nonzero().squeeze(1).tolist()}
     assert kept == {token for token in (3, 255, 256, 400, 511) if first <= token < first + columns}
+
+
+def test_what_is_forbidden_is_never_drawn_and_what_is_allowed_stays_what_it_is() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, VOCABULARY)
+    logits[:, :6] = torch.tensor([float("nan"), float("inf"), -float("inf")]).repeat_interleave(2)
+    allowed = torch.rand(3, VOCABULARY) < 0.5
+    allowed[:, :6] = torch.tensor([False, True]).repeat(3)
+    bits = np.packbits(allowed.numpy(), axis=1, bitorder="little").tobytes()
+    bound = logits.clone()
+    bind(bound, (0, 1, 2), Masks(1, bits), 0)
+    assert bool((bound[~allowed] == -float("inf")).all())
+    assert not bool(torch.isfinite(bound[:, 1]).any()), "a NaN that is allowed still fails its request"
+    sound = allowed & ~logits.isnan()
+    assert torch.equal(bound[sound], logits[sound])
+
+
+def test_masks_beside_a_gpu_are_those_beside_a_cpu(grammars: Grammars) -> None:
+    matchers = [grammars.begin(choice(text)).result() for text in ("ab", "b", "a")]
+    matchers[0].take(ids(grammars, "a"))
+    matchers[1].take(ids(grammars, "z"))
+    assert matchers[1].broken
+    some = [matchers[0], None, matchers[1], matchers[2]]
+    assert Masker(VOCABULARY, "cuda").fill(some) == Masker(VOCABULARY, "cpu").fill(some)
 
 
 def test_a_grammar_that_cannot_be_compiled_is_refused_with_its_reason(grammars: Grammars) -> None:
@@ -104,7 +129,7 @@ def new(key: int, grammar: str, prompt: Sequence[int] = (1, 2)) -> NewRequest:
 
 def admission(grammars: Grammars) -> tuple[Admission, Scheduler]:
     scheduler = Scheduler(Limits(blocks=8, block_size=16, max_batch_tokens=64, max_requests=4, context_length=64))
-    return Admission(scheduler, grammars, VOCABULARY), scheduler
+    return Admission(scheduler, grammars, Masker(VOCABULARY)), scheduler
 
 
 def wait(grammars: Grammars) -> None:
