@@ -20,7 +20,7 @@ LEADER = ROOT / "tests" / "support" / "fake_leader.py"
 TEXT = "the river runs under the old stone bridge and the wind moves through tall grass near the quiet town " * 4
 WORDS = TEXT.split() + "house tree light water mountain summer letter window garden market music paper".split()
 PORT = 18431
-METRICS = 2  # its port, after the router's; the one between is the first-token client's
+METRICS, GRPC = 2, 3  # their ports, after the router's; the one between is the first-token client's
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -62,6 +62,7 @@ async def running(model: Path, interval_s: float, log: Path | None = None) -> As
         flags = ["--serve", address, "--interval", str(interval_s), "--ids", json.dumps(ids), "--tokenizer", str(model)]
         leader = await _start([str(LEADER), *flags, *(["--log", str(log)] if log else [])])
         ports = ["--http", f"127.0.0.1:{PORT}", "--metrics", f"127.0.0.1:{PORT + METRICS}"]
+        ports += ["--grpc", f"127.0.0.1:{PORT + GRPC}"]
         router = await _start(["-m", "octavo", "router", *ports, "--group", address])
         try:
             yield Bench(PORT, address, await _ready(PORT, router.pid))

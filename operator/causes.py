@@ -158,17 +158,42 @@ def _last_line(ended: Object) -> str:
 
 
 def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """A volume that cannot be mounted shows only in events. A secret on its way is no cause."""
+    """A volume that cannot be mounted shows only in events. A Secret of ours on its way is no cause."""
     name = pod["metadata"]["name"]
     if condition(pod, "PodScheduled").get("status") != "True" or started(pod):
         return None
     for event in warnings:
-        if not _about(event, "Pod", pod, "FailedMount") or "secret" in event.message:
+        if not _about(event, "Pod", pod, "FailedMount"):
+            continue
+        if cause := _secret_missing(pod, event.message):
+            return cause
+        if "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
             return Cause("ModelNotFound", f"{name}: the node has no such folder: {_short(event.message)}")
         return Cause("VolumePending", f"{name}: {_short(event.message)}")
     return None
+
+
+def _secret_missing(pod: Object, message: str) -> Cause | None:
+    """A Secret of the user's that the pod wants is not there. Kubelets name the volume, and not always the Secret."""
+    name, ours = pod["metadata"]["name"], names.secrets(names.label(pod, names.SERVICE))
+    for volume in pod["spec"].get("volumes") or ():
+        source = volume.get("secret")
+        if source is None or source["secretName"] in ours or _unmounted_volumes(message) != {volume["name"]}:
+            continue
+        secret, entry = source["secretName"], source["items"][0]["key"]
+        return Cause(
+            "SecretMissing",
+            f"{name}: there is no Secret {secret} with an entry {entry} in this namespace; make it: "
+            f"kubectl create secret generic {secret} --from-file={entry}=FILE; {_short(message)}",
+        )
+    return None
+
+
+def _unmounted_volumes(message: str) -> set[str]:
+    listed = re.search(r"unmounted volumes=\[([^\]]*)\]", message)
+    return set(re.split(r"[\s,]+", listed[1])) if listed else set(re.findall(r'volume "([^"]+)"', message))
 
 
 def started(pod: Object) -> bool:

@@ -20,7 +20,7 @@ from octavo.operator.snapshot import Object
 Json = Any  # Any: JSON of any shape
 
 WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
-ROUTER_FIELDS = ("processes", "queue", "resources", "apiKeys")
+ROUTER_FIELDS = ("processes", "queue", "maxConnections", "clientPriority", "resources", "apiKeys")
 
 
 def worker_revision(service: InferenceService) -> str:

@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-connections",
         type=_count(1, 1_000_000),
         default=8192,
-        help="HTTP connections that clients may have open, all processes; more get 503 (8192)",
+        help="connections that clients may have open, over HTTP and gRPC each, all processes; more get 503 (8192)",
     )
     add("--grace-period", type=_seconds, default=120.0, help="seconds from SIGTERM until open requests are cut (120)")
     add(

@@ -4,6 +4,9 @@
                 ^                  |
                 +--- rescue <------+
 
+`admission.py` says when a job may go, `placement.py` to which group; `stream.py` sends it; `rescue.py` says what
+becomes of it when the stream is lost.
+
 Everything runs in the event loop's thread and nothing here awaits: a job moves on in the call that made room for it.
 """
 
@@ -16,35 +19,18 @@ from dataclasses import dataclass
 from octavo.proto.v1 import engine_pb2
 from octavo.router import refusals, wire
 from octavo.router.admission import Bounds, Entry, Queue, QueueFull, cost
-from octavo.router.choose import Candidate, affinity_hashes, choose
+from octavo.router.alarm import Alarm
+from octavo.router.choose import affinity_hashes
+from octavo.router.counts import Counts
 from octavo.router.fleet import Fleet
 from octavo.router.flight import Flight
 from octavo.router.generation import Job, Model, RequestError, Sink
+from octavo.router.placement import lacking, place
+from octavo.router.rescue import end_of_lost, end_of_tries, end_of_wait
+from octavo.router.stream import Stream
 from octavo.router.tls import Dial
-from octavo.router.upstream import Stream
 
 log = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 4
-MAX_LOST_INCARNATIONS = 2  # a request on which so many have died may be what kills them
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened so far, for metrics. Totals since the start."""
-
-    submitted: int = 0
-    finished: int = 0
-    cancelled: int = 0
-    retried: int = 0
-    cut: int = 0
-    poisoned: int = 0
-    worn_out: int = 0
-    rejected: int = 0
-    queue_full: int = 0
-    no_capacity: int = 0
-    deadline_exceeded: int = 0
-    model_changed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +55,7 @@ class FleetDispatcher:
         self._open = 0
         self._closed = False
         self._has_model = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._expire)
         self._colds = 0
 
     # What the HTTP side calls.
@@ -110,8 +96,8 @@ class FleetDispatcher:
             raise refusals.draining()
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
-        if (lacking := self._lacking(job)) is not None:
-            raise refusals.lacking(job.called(lacking))
+        if (field := lacking(job, self.fleet.usable)) is not None:
+            raise refusals.lacking(job.called(field))
         now = self._loop.time()
         flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt))
         expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
@@ -143,8 +129,7 @@ class FleetDispatcher:
         await self.fleet.close()
         while (entry := self._queue.head()) is not None:
             self._fail(entry.item, refusals.draining())
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.off()
 
     # What discovery calls.
 
@@ -177,7 +162,7 @@ class FleetDispatcher:
             self._fail(flight, refusals.rejected(flight.job.called(rejected.field), rejected.message))
             return
         flight.avoid.add(stream.address)
-        self._retry(flight)
+        self._put_back(flight)
 
     def draining(self, stream: Stream) -> None:
         log.info("group %s: draining, %d requests under way", stream.address, len(stream.flights))
@@ -192,28 +177,20 @@ class FleetDispatcher:
             flight.carrier = None
             if not stream.is_draining:
                 flight.lost.add(stream.incarnation)
-            self._rescue(flight)
+            self._again(flight)
         self._pump()
 
-    # Decisions.
+    # On the way to a group.
 
-    def _rescue(self, flight: Flight) -> None:
-        if not flight.can_restart():
-            self.counts.cut += 1
-            self._fail(flight, refusals.cut(flight.produced))
-        elif self._closed:
-            self._fail(flight, refusals.draining())
-        elif len(flight.lost) >= MAX_LOST_INCARNATIONS:
-            self.counts.poisoned += 1
-            self._fail(flight, refusals.poison(len(flight.lost)))
-        else:
-            self._retry(flight)
+    def _again(self, flight: Flight) -> None:
+        """What a lost stream carried begins anew elsewhere, if it may."""
+        if end := end_of_lost(flight, self._closed, self.counts):
+            return self._fail(flight, end)
+        return self._put_back(flight)
 
-    def _retry(self, flight: Flight) -> None:
-        if flight.attempts >= MAX_ATTEMPTS:
-            self.counts.worn_out += 1
-            self._fail(flight, refusals.worn_out(flight.attempts))
-            return
+    def _put_back(self, flight: Flight) -> None:
+        if end := end_of_tries(flight, self.counts):
+            return self._fail(flight, end)
         assert flight.entry is not None
         self.counts.retried += 1
         expires = min(flight.job.deadline, self._loop.time() + self._queue.bounds.max_wait_s)
@@ -227,37 +204,19 @@ class FleetDispatcher:
                 self.counts.model_changed += 1
                 self._fail(flight, refusals.model_changed())
                 continue
-            if (lacking := self._lacking(flight.job)) is not None:
-                self._fail(flight, refusals.lacking(flight.job.called(lacking)))
+            if (field := lacking(flight.job, self.fleet.usable)) is not None:
+                self._fail(flight, refusals.lacking(flight.job.called(field)))
                 continue
-            stream = self._choose(flight)
+            stream = place(flight, self.fleet.usable)
             if stream is None:
                 break
             self._queue.pop(entry, self._loop.time())
             self._send(flight, stream)
-        self._arm()
+        self._alarm.at(self._queue.next_expiry)
 
     def _is_stale(self, flight: Flight) -> bool:
         current = self.fleet.current
         return bool(flight.job.fingerprint) and current is not None and flight.job.fingerprint != current.fingerprint
-
-    def _lacking(self, job: Job) -> str | None:
-        """A field of the job that none of the groups can serve together with the others; None without groups."""
-        usable = self.fleet.usable
-        if not job.needs or not usable or any(job.needs <= stream.features for stream in usable):
-            return None
-        return min(min(job.needs - stream.features) for stream in usable)
-
-    def _choose(self, flight: Flight) -> Stream | None:
-        usable, needs = self.fleet.usable, flight.job.needs
-        if needs:
-            usable = [stream for stream in usable if needs <= stream.features]
-        if flight.avoid.issuperset(stream.address for stream in usable):
-            flight.avoid.clear()
-        open_ = [s for s in usable if s.ledger.balance > 0 and s.address not in flight.avoid]
-        if len(open_) <= 1:
-            return open_[0] if open_ else None
-        return open_[choose(flight.job.prompt_tokens, [_candidate(stream, flight) for stream in open_])]
 
     def _send(self, flight: Flight, stream: Stream) -> None:
         cached = stream.prefixes.cached_tokens(flight.hashes)
@@ -282,34 +241,10 @@ class FleetDispatcher:
 
     # Time.
 
-    def _arm(self) -> None:
-        """Have `_expire` called when the first deadline passes; an early call is harmless."""
-        at = self._queue.next_expiry
-        if self._timer is not None:
-            if self._timer.when() <= at:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._expire) if at < math.inf else None
-
     def _expire(self) -> None:
-        self._timer = None
         now = self._loop.time()
         for entry in self._queue.expire(now):
-            flight = entry.item
-            if flight.job.deadline <= now:
-                self.counts.deadline_exceeded += 1
-                self._fail(flight, refusals.deadline(self._queue.retry_after_s))
-            else:
-                self.counts.no_capacity += 1
-                waited, groups = now - entry.arrived, len(self.fleet.usable)
-                self._fail(flight, refusals.no_capacity(waited, groups, self._queue.retry_after_s))
-        self._arm()
-
-
-def _candidate(stream: Stream, flight: Flight) -> Candidate:
-    return Candidate(
-        pending_tokens=stream.load.prompt_tokens + stream.ledger.unseen_tokens,
-        decoding=stream.load.running + stream.ledger.unseen,
-        cached=stream.prefixes.cached_tokens(flight.hashes),
-        last_cold=stream.last_cold,
-    )
+            waited, groups = now - entry.arrived, len(self.fleet.usable)
+            late = entry.item.job.deadline <= now
+            self._fail(entry.item, end_of_wait(late, waited, groups, self._queue.retry_after_s, self.counts))
+        self._alarm.at(self._queue.next_expiry)

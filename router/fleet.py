@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from octavo.proto.v1 import engine_pb2
 from octavo.router.background import background
 from octavo.router.generation import Model
+from octavo.router.stream import Listener, Stream
 from octavo.router.tls import Dial
-from octavo.router.upstream import Listener, Stream, Upstream
+from octavo.router.upstream import Upstream
 
 log = logging.getLogger(__name__)
 

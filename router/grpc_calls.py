@@ -1,7 +1,6 @@
-"""What is around each gRPC call: its one message read within a time limit, its end counted, its error told.
+"""What is around each gRPC call: its end counted, its error told.
 
-Every method is a client-streaming one on this end, which is the same on the wire: so a message that never comes whole
-has a time limit. A client that goes, or whose deadline passes, cancels the call's task, and so its jobs.
+A client that goes, or whose deadline passes, cancels the call's task, and so its jobs.
 """
 
 import asyncio
@@ -16,7 +15,6 @@ import grpc
 
 from octavo.router import grpc_errors
 from octavo.router.generation import RequestError
-from octavo.router.holding import BODY_S
 from octavo.router.metrics import CLIENT_GONE, CUT
 from octavo.router.path import Parts, bug
 
@@ -44,19 +42,6 @@ async def call(parts: Parts, endpoint: str, context: Context, work: Callable[[],
             await _abort(context, error)
     finally:
         parts.life.open -= 1
-
-
-async def read(context: Context) -> bytes:
-    """The call's one message. Raises RequestError 408 when it stalls, 400 when there is none."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            message = await context.read()
-    except TimeoutError:
-        what = f"the message did not come whole within {BODY_S:.0f} s; send it faster"
-        raise RequestError(408, "invalid_request_error", "body_too_slow", what) from None
-    if not isinstance(message, bytes):
-        raise RequestError(400, "invalid_request_error", "invalid_message", "the call has no message")
-    return message
 
 
 def deadline(context: Context) -> float:

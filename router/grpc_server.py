@@ -35,15 +35,27 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 9_000),
     # Then the client is asked to connect anew; calls under way go on to their end.
     ("grpc.max_connection_age_ms", 300_000),
+    # Of one connection; further calls of it wait in its client.
+    ("grpc.max_concurrent_streams", 1_000),
+    # A connection that never speaks HTTP/2 ends after this.
+    ("grpc.server_handshake_timeout_ms", 60_000),
 )
 
 
 class GrpcServer:
-    """Serves between `start` and `stop`. Raises OSError when it cannot listen."""
+    """Serves between `start` and `stop`. Raises OSError when it cannot listen.
 
-    def __init__(self, parts: Parts, address: Address) -> None:
+    most: connections that may be open, and calls under way on all of them: as many as HTTP's connections can have. A
+    further connection is closed at once, a further call ends with RESOURCE_EXHAUSTED.
+    """
+
+    def __init__(self, parts: Parts, address: Address, most: int) -> None:
         self._stopping = asyncio.Event()
-        self._server = grpc.aio.server(options=OPTIONS, interceptors=_interceptors(parts))
+        self._server = grpc.aio.server(
+            options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", most)),
+            interceptors=_interceptors(parts),
+            maximum_concurrent_rpcs=most,
+        )
         self._server.add_generic_rpc_handlers((Inference(parts).handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(Health(parts, (SERVICE, HEALTH), self._stopping), self._server)
         reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), self._server)

@@ -20,6 +20,7 @@ from octavo.router.generation import RequestError
 from octavo.router.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.grpc_calls import Context, Cut
 from octavo.router.grpc_fields import MessageForm, decode
+from octavo.router.grpc_messages import read
 from octavo.router.handlers import SLOW_CLIENT_S
 from octavo.router.path import Accepted, Parts, accept, answering, served_by
 from octavo.router.refusals import unknown_model
@@ -60,14 +61,14 @@ class Inference:
 
         async def answered() -> None:
             nonlocal answer
-            answer = await work(await grpc_calls.read(context), grpc_calls.deadline(context))
+            answer = await work(await read(self._parts.holding, context), grpc_calls.deadline(context))
 
         await grpc_calls.call(self._parts, endpoint, context, answered)
         return answer
 
     async def _stream(self, _requests: Requests, context: Context) -> None:
         async def answered() -> None:
-            await self._generate_stream(await grpc_calls.read(context), context)
+            await self._generate_stream(await read(self._parts.holding, context), context)
 
         await grpc_calls.call(self._parts, "grpc_generate_stream", context, answered)
 

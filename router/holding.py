@@ -1,7 +1,8 @@
 """Bodies in memory, bounded: while the model has not come, or helpers are busy, requests wait as the bytes they are.
 
 Only bytes that have come count, and a body must have come whole within BODY_S: a client that announces much and sends
-nothing takes no room from others.
+nothing takes no room from others. Bodies of which something is still to come may hold a part of the room alone: who
+stops short of the end takes none from those that send all.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from octavo.router.generation import RequestError
 
 MAX_BODY_BYTES = 8 << 20
 MAX_HELD_BYTES = 256 << 20
+MAX_COMING_BYTES = MAX_HELD_BYTES // 2  # when a body that is not whole yet would hold more
 BODY_S = 60.0  # for a whole body to come
 
 
@@ -49,8 +51,10 @@ class Held:
 
     async def _whole(self) -> bytes:
         pieces: list[bytes] = []
+        length = self._request.content_length
         while piece := await self._request.content.readany():
-            self._take(len(piece))
+            self._holding.take(len(piece), whole=self.size + len(piece) == length)
+            self.size += len(piece)
             if self.size > MAX_BODY_BYTES:
                 raise _too_large()
             pieces.append(piece)
@@ -69,10 +73,6 @@ class Held:
         if asked and self._request.version >= HttpVersion11 and self._request.transport is not None:
             self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _take(self, size: int) -> None:
-        self._holding.take(size)
-        self.size += size
-
 
 class Holding:
     def __init__(self) -> None:
@@ -89,14 +89,15 @@ class Holding:
     @contextmanager
     def room(self, size: int) -> Iterator[None]:
         """For a message that has come whole. Raises RequestError 429 when too many are held."""
-        self.take(size)
+        self.take(size, whole=True)
         try:
             yield
         finally:
             self.bytes -= size
 
-    def take(self, size: int) -> None:
-        if self.bytes + size > MAX_HELD_BYTES:
+    def take(self, size: int, whole: bool) -> None:
+        """whole: nothing is to come after these bytes. Raises RequestError 429 when too many are held."""
+        if self.bytes + size > (MAX_HELD_BYTES if whole else MAX_COMING_BYTES):
             message = (
                 f"the requests that wait hold {self.bytes} bytes already, near this router's bound; try again later"
             )

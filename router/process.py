@@ -37,7 +37,7 @@ log = logging.getLogger("octavo.router")
 BACKLOG = 1024
 UNREAD_MS = 120_000  # in which a client takes nothing of what it is sent: then the kernel ends the connection
 POLL_S = 0.05
-OTHER_FILES = 512  # for groups, helpers, gRPC clients, and clients that are being turned away
+OTHER_FILES = 512  # for groups, helpers, and clients that are being turned away
 RESERVE_S = 2.0  # of the grace period, to close in order
 
 
@@ -93,8 +93,9 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         strict=config.strict,
         client_priority=config.client_priority,
     )
-    grpc_server = GrpcServer(parts, config.grpc) if config.grpc is not None else None
-    connections = HttpServer(parts).build(most_connections=_most_connections(config))
+    most = _most_connections(config)
+    grpc_server = GrpcServer(parts, config.grpc, most) if config.grpc is not None else None
+    connections = HttpServer(parts).build(most_connections=most)
     metrics.connections.set_function(lambda: connections.count)
     runner = web.ServerRunner(connections, shutdown_timeout=0.1)
     await runner.setup()
@@ -144,15 +145,16 @@ def _listener(config: Config) -> socket.socket:
 
 
 def _most_connections(config: Config) -> int:
-    """This process's share of the router's bound, and fewer where the system gives fewer files."""
+    """Of either API: this process's share of the router's bound, and fewer where the system gives fewer files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wished = -(-config.max_connections // config.processes) + OTHER_FILES
+    apis = 1 if config.grpc is None else 2
+    wished = apis * -(-config.max_connections // config.processes) + OTHER_FILES
     allowed = wished if hard == resource.RLIM_INFINITY else min(wished, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wished:
         log.warning("the limit of %d open files leaves room for %d connections", hard, allowed - OTHER_FILES)
-    return max(1, allowed - OTHER_FILES)
+    return max(1, (allowed - OTHER_FILES) // apis)
 
 
 def _settings(config: Config, index: int) -> FleetSettings:

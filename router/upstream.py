@@ -4,25 +4,20 @@
         ^  back-off <= 2 s   |
         +----- broken <------+   ended, failed, or 10 s of silence
 
-Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it. Rows go to their sinks in
-the handler of the message that brought them.
+Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it.
 """
 
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.router import wire
-from octavo.router.choose import PrefixMemory
-from octavo.router.flight import BrokenSink, Flight
 from octavo.router.generation import Model
-from octavo.router.ledger import Ledger
+from octavo.router.stream import Broken, Listener, Stream
 from octavo.router.tls import Dial
 
 log = logging.getLogger(__name__)
@@ -36,134 +31,6 @@ MAX_BACK_OFF_S = 2.0
 MAX_LOCAL_BACK_OFF_S = 0.2  # a Unix socket: a refusal costs nothing, and on one machine both ends start together
 
 ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngine]
-
-
-class Broken(Exception):
-    """The stream cannot go on; the message says why."""
-
-
-class Listener(Protocol):
-    """Who hears what happens on streams; every call is synchronous."""
-
-    def opened(self, stream: "Stream", model: Model) -> None:
-        """It may carry requests."""
-
-    def credited(self, stream: "Stream") -> None:
-        """Its credit or load is new."""
-
-    def landed(self, flight: Flight) -> None:
-        """A flight's last row has been delivered."""
-
-    def rejected(self, stream: "Stream", flight: Flight, rejected: engine_pb2.Rejected) -> None:
-        """The leader refused it."""
-
-    def draining(self, stream: "Stream") -> None:
-        """It takes nothing new."""
-
-    def lost(self, stream: "Stream") -> None:
-        """It is broken; what it carries is for the listener to rescue."""
-
-
-class Stream:
-    """A welcomed Serve stream: its ledger, and the flights it carries by number."""
-
-    def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: Listener) -> None:
-        self.address = address
-        self.incarnation = welcome.incarnation
-        self.fingerprint = welcome.fingerprint
-        self.revision = welcome.revision
-        self.features = frozenset(welcome.features)
-        self.ledger = Ledger()
-        self.load = engine_pb2.Load()
-        self.prefixes = PrefixMemory(0)
-        self.flights: dict[int, Flight] = {}
-        self._fresh: set[int] = set()  # flights without a token yet
-        self.is_draining = False
-        self.retired = False  # its address has left the list: nothing new, what is under way goes on
-        self.last_cold = 0
-        self.heard = True
-        self.outbox: deque[engine_pb2.FromRouter] = deque()
-        self.wake = asyncio.Event()
-        self._blocks = 0
-        self._block_size = welcome.block_size
-        self._listener = listener
-
-    @property
-    def takes_new(self) -> bool:
-        return not self.is_draining and not self.retired
-
-    def submit(self, flight: Flight, uncached_tokens: int) -> None:
-        """Send a request; the caller has seen that the balance is positive."""
-        number = self.ledger.send(uncached_tokens)
-        flight.number, flight.carrier = number, self
-        flight.attempts += 1
-        self.flights[number] = flight
-        self._fresh.add(number)
-        self.prefixes.remember(flight.hashes)
-        self._post(wire.submit(number, flight.job))
-
-    def cancel(self, number: int) -> None:
-        self._fresh.discard(number)
-        if self.flights.pop(number, None) is not None:
-            self._post(wire.cancel(number))
-
-    def beat(self) -> None:
-        self._post(wire.heartbeat())
-
-    def handle(self, message: engine_pb2.FromEngine) -> None:
-        """Act on one message. Raises Broken when it makes no sense."""
-        self.heard = True
-        kind = message.WhichOneof("kind")
-        if message.HasField("credit"):
-            self._take_credit(message.credit)
-        if kind == "output":
-            self._take_rows(message.output)
-        elif kind == "rejected":
-            self._fresh.discard(message.rejected.number)
-            flight = self.flights.pop(message.rejected.number, None)
-            if flight is not None:
-                self._listener.rejected(self, flight, message.rejected)
-        elif kind == "draining" and not self.is_draining:
-            self.is_draining = True
-            self._listener.draining(self)
-        self._listener.credited(self)
-
-    def _post(self, message: engine_pb2.FromRouter) -> None:
-        self.outbox.append(message)
-        self.wake.set()
-
-    def _take_credit(self, credit: engine_pb2.Credit) -> None:
-        self.ledger.credit(credit.seen, credit.tokens)
-        if not credit.HasField("load"):
-            return
-        self.load = credit.load
-        if self.load.total_blocks != self._blocks:
-            self._blocks = self.load.total_blocks
-            self.prefixes = PrefixMemory(self._blocks * self._block_size)
-
-    def _take_rows(self, output: engine_pb2.StepOutput) -> None:
-        try:
-            rows = wire.rows(output)
-        except (ValueError, TypeError) as error:
-            raise Broken(f"a StepOutput whose arrays disagree: {error}") from error
-        if self._fresh:
-            rows = wire.first_rows_first(rows, self._fresh)
-        flights = self.flights
-        for number, token, finish, cached, scores in rows:
-            flight = flights.get(number)
-            if flight is None:
-                continue
-            if finish:
-                del flights[number]
-            try:
-                if scores is not None:
-                    flight.score(scores.tokens, scores.prompt)
-                flight.deliver((token,) if token != wire.NO_TOKEN else (), finish, cached)
-            except BrokenSink:
-                self.cancel(number)
-                finish = 1
-            if finish:
-                self._listener.landed(flight)
 
 
 class Upstream:

@@ -3,7 +3,6 @@
 `octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows it.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.placement_schema import accelerator, parallelism
+from octavo.operator.api.resource_schema import resources, shown
+from octavo.operator.api.router_schema import router
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.status_schema import status_schema
 
@@ -18,8 +19,6 @@ API_VERSION = "octavo.dev/v1alpha1"
 KIND = "InferenceService"
 
 Json = dict[str, Any]  # Any: JSON
-
-DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
 @cache
@@ -50,30 +49,13 @@ def crd_schema() -> Json:
     return schema
 
 
-def _resources(description: str, default: Json | None = None) -> Json:
-    amounts = "Amounts by resource name, e.g. cpu: 500m, memory: 2Gi."
-    return fields.record(
-        f"{description} Setting it replaces the whole default.",
-        {
-            "requests": fields.mapping(f"What the scheduler reserves. {amounts}", fields.amount("An amount."), 16),
-            "limits": fields.mapping(f"What the container may not exceed. {amounts}", fields.amount("An amount."), 16),
-        },
-        default=default,
-    )
-
-
 def _worker_resources() -> Json:
     """Without a default in the schema: it is another on each device."""
-    on_cpus, on_gpus = (_shown(DEVICES[name].resources) for name in ("cpu", GPU))
-    return _resources(
+    on_cpus, on_gpus = (shown(DEVICES[name].resources) for name in ("cpu", GPU))
+    return resources(
         "Resources of each worker container, beside the GPU that spec.accelerator asks for. Default on CPUs: "
         f"{on_cpus}; on GPUs: {on_gpus}."
     )
-
-
-def _shown(default: Mapping[str, Mapping[str, str]]) -> str:
-    requests, limits = default["requests"], default["limits"]
-    return f"requests cpu {requests['cpu']} and memory {requests['memory']}, limit memory {limits['memory']}"
 
 
 def _spec() -> Json:
@@ -90,7 +72,7 @@ def _spec() -> Json:
             "parallelism": parallelism(),
             "accelerator": accelerator(),
             "engine": _engine(),
-            "router": _router(),
+            "router": router(),
             "resources": _worker_resources(),
             "rollout": _rollout(),
             "paused": fields.flag(
@@ -174,73 +156,6 @@ def _engine() -> Json:
             ),
         },
         default={},
-    )
-
-
-def _router() -> Json:
-    queue = fields.record(
-        "Requests that wait for a group.",
-        {
-            "maxRequests": fields.integer("Most requests that wait in a router pod; more get 429.", 1, 1_000_000, 1000),
-            "maxWait": fields.text(
-                "Longest wait, such as 500ms, 60s or 2m; then 503.",
-                8,
-                minLength=2,
-                pattern=r"^[0-9]{1,6}(ms|s|m)$",
-                default="60s",
-            ),
-        },
-        default={},
-    )
-    service = fields.record(
-        "The Service that clients connect to; it has the name of the resource.",
-        {
-            "type": fields.text(
-                "Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"
-            ),
-            "port": fields.integer("Port of the Service for HTTP.", 1, 65535, 80),
-            "grpcPort": fields.integer("Port of the Service for gRPC.", 1, 65535, 8033),
-        },
-        default={},
-    )
-    return fields.record(
-        "The router: it speaks HTTP and gRPC, queues requests and hands them to groups.",
-        {
-            "replicas": fields.integer("Number of router pods.", 0, 100, 1),
-            "processes": fields.integer("Processes of a router pod, each using about one CPU when busy.", 1, 64, 1),
-            "queue": queue,
-            "apiKeys": _api_keys(),
-            "service": service,
-            "resources": _resources(
-                f"Resources of each router container. Default: {_shown(DEFAULT_ROUTER)}.", DEFAULT_ROUTER
-            ),
-        },
-        default={},
-    )
-
-
-def _api_keys() -> Json:
-    """Without a default: who does not ask for keys has none."""
-    return fields.record(
-        "Keys that clients need. Default: none, anybody who reaches a port may ask. Keys that are added to or taken "
-        "from the Secret hold within about a minute, without a restart.",
-        {
-            "secretName": fields.text(
-                "Secret of this namespace that holds the keys. It is mounted into router pods, which do not start "
-                "without it, and is read by nobody else.",
-                253,
-                minLength=1,
-                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-            ),
-            "key": fields.text(
-                "Entry of the Secret: a text with one key a line; blank lines and those that begin with # are skipped.",
-                253,
-                minLength=1,
-                pattern=r"^[-._a-zA-Z0-9]+$",
-                default="keys",
-            ),
-        },
-        required=["secretName"],
     )
 
 

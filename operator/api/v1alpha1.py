@@ -72,6 +72,8 @@ class Router:
     replicas: int
     processes: int
     queue: Queue
+    max_connections: int
+    client_priority: bool
     api_keys: ApiKeys | None
     service: RouterService
     resources: Json
@@ -174,6 +176,8 @@ def _router(router: Json) -> Router:
         replicas=router["replicas"],
         processes=router["processes"],
         queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
+        max_connections=router["maxConnections"],
+        client_priority=router["clientPriority"],
         api_keys=None if keys is None else ApiKeys(keys["secretName"], keys["key"]),
         service=RouterService(service["type"], service["port"], service["grpcPort"]),
         resources=router["resources"],

@@ -33,16 +33,18 @@ def group_flags(spec: Spec) -> list[str]:
     )
 
 
-def queue_flags(spec: Spec) -> list[str]:
-    """What a router is told of its model and its queue."""
+def router_flags(spec: Spec) -> list[str]:
+    """What a router is told of its model, its queue and its clients."""
     queue = spec.router.queue
-    return flags(
+    given = flags(
         [
             ("--served-name", spec.model.served_name),
             ("--queue-max-requests", queue.max_requests),
             ("--queue-max-wait", f"{queue.max_wait_s:g}"),
+            ("--max-connections", spec.router.max_connections),
         ]
     )
+    return [*given, "--client-priority"] if spec.router.client_priority else given
 
 
 def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -7,7 +7,7 @@ from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
 from octavo.operator.specs import common
-from octavo.operator.specs.arguments import flags, queue_flags
+from octavo.operator.specs.arguments import flags, router_flags
 from octavo.operator.specs.common import Json
 
 KEYS = "keys"  # the volume, and the file in it
@@ -108,5 +108,5 @@ def _arguments(service: InferenceService) -> list[str]:
                 ("--api-keys-file", None if keys is None else f"{common.KEYS_DIR}/{KEYS}"),
             ]
         ),
-        *queue_flags(service.spec),
+        *router_flags(service.spec),
     ]

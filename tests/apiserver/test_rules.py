@@ -78,6 +78,8 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.engine.maxBatchTokens": {"engine": {"maxBatchTokens": 0}},
     "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
     "spec.router.processes": {"router": {"processes": 0}},
+    "spec.router.maxConnections": {"router": {"maxConnections": 0}},
+    "spec.router.clientPriority": {"router": {"clientPriority": "yes"}},
     "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
     "spec.router.apiKeys.secretName": {"router": {"apiKeys": {"key": "keys"}}},
     "spec.router.apiKeys.key": {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}},
@@ -97,6 +99,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "GPUs, in so many words": {
         "parallelism": {"tensor": 2, "pipeline": 2},
         "accelerator": {"resource": "nvidia.com/gpu", "perPod": 2},
+    },
+    "few connections, and clients that choose their priority": {
+        "router": {"maxConnections": 1, "clientPriority": True}
     },
     "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
     "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},

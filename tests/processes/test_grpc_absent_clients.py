@@ -2,39 +2,43 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
 import pytest
 from support.fake_leader import FakeLeader, Script, serving
-from support.grpc_calls import calling, message_of
+from support.grpc_calls import calling, message_of, refused
 from support.patience import PATIENCE_S
 from support.ports import free_port
 from support.tcp_proxy import TcpProxy
 from support.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router import grpc_answers, grpc_calls, grpc_server, grpc_service
+from octavo.router import grpc_answers, grpc_calls, grpc_messages, grpc_server, grpc_service
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.config import Address
 from octavo.router.grpc_server import GrpcServer
+from octavo.router.holding import MAX_BODY_BYTES, MAX_COMING_BYTES, Holding
 from octavo.router.metrics import RouterMetrics
 from octavo.router.path import Life, Parts
 from octavo.router.texts import Texts
 
 TOKENS = 15_000
+MOST = 24  # connections, and calls
 UNREAD = message_of({"prompt": "x", "max_tokens": TOKENS})
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16_384))
 
 
+@dataclass(frozen=True, slots=True)
 class Bench:
     """The gRPC side of a router in this process, whose bounds a test may set."""
 
-    def __init__(self, leader: FakeLeader, life: Life, address: str) -> None:
-        self.leader = leader
-        self.life = life
-        self.address = address
+    leader: FakeLeader
+    life: Life
+    holding: Holding
+    address: str
 
     async def idle(self) -> None:
         """No call is open any more, and the leader has nothing to do."""
@@ -45,21 +49,38 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    pings = {name: 1_000 for name, _ in grpc_server.OPTIONS if name.endswith(("keepalive_time_ms", "timeout_ms"))}
+    pings = {name: 1_000 for name, _ in grpc_server.OPTIONS if "keepalive_time" in name or "ping_timeout" in name}
     assert len(pings) == 3
     monkeypatch.setattr(grpc_server, "OPTIONS", tuple((dict(grpc_server.OPTIONS) | pings).items()))
     model = write(tmp_path / "model", files(byte_level()))
     address = f"unix:{tmp_path}/leader.sock"
     script = Script(tokenizer=model, served_name="m", context_length=65_536, ids=(300, 301, 302))
     async with serving(script, address) as leader, running(FleetSettings(groups=(address,))) as dispatcher:
-        texts, life, listen = Texts(dispatcher), Life(), Address("127.0.0.1", free_port())
-        server = GrpcServer(Parts(dispatcher, texts, RouterMetrics(), life, "", 10.0), listen)
+        texts, listen = Texts(dispatcher), Address("127.0.0.1", free_port())
+        parts = Parts(dispatcher, texts, RouterMetrics(), Life(), "", 10.0)
+        server = GrpcServer(parts, listen, MOST)
         await server.start()
         try:
-            yield Bench(leader, life, str(listen))
+            yield Bench(leader, parts.life, parts.holding, str(listen))
         finally:
             await server.stop()
             await texts.close()
+
+
+def silent(
+    channel: grpc.aio.Channel,
+) -> "grpc.aio.StreamUnaryCall[octavo_pb2.GenerateRequest, octavo_pb2.GenerateResponse]":
+    """A call whose message never comes."""
+
+    async def messages() -> AsyncIterator[octavo_pb2.GenerateRequest]:
+        await asyncio.Event().wait()
+        yield UNREAD
+
+    return channel.stream_unary(
+        "/octavo.v1.Inference/Generate",
+        request_serializer=octavo_pb2.GenerateRequest.SerializeToString,
+        response_deserializer=octavo_pb2.GenerateResponse.FromString,
+    )(messages())
 
 
 async def _left_unread(bench: Bench) -> grpc.StatusCode:
@@ -95,22 +116,63 @@ async def test_more_unread_text_than_may_wait_ends_the_generation(
 
 
 async def test_a_message_that_never_comes_whole_ends_its_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_calls, "BODY_S", 0.3)
-    never = asyncio.Event()
-
-    async def silent() -> AsyncIterator[octavo_pb2.GenerateRequest]:
-        await never.wait()
-        yield UNREAD
-
+    monkeypatch.setattr(grpc_messages, "BODY_S", 0.3)
     async with grpc.aio.insecure_channel(bench.address) as channel:
-        call = channel.stream_unary(
-            "/octavo.v1.Inference/Generate",
-            request_serializer=octavo_pb2.GenerateRequest.SerializeToString,
-            response_deserializer=octavo_pb2.GenerateResponse.FromString,
-        )(silent())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call, PATIENCE_S)
-    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        status, code, _ = await asyncio.wait_for(refused(silent(channel)), PATIENCE_S)
+    assert (status, code) == (grpc.StatusCode.DEADLINE_EXCEEDED, "body_too_slow")
+
+
+async def test_messages_that_do_not_come_hold_bounded_room_and_others_are_served(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_messages, "AT_ONCE_S", 0.1)
+    most = MAX_COMING_BYTES // MAX_BODY_BYTES
+    async with grpc.aio.insecure_channel(bench.address) as channel, calling(bench.address) as stub:
+        calls = [asyncio.ensure_future(refused(silent(channel))) for _ in range(most + 4)]
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(call.done() for call in calls) < 4:
+                await asyncio.sleep(0.02)
+        answer = await stub.Generate(message_of({"prompt": "x", "max_tokens": 3}), timeout=PATIENCE_S)
+        assert answer.usage.completion_tokens == 3
+        over = [call.result() for call in calls if call.done()]
+        assert over == [(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue_full", None)] * 4
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await bench.idle()
+    assert bench.holding.bytes == 0
+
+
+async def test_connections_and_calls_beyond_the_bound_are_refused_and_those_within_are_served(bench: Bench) -> None:
+    host, _, port = bench.address.rpartition(":")
+    ask = message_of({"prompt": "x", "max_tokens": 3})
+    async with calling(bench.address) as stub, grpc.aio.insecure_channel(bench.address) as channel:
+        assert (await stub.Generate(ask)).usage.completion_tokens == 3
+        calls = [asyncio.ensure_future(refused(silent(channel))) for _ in range(MOST)]
+        async with asyncio.timeout(PATIENCE_S):
+            while bench.life.open < MOST:
+                await asyncio.sleep(0.02)
+        assert (await refused(stub.Generate(ask)))[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        calls.pop().cancel()
+        async with asyncio.timeout(PATIENCE_S):
+            while bench.life.open == MOST:
+                await asyncio.sleep(0.02)
+        assert (await stub.Generate(ask)).usage.completion_tokens == 3
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(MOST - 2)]
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(1), PATIENCE_S) == b"", "closed at once"
+        writer.close()
+        async with calling(bench.address) as other:
+            assert (await refused(other.Generate(ask)))[0] == grpc.StatusCode.UNAVAILABLE
+        assert (await stub.Generate(ask)).usage.completion_tokens == 3
+        for _, writer in held:
+            writer.close()
+        async with asyncio.timeout(PATIENCE_S), calling(bench.address) as other:
+            answer = await other.Generate(ask, wait_for_ready=True)
+            assert answer.usage.completion_tokens == 3
+        for call in calls:
+            call.cancel()
     await bench.idle()
 
 

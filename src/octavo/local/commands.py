@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.local.flags import Settings
-from octavo.operator.specs.arguments import engine_flags, flags, group_flags, queue_flags
+from octavo.operator.specs.arguments import engine_flags, flags, group_flags, router_flags
 from octavo.worker.memory import threads
 
 
@@ -79,7 +79,6 @@ def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: li
     if settings.keys_file is not None:
         own.append(("--api-keys-file", settings.keys_file))
     own += [("--cors-origin", origin) for origin in settings.cors_origins]
-    switches = [("--strict", settings.strict), ("--client-priority", settings.client_priority)]
-    allowed = [name for name, on in switches if on]
+    switches = ["--strict"] if settings.strict else []
     places = (f"--group={group.serve}" for group in groups)
-    return ["router", *flags(own), *allowed, *places, *queue_flags(settings.service.spec)]
+    return ["router", *flags(own), *switches, *places, *router_flags(settings.service.spec)]

@@ -33,7 +33,7 @@ class Settings:
 
     grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
     keys_file: the file that routers read them from; None with an api_key: it is yet to be written. tool_parser,
-    reasoning_parser, cors_origins, strict, client_priority: as `octavo router` takes them.
+    reasoning_parser, cors_origins, strict: as `octavo router` takes them.
     """
 
     service: InferenceService
@@ -50,7 +50,6 @@ class Settings:
     keys_file: Path | None = None
     cors_origins: tuple[str, ...] = ()
     strict: bool = False
-    client_priority: bool = False
 
 
 # flag -> (path in the spec, parser of its text, what it is)
@@ -69,6 +68,7 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "router-processes": ("router.processes", int, "processes of each router"),
     "queue-max-requests": ("router.queue.maxRequests", int, "requests that may wait in a router"),
     "queue-max-wait": ("router.queue.maxWait", str, "longest wait in the queue, e.g. 60s"),
+    "max-connections": ("router.maxConnections", int, "connections to a router, over HTTP and gRPC each"),
 }
 
 
@@ -85,6 +85,8 @@ def parse_args(argv: list[str]) -> Settings:
             _put(spec, path, args[flag])
     if args["no_prefix_caching"]:
         _put(spec, "engine.prefixCaching", False)
+    if args["client_priority"]:
+        _put(spec, "router.clientPriority", True)
     device = _device(args["device"], spec)
     if args["grpc_port"] and args["grpc_port"] == args["port"]:
         raise UsageError(f"--grpc-port: {args['port']} is --port's")
@@ -110,7 +112,6 @@ def parse_args(argv: list[str]) -> Settings:
         keys_file=args["api_keys_file"],
         cors_origins=tuple(args["cors_origin"]),
         strict=args["strict"],
-        client_priority=args["client_priority"],
     )
 
 
@@ -162,7 +163,6 @@ def _parser() -> argparse.ArgumentParser:
         "--cors-origin", action="append", default=[], type=origin, help="pages that may call the API, or *; repeatable"
     )
     parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields")
-    parser.add_argument("--client-priority", action="store_true", help="let clients set the priority of their requests")
     shown = "default: what the model's chat template shows"
     parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
     parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
@@ -170,6 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     for flag, (path, kind, text) in FIELDS.items():
         fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")
     fields.add_argument("--no-prefix-caching", action="store_true", help="[engine.prefixCaching: false]")
+    text = "let clients set the priority of their requests [router.clientPriority: true]"
+    fields.add_argument("--client-priority", action="store_true", help=text)
     return parser
 
 

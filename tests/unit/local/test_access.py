@@ -37,6 +37,23 @@ def test_without_these_flags_the_router_is_told_nothing(tmp_path: Path) -> None:
     assert (config.api_keys_file, config.cors_origins, config.strict) == (None, frozenset(), False)
 
 
+def test_what_the_spec_says_of_clients_reaches_the_router_and_flags_overrule_it(tmp_path: Path) -> None:
+    spec = tmp_path / "service.yaml"
+    spec.write_text(
+        "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n"
+        "  model: {uri: 'bundled://smollm2-135m-instruct'}\n  router: {clientPriority: true, maxConnections: 9}\n"
+    )
+
+    def config(*given: str) -> tuple[bool, int]:
+        settings = parse_args([*ON_CPU, *given])
+        made = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
+        return made.client_priority, made.max_connections
+
+    assert config("-f", str(spec)) == (True, 9)
+    assert config("-f", str(spec), "--max-connections", "10") == (True, 10)
+    assert config("--client-priority") == (True, 8192) and config() == (False, 8192)
+
+
 def test_a_spec_that_names_a_secret_of_keys_needs_them_otherwise_here(tmp_path: Path) -> None:
     spec = tmp_path / "service.yaml"
     spec.write_text(

@@ -246,6 +246,59 @@ def test_a_broken_router_is_named() -> None:
     assert found["RouterReady"]["reason"] == "ImagePullBackOff" and found["Degraded"]["status"] == "True"
 
 
+# As kubelets say it: of the first tries, of later ones, and for an entry that the Secret lacks.
+UNMOUNTED = (
+    'MountVolume.SetUp failed for volume "keys" : secret "clients" not found',
+    "Unable to attach or mount volumes: unmounted volumes=[keys], unattached volumes=[tmp tls keys]: timed out waiting "
+    "for the condition",
+    'MountVolume.SetUp failed for volume "keys" : references non-existent secret key: mine.txt',
+)
+
+
+def router_pod(*said: str) -> Snapshot:
+    """A router that asks for keys, as its kubelet sees it: placed, its container never begun."""
+    first = plan(service(**KEYS), Snapshot(), Options(), 0.0)
+    template = next(item.object["spec"]["template"] for item in first.apply if item.object["kind"] == "Deployment")
+    found = pod(
+        "chat-router-x", phase="Pending", conditions=[SCHEDULED], containerStatuses=[waiting("ContainerCreating")]
+    )
+    found["metadata"]["labels"], found["spec"] = template["metadata"]["labels"], dict(template["spec"])
+    events = tuple(WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0) for message in said)
+    return Snapshot(pods=(found,), warnings=events)
+
+
+KEYS: Json = {"router": {"apiKeys": {"secretName": "clients", "key": "mine.txt"}}}
+
+
+@pytest.mark.parametrize("message", UNMOUNTED)
+def test_a_secret_of_keys_that_is_missing_is_named_with_what_to_do(message: str) -> None:
+    planned = seen(router_pod(message), **KEYS)
+    found = conditions(planned)
+    for kind, status in (("RouterReady", "False"), ("Degraded", "True")):
+        assert (found[kind]["status"], found[kind]["reason"]) == (status, "SecretMissing")
+        said = found[kind]["message"]
+        assert said.startswith("chat-router-x: there is no Secret clients with an entry mine.txt")
+        assert "kubectl create secret generic clients --from-file=mine.txt=FILE" in said
+    assert ("Warning", "SecretMissing") in [(event.type, event.reason) for event in planned.events]
+
+
+def test_a_secret_of_ours_that_is_on_its_way_is_no_cause() -> None:
+    for message in (
+        'MountVolume.SetUp failed for volume "tls" : secret "chat-router-tls" not found',
+        "Unable to attach or mount volumes: unmounted volumes=[tls], unattached volumes=[tmp tls keys]: secret",
+    ):
+        found = conditions(seen(router_pod(message), **KEYS))
+        assert found["RouterReady"]["reason"] == "RouterStarting" and found["Degraded"]["status"] == "False"
+
+
+def test_where_no_router_is_ready_the_missing_secret_is_why_the_service_is_not() -> None:
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    served, waits = made(ready, spec=KEYS), router_pod(UNMOUNTED[0])
+    both = Snapshot(statefulsets=served.statefulsets, pods=(ready, *waits.pods), warnings=waits.warnings)
+    found = conditions(seen(both, **KEYS))["Ready"]
+    assert (found["status"], found["reason"]) == ("False", "SecretMissing") and "no Secret clients" in found["message"]
+
+
 def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
     ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
     one = made(ready)

@@ -14,6 +14,7 @@ from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan, plan_invalid
 from octavo.operator.snapshot import Snapshot
+from octavo.router.config import parse_arguments
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
@@ -156,6 +157,18 @@ def test_keys_are_mounted_into_routers_alone_and_not_read_by_the_operator() -> N
     assert "clients" not in json.dumps(others) and "clients" not in repr(planned.certificates)
     plain = json.dumps(objects(fresh())["Deployment", "chat-router"])
     assert "api-keys" not in plain and "/etc/octavo/api" not in plain
+
+
+def test_fields_reach_the_flags_of_the_router() -> None:
+    def arguments(**router: Any) -> list[str]:
+        made = objects(fresh(router=router))["Deployment", "chat-router"]["spec"]["template"]["spec"]
+        return list(made["containers"][0]["args"])
+
+    asked = arguments(maxConnections=100, clientPriority=True, queue={"maxRequests": 7, "maxWait": "500ms"})
+    config = parse_arguments([flag for flag in asked if not flag.startswith("--tls-dir")] + ["--tls-dir=/"])
+    assert (config.max_connections, config.client_priority) == (100, True)
+    assert (config.queue_max_requests, config.queue_max_wait_s) == (7, 0.5)
+    assert "--client-priority" not in arguments() and "--max-connections=8192" in arguments()
 
 
 def test_fields_reach_the_flags_of_the_worker() -> None:

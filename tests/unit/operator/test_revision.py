@@ -83,6 +83,12 @@ def test_routers_have_a_revision_of_their_own() -> None:
     keys = router_revision(service(router={"apiKeys": {"secretName": "one"}}))
     assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
     assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))
+    for field, value, default in (("maxConnections", 100, 8192), ("clientPriority", True, False)):
+        assert (
+            router_revision(service(router={field: default}))
+            == plain
+            != router_revision(service(router={field: value}))
+        )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])

@@ -8,7 +8,7 @@ from aiohttp import HttpVersion11
 
 from octavo.router import holding
 from octavo.router.generation import RequestError
-from octavo.router.holding import MAX_BODY_BYTES, MAX_HELD_BYTES, Holding
+from octavo.router.holding import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, Holding
 
 
 class Content:
@@ -45,7 +45,7 @@ async def test_a_body_without_a_length_counts_while_it_comes() -> None:
     kept = Holding()
     first = [
         asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES), ends=False)))
-        for _ in range(MAX_HELD_BYTES // MAX_BODY_BYTES)
+        for _ in range(MAX_COMING_BYTES // MAX_BODY_BYTES)
     ]
     await asyncio.sleep(0)
     with pytest.raises(RequestError) as refusal:
@@ -54,6 +54,22 @@ async def test_a_body_without_a_length_counts_while_it_comes() -> None:
     for task in first:
         task.cancel()
     await asyncio.gather(*first, return_exceptions=True)
+
+
+async def test_bodies_that_stop_short_of_their_end_leave_room_for_those_that_come_whole() -> None:
+    kept = Holding()
+    short = [
+        asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES - 1), length=MAX_BODY_BYTES, ends=False)))
+        for _ in range(2 * MAX_HELD_BYTES // MAX_BODY_BYTES)
+    ]
+    await asyncio.sleep(0)
+    assert kept.bytes <= MAX_COMING_BYTES
+    assert len(await read(kept, request(bytes(MAX_BODY_BYTES), length=MAX_BODY_BYTES))) == MAX_BODY_BYTES
+    for task in short:
+        task.cancel()
+    endings = await asyncio.gather(*short, return_exceptions=True)
+    assert [error.status for error in endings if isinstance(error, RequestError)] == [429] * (len(short) - 16)
+    assert kept.bytes == 0
 
 
 async def test_a_body_that_does_not_come_to_its_end_gets_408(monkeypatch: pytest.MonkeyPatch) -> None:
