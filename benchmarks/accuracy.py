@@ -17,6 +17,7 @@ from typing import Any
 import record
 import torch
 import transformers
+from record import Found
 from tokenizers import Tokenizer
 
 from octavo.worker.cuda.runner import CudaRunner
@@ -87,37 +88,42 @@ def load(folder: Path, dtype: torch.dtype) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval().to("cuda")
 
 
+def measure(folder: Path, found: Found) -> None:
+    results: dict[str, float] = {}
+
+    def tell(name: str, value: float) -> None:
+        results[name] = value
+        print(f"{name:46} {value:.6f}", flush=True)
+        found.put(folder.name, results)
+
+    ids = text_ids(folder)
+    asked = prompts(ids)
+    exact, _ = greedy(folder, "float32", asked)
+    answers, runner = greedy(folder, "bfloat16", asked)
+    half, whole = load(folder, torch.bfloat16), load(folder, torch.float32)
+    for other, model in (("transformers_bf16", half), ("transformers_fp32", whole)):
+        tell(f"agreement_bf16_with_{other}", agreement(model, asked, answers))
+        tell(f"agreement_fp32_with_{other}", agreement(model, asked, exact))
+    mine, other_half, best = ours(runner, ids), theirs(half, ids), theirs(whole, ids)
+    tell("mean_logprob_difference", (mine - other_half).mean().item())
+    tell("mean_absolute_logprob_difference", (mine - other_half).abs().mean().item())
+    tell("perplexity", math.exp(-mine.mean().item()))
+    tell("perplexity_transformers_bf16", math.exp(-other_half.mean().item()))
+    tell("perplexity_transformers_fp32", math.exp(-best.mean().item()))
+
+
+def agreement(model: Any, asked: list[list[int]], answers: list[list[int]]) -> float:
+    return sum(same(model, *pair) for pair in zip(asked, answers, strict=True)) / (len(asked) * NEW)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
-    ids = text_ids(args.model)
-    asked = prompts(ids)
-    exact, _ = greedy(args.model, "float32", asked)
-    answers, runner = greedy(args.model, "bfloat16", asked)
-    half, whole = load(args.model, torch.bfloat16), load(args.model, torch.float32)
-    mine, other, best = ours(runner, ids), theirs(half, ids), theirs(whole, ids)
-
-    def agreement(model: Any, answers: list[list[int]]) -> float:
-        return sum(same(model, *pair) for pair in zip(asked, answers, strict=True)) / (len(asked) * NEW)
-
-    results = {
-        "agreement_bf16_with_transformers_bf16": agreement(half, answers),
-        "agreement_bf16_with_transformers_fp32": agreement(whole, answers),
-        "agreement_fp32_with_transformers_fp32": agreement(whole, exact),
-        "agreement_fp32_with_transformers_bf16": agreement(half, exact),
-        "mean_logprob_difference": (mine - other).mean().item(),
-        "mean_absolute_logprob_difference": (mine - other).abs().mean().item(),
-        "perplexity": math.exp(-mine.mean().item()),
-        "perplexity_transformers_bf16": math.exp(-other.mean().item()),
-        "perplexity_transformers_fp32": math.exp(-best.mean().item()),
-    }
-    for name, value in results.items():
-        print(f"{name:46} {value:.6f}")
-    if args.out is not None:
-        made_on = record.machine(["torch", "transformers"]) | {"gpu": torch.cuda.get_device_name()}
-        record.write(args.out, made_on, results)
+    made_on = record.machine(["torch", "transformers"]) | {"gpu": torch.cuda.get_device_name()}
+    with Found(args.out, made_on) as found:
+        measure(args.model, found)
 
 
 if __name__ == "__main__":

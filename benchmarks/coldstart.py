@@ -22,9 +22,11 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import record
 import served
+from record import Found
 from served import Server
 
 WANTED = {"1b": 8.0, "8b": 15.0}  # seconds to the first token
@@ -80,14 +82,28 @@ def _first_token(server: Server, vocabulary: int) -> float:
     return seconds
 
 
-def measure(name: str, model: Path, flags: list[str], runs: int) -> dict[str, object]:
+def measure(name: str, model: Path, flags: list[str], runs: int, found: Found) -> None:
     served.cache_pages(model)
-    all_runs = [start(model, flags) for _ in range(runs)]
+    all_runs: list[Run] = []
+    try:
+        for _ in range(runs):
+            all_runs.append(start(model, flags))
+            found.put(name, _result(name, all_runs))
+    finally:
+        if all_runs:
+            _tell(_result(name, all_runs))
+
+
+def _result(name: str, all_runs: list[Run]) -> dict[str, Any]:  # JSON
     middle = {phase: _median(all_runs, phase) for phase in ORDER if any(phase in run for run in all_runs)}
-    wanted = WANTED.get(name)
-    print(f"{name}: " + "   ".join(f"{phase} {seconds:.2f}" for phase, seconds in middle.items()), end="")
-    print("" if wanted is None else f"   (wanted {wanted:g}{'' if middle['first token'] <= wanted else ', MISSED'})")
-    return {"model": name, "wanted_s": wanted, "median_s": middle, "runs_s": all_runs}
+    return {"model": name, "wanted_s": WANTED.get(name), "median_s": middle, "runs_s": all_runs}
+
+
+def _tell(result: dict[str, Any]) -> None:
+    middle, wanted = result["median_s"], result["wanted_s"]
+    verdict = "" if wanted is None else f"   (wanted {wanted:g}{'' if middle['first token'] <= wanted else ', MISSED'})"
+    phases = "   ".join(f"{phase} {seconds:.2f}" for phase, seconds in middle.items())
+    print(f"{result['model']}: {phases}{verdict}", flush=True)
 
 
 def _median(runs: list[Run], phase: str) -> float:
@@ -111,9 +127,9 @@ def main() -> None:
         models[arguments.model.name] = arguments.model
     if not models:
         parser.error("give a SHAPE or --model")
-    results = [measure(name, model, given, arguments.runs) for name, model in models.items()]
-    if arguments.out is not None:
-        record.write(arguments.out, made_on, results)
+    with Found(arguments.out, made_on) as found:
+        for name, model in models.items():
+            measure(name, model, given, arguments.runs, found)
 
 
 if __name__ == "__main__":

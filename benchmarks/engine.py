@@ -17,6 +17,7 @@ from trace import show, traced
 
 import record
 import torch
+from record import Found
 from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
 from workloads import Request, workload
@@ -114,7 +115,9 @@ def limit_s(model: ModelConfig, requests: list[Request], workload_name: str, car
     return products + (steps * 2 * (layers + head) + reads * kv_bytes) / card.bytes_per_s
 
 
-def measure(shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: argparse.Namespace) -> list[Row]:
+def measure(
+    shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: argparse.Namespace, found: Found
+) -> list[Row]:
     split = runner.layout if isinstance(runner, RankProcesses) else Layout()
     engine = LocalEngine(runner, stages=split.pipeline)
     engine.capture()
@@ -136,8 +139,13 @@ def measure(shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: 
         print(_line(row), flush=True)
         if args.trace:
             show(trace)
-        rows.append(row)
+        rows.append(_kept(found, row))
     return rows
+
+
+def _kept(found: Found, row: Row) -> Row:
+    found.put(f"{row.shape} {row.workload} {row.tensor} {row.pipeline}", asdict(row))
+    return row
 
 
 def run(engine: LocalEngine, requests: list[Request]) -> float:
@@ -170,17 +178,15 @@ def _of_group(row: Row, split: Layout) -> Row:
     )  # fmt: skip
 
 
-def compared(groups: list[Row], alone: list[Row]) -> list[Row]:
-    """With how many times one GPU's figure each is."""
+def compared(groups: list[Row], alone: list[Row], found: Found) -> None:
+    """Say how many times one GPU's figure each is."""
     ones = {row.workload: row.tok_s for row in alone}
-    rows = []
     for row in groups:
         times = round(row.tok_s / ones[row.workload], 2)
         least = TIMES_WANTED.get(row.shape, {}).get((row.tensor, row.pipeline), {}).get(row.workload)
         verdict = "" if least is None else f" (wanted: {least}{'' if times >= least else ', below'})"
         print(f"{row.shape:6}{row.workload:11}{times:.2f} times one GPU{verdict}", flush=True)
-        rows.append(replace(row, times=times))
-    return rows
+        _kept(found, replace(row, times=times))
 
 
 HEADER = f"{'model':6}{'workload':11}{'s':>9}{'tok/s':>11}{'ms/step':>9}{'limit':>7}{'wanted':>9}{'here':>9}{'vLLM':>9}"
@@ -196,6 +202,25 @@ def _line(row: Row) -> str:
     )
 
 
+def measure_shape(shape: str, args: argparse.Namespace, found: Found) -> None:
+    """One GPU, then the group if one is wished for."""
+    folder = checkpoint(shape, args.models)
+    begin = time.perf_counter()
+    runner = CudaRunner(RunnerConfig(folder, context_length=8192))
+    print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
+    alone = measure(shape, runner, folder, args, found)
+    del runner
+    torch.cuda.empty_cache()
+    if args.tensor * args.pipeline > 1:
+        begin = time.perf_counter()
+        group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=8192)
+        print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {group.blocks} blocks", file=sys.stderr)
+        try:
+            compared(measure(shape, group, folder, args, found), alone, found)
+        finally:
+            group.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="+", choices=NAMES)
@@ -209,26 +234,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.trace and args.tensor * args.pipeline > 1:
         parser.error("--trace: only one GPU's run can be traced; leave out --tensor and --pipeline")
-    rows: list[Row] = []
+    made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
     print(HEADER)
-    for shape in args.shapes:
-        folder = checkpoint(shape, args.models)
-        begin = time.perf_counter()
-        runner = CudaRunner(RunnerConfig(folder, context_length=8192))
-        print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
-        alone = measure(shape, runner, folder, args)
-        rows += alone
-        del runner
-        torch.cuda.empty_cache()
-        if args.tensor * args.pipeline > 1:
-            begin = time.perf_counter()
-            group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=8192)
-            print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {group.blocks} blocks", file=sys.stderr)
-            rows += compared(measure(shape, group, folder, args), alone)
-            group.close()
-    if args.out is not None:
-        made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
-        record.write(args.out, made_on, [asdict(row) for row in rows])
+    with Found(args.out, made_on) as found:
+        for shape in args.shapes:
+            measure_shape(shape, args, found)
 
 
 if __name__ == "__main__":

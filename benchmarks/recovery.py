@@ -52,7 +52,7 @@ class Load:
     def __init__(self, port: int, tokens: int) -> None:
         self._answers: list[Answer] = []
         jobs = [Job([1 + index] * PROMPT, tokens, 0.0, GIVEN_UP_S) for index in range(STREAMS)]
-        self._thread = threading.Thread(target=lambda: self._answers.extend(Clients(port, 1).run(jobs)))
+        self._thread = threading.Thread(target=lambda: self._answers.extend(Clients(port, 1).run(jobs)), daemon=True)
         self._thread.start()
 
     def join(self) -> list[Answer]:
@@ -113,15 +113,14 @@ def main() -> None:
     if (args.shape is None) == (args.model is None):
         parser.error("give a SHAPE or --model")
     model = args.model or served.folder_of(args.shape, args.models)
-    results = []
-    with served.serving(model, flags) as server:
-        print(f"ready after {server.until_ready():.1f} s")
+    made_on = record.machine(["torch", "grpcio"]) | {"gpu": served.gpu()}
+    with record.Found(args.out, made_on) as found, served.serving(model, flags) as server:
+        print(f"ready after {server.until_ready():.1f} s", flush=True)
         for turn in range(args.times):
-            results.append({"model": args.shape or model.name, "flags": flags, **kill(server, turn, args.tokens)})
-            print("  ".join(f"{name} {value}" for name, value in results[-1].items()), flush=True)
+            result = {"model": args.shape or model.name, "flags": flags, **kill(server, turn, args.tokens)}
+            print("  ".join(f"{name} {value}" for name, value in result.items()), flush=True)
+            found.put(f"kill {turn}", result)
             server.until_ready()
-    if args.out is not None:
-        record.write(args.out, record.machine(["torch", "grpcio"]) | {"gpu": served.gpu()}, results)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,18 @@ octavo run's. Every repetition has other prompts of the same lengths, so that no
 
 import argparse
 import json
-import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import record
 import served
-from report import Finished, Report, percentile, report
+from record import Found
+from report import Finished, Report, report
 from served import Server, Sizes
+from steady import SideBySide, side_by_side
 from streams import Answer, Clients, Job
 from workloads import NAMES as WORKLOADS
 from workloads import workload
@@ -34,8 +34,6 @@ SHAPES = tuple(SHARES)
 MOST_SLOWER = 2.5  # steady streams beside long prompts, wanted
 GRAPHS = r"\bcaptured (all )?\d* ?graphs\b|\bgraphs captured\b"
 GRAPHS_S = 20.0
-STEADY_PROMPT, STEADY_NEW = 128, 60_000  # given up when the time is over
-SETTLE_S = 2.0  # after the steady streams began: neither quiet nor loud
 Json = dict[str, Any]  # Any: JSON
 
 
@@ -45,11 +43,6 @@ class Settings:
     requests: int | None
     divide: int
     repeat: int
-    streams: int
-    long: tuple[int, int]
-    every_s: float
-    quiet_s: float
-    loud_s: float
     clients: int
 
 
@@ -59,12 +52,14 @@ class Load:
     def __init__(self, server: Server, sizes: Sizes, settings: Settings) -> None:
         self._clients = Clients(server.port, settings.clients)
         self._vocabulary = sizes.vocabulary
-        self._steady_new = min(STEADY_NEW, sizes.context - STEADY_PROMPT)
         self._settings = settings
 
-    def throughput(self) -> list[Report]:
-        """One report a repetition, the first without that which warms up."""
-        return [self._once(turn) for turn in range(self._settings.repeat + 1)][1:]
+    def throughput(self) -> Iterator[Report]:
+        """One report a repetition, without that which warms up."""
+        for turn in range(self._settings.repeat + 1):
+            one = self._once(turn)
+            if turn:
+                yield one
 
     def _once(self, turn: int) -> Report:
         requests = workload(self._settings.workload)[: self._settings.requests]
@@ -78,52 +73,6 @@ class Load:
     def _ids(self, ids: Sequence[int], turn: int) -> list[int]:
         """Others in each turn, and none beyond the vocabulary."""
         return [(id_ + 7919 * turn) % self._vocabulary for id_ in ids]
-
-    def steady(self) -> Json:
-        settings, source = self._settings, random.Random(1)
-        loud = SETTLE_S + settings.quiet_s
-        end = loud + settings.loud_s
-        over = end + settings.quiet_s  # for the prompts that came last
-        steady = [self._endless(source, over) for _ in range(settings.streams)]
-        arrivals = [loud + n * settings.every_s for n in range(int(settings.loud_s / settings.every_s))]
-        prompts = [Job(self._random(source, source.randint(*settings.long)), 1, at, over) for at in arrivals]
-        answers = self._clients.run([*steady, *prompts])
-        streams, longs = answers[: len(steady)], answers[len(steady) :]
-        if failed := [answer for answer in streams if answer.error or not answer.frames_s]:
-            raise RuntimeError(f"a steady stream broke: {failed[0].error or 'no token'}")
-        return _steady_figures(gaps(streams, SETTLE_S, loud), gaps(streams, loud, end), prompts, longs)
-
-    def _endless(self, source: random.Random, until_s: float) -> Job:
-        return Job(self._random(source, STEADY_PROMPT), self._steady_new, 0.0, until_s)
-
-    def _random(self, source: random.Random, count: int) -> list[int]:
-        return [source.randrange(self._vocabulary) for _ in range(count)]
-
-
-def gaps(answers: Sequence[Answer], begin_s: float, end_s: float) -> list[float]:
-    """Seconds between tokens of which the later came within these times."""
-    return [
-        later - earlier
-        for answer in answers
-        for earlier, later in pairwise(answer.frames_s)
-        if begin_s <= later < end_s
-    ]
-
-
-def _steady_figures(quiet: list[float], loud: list[float], prompts: Sequence[Job], longs: Sequence[Answer]) -> Json:
-    def ms(seconds: float) -> float:
-        return round(1e3 * seconds, 2)
-
-    done = [(job, answer) for job, answer in zip(prompts, longs, strict=True) if answer.complete]
-    first = sorted(answer.frames_s[0] - answer.sent_s for _, answer in done)
-    quiet_s, loud_s = percentile(quiet, 99), percentile(loud, 99)
-    return {
-        "quiet_p99_ms": ms(quiet_s), "loud_p99_ms": ms(loud_s), "times": round(loud_s / quiet_s, 2),
-        "quiet_median_ms": ms(percentile(quiet, 50)), "loud_median_ms": ms(percentile(loud, 50)),
-        "loud_max_ms": ms(max(loud)), "prompts": len(prompts), "prompts_answered": len(done),
-        "prompt_tokens": sum(len(job.prompt) for job, _ in done),
-        "first_token_median_s": round(percentile(first, 50), 2) if first else None,
-    }  # fmt: skip
 
 
 def summary(jobs: Sequence[Job], answers: Sequence[Answer]) -> Report:
@@ -150,30 +99,52 @@ def offline_tok_s(shape: str, workload_name: str) -> float | None:
     return None
 
 
-def throughput(name: str, load: Load, settings: Settings, offline: float | None) -> Json:
-    reports = sorted(load.throughput(), key=lambda one: one.output_tok_s)
-    middle = reports[len(reports) // 2]
-    print(middle)
+def throughput(name: str, load: Load, settings: Settings, offline: float | None, found: Found) -> None:
+    reports: list[Report] = []
+    try:
+        for one in load.throughput():
+            reports.append(one)
+            print(f"{name}: {one.output_tok_s:,.0f} tok/s", file=sys.stderr, flush=True)
+            found.put(name, _throughput_figures(name, reports, settings, offline))
+    finally:
+        if reports:
+            _tell_throughput(_middle(reports), _throughput_figures(name, reports, settings, offline))
+
+
+def _middle(reports: list[Report]) -> Report:
+    return sorted(reports, key=lambda one: one.output_tok_s)[(len(reports) - 1) // 2]
+
+
+def _throughput_figures(name: str, reports: list[Report], settings: Settings, offline: float | None) -> Json:
+    middle = _middle(reports)
     found: Json = {
         "model": name, "workload": settings.workload, "output_tok_s": round(middle.output_tok_s, 1),
         "runs_tok_s": [round(one.output_tok_s, 1) for one in reports], **asdict(middle),
     }  # fmt: skip
     if offline is not None:
-        share, wanted = middle.output_tok_s / offline, SHARES.get(name)
-        found |= {"offline_tok_s": offline, "share": round(share, 3), "wanted_share": wanted}
-        print(f"{name}: {share:.1%} of {offline:,.0f} tok/s offline" + _verdict(wanted, share, at_least=True))
+        share = round(middle.output_tok_s / offline, 3)
+        found |= {"offline_tok_s": offline, "share": share, "wanted_share": SHARES.get(name)}
     return found
 
 
-def steady(name: str, load: Load) -> Json:
-    found = {"model": name, "wanted_times": MOST_SLOWER, **load.steady()}
+def _tell_throughput(middle: Report, figures: Json) -> None:
+    print(middle, flush=True)
+    if (share := figures.get("share")) is not None:
+        verdict = _verdict(figures["wanted_share"], share, at_least=True)
+        print(f"{figures['model']}: {share:.1%} of {figures['offline_tok_s']:,.0f} tok/s offline{verdict}", flush=True)
+
+
+def steady(name: str, server: Server, sizes: Sizes, settings: SideBySide) -> Json:
+    clients = Clients(server.port, settings.clients)
+    found = {"model": name, "wanted_times": MOST_SLOWER, **side_by_side(clients, sizes, settings)}
     print(
         f"{name}: p99 between tokens {found['loud_p99_ms']} ms beside {found['prompts']} long prompts, quiet "
         f"{found['quiet_p99_ms']} ms: {found['times']} times" + _verdict(MOST_SLOWER, found["times"], at_least=False)
     )
     print(
         f"{name}: {found['prompts_answered']} of them answered by the end, {found['prompt_tokens']} tokens, the median "
-        f"after {found['first_token_median_s']} s"
+        f"after {found['first_token_median_s']} s",
+        flush=True,
     )
     return found
 
@@ -185,7 +156,7 @@ def _verdict(wanted: float | None, found: float, *, at_least: bool) -> str:
     return f" (wanted {'at least' if at_least else 'at most'} {wanted:g}{', MISSED' if missed else ''})"
 
 
-def measure(name: str, model: Path, arguments: argparse.Namespace, flags: list[str]) -> Json:
+def measure(name: str, model: Path, arguments: argparse.Namespace, flags: list[str], found: Found) -> None:
     settings = _settings(arguments)
     given = ["--router-processes", str(arguments.routers), *flags]
     with served.serving(model, given) as server:
@@ -193,19 +164,25 @@ def measure(name: str, model: Path, arguments: argparse.Namespace, flags: list[s
         print(f"{name}: ready after {ready_s:.1f} s", file=sys.stderr)
         if served.gpu() and server.until_seen(GRAPHS, GRAPHS_S) is None:
             print(f"{name}: the log does not say that graphs are captured; going on", file=sys.stderr)
-        load = Load(server, served.sizes(model), settings)
         if arguments.steady:
-            return steady(name, load)
+            found.put(name, steady(name, server, served.sizes(model), _side_by_side(arguments)))
+            return
+        load = Load(server, served.sizes(model), settings)
         offline = arguments.offline or offline_tok_s(name, settings.workload)
-        return throughput(name, load, settings, offline)
+        throughput(name, load, settings, offline, found)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    low, _, high = arguments.long.partition(":")
     return Settings(
-        arguments.workload, arguments.requests, arguments.divide, arguments.repeat, arguments.streams,
-        (int(low), int(high)), arguments.every, arguments.quiet, arguments.loud, arguments.clients,
+        arguments.workload, arguments.requests, arguments.divide, arguments.repeat, arguments.clients
     )  # fmt: skip
+
+
+def _side_by_side(arguments: argparse.Namespace) -> SideBySide:
+    low, _, high = arguments.long.partition(":")
+    return SideBySide(
+        arguments.streams, (int(low), int(high)), arguments.every, arguments.quiet, arguments.loud, arguments.clients
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -249,9 +226,9 @@ def main() -> None:
         models[arguments.model.name] = arguments.model
     if not models:
         parser.error("give a SHAPE or --model")
-    results = [measure(name, model, arguments, flags) for name, model in models.items()]
-    if arguments.out is not None:
-        record.write(arguments.out, made_on, results)
+    with Found(arguments.out, made_on) as found:
+        for name, model in models.items():
+            measure(name, model, arguments, flags, found)
 
 
 if __name__ == "__main__":

@@ -143,12 +143,20 @@ class Clients:
         """The answers, in the order of the jobs."""
         shares = [list(jobs[first :: self._processes]) for first in range(self._processes)]
         clients = [self._start(share) for share in shares if share]
+        try:
+            return self._collected(clients, len(jobs))
+        finally:
+            for client in clients:
+                client.kill()
+                client.wait()
+
+    def _collected(self, clients: "list[subprocess.Popen[str]]", count: int) -> list[Answer]:
         for client in clients:
             assert client.stdout is not None and client.stdout.readline() == "ready\n"
         begin = time.monotonic() + 0.2
         for client in clients:
             self._say(client, f"{begin}\n")
-        answers: list[Answer | None] = [None] * len(jobs)
+        answers: list[Answer | None] = [None] * count
         for first, client in enumerate(clients):
             answers[first :: self._processes] = self._collect(client)
         return [answer for answer in answers if answer is not None]

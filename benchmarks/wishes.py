@@ -1,22 +1,25 @@
 """What sampling fields cost a GPU beside plain decoding: `python benchmarks/wishes.py 1b 8b [--requests N] [--out F]`.
 
-Scheduler and runner in one process, random weights, prompts of 512 tokens. Each wish is that of all requests, and once
-of one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of three runs.
+Scheduler and runner in one process, random weights (`--model FOLDER`: others), prompts of 512 tokens. Each wish is that
+of all requests, and once of one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of
+three runs.
 """
 
 import argparse
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import record
+import served
 import torch
+from record import Found
 from shapes import NAMES, checkpoint
 
-from octavo.worker.cuda.runner import CudaRunner
-from octavo.worker.device import Pending, RunnerConfig
+from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
+from octavo.worker.devices import open_runner
 from octavo.worker.request import Adjust, Sampling
 from octavo.worker.step import Masks, Step
 
@@ -43,6 +46,10 @@ class Bound(LocalEngine):
 
     bound = 0
 
+    @property
+    def vocabulary(self) -> int:
+        return self._runner.vocabulary
+
     def _give(self, step: Step) -> Pending:
         if not self.bound:
             return super()._give(step)
@@ -63,8 +70,9 @@ class Row:
     one_ms: float
 
 
-def step_ms(engine: LocalEngine, samplings: list[Sampling], tokens: int) -> float:
-    prompts = [[(31 * index + 7 * row) % 100_000 for index in range(PROMPT)] for row in range(len(samplings))]
+def step_ms(engine: "Bound", samplings: list[Sampling], tokens: int) -> float:
+    size = min(100_000, engine.vocabulary)
+    prompts = [[(31 * index + 7 * row) % size for index in range(PROMPT)] for row in range(len(samplings))]
     times = []
     for _ in range(4):  # the first warms up
         engine.forget()
@@ -74,42 +82,45 @@ def step_ms(engine: LocalEngine, samplings: list[Sampling], tokens: int) -> floa
     return round(statistics.median(times[1:]), 3)
 
 
-def rows(shape: str, runner: CudaRunner, requests: int, tokens: int) -> list[Row]:
+def measure(shape: str, runner: DeviceRunner, requests: int, tokens: int, found: Found) -> None:
     engine = Bound(runner)
     engine.capture()
-    found = []
     for name, wish in WISHES.items():
         each = [step_ms(engine, [wish] * count + [PLAIN] * (requests - count), tokens) for count in (requests, 1)]
-        found.append(_told(Row(shape, name, requests, *each)))
+        _tell(Row(shape, name, requests, *each), found)
     each = []
     for engine.bound in (requests, 1):
         each.append(step_ms(engine, [PLAIN] * requests, tokens))
-    return [*found, _told(Row(shape, MASKS, requests, *each))]
+    _tell(Row(shape, MASKS, requests, *each), found)
 
 
-def _told(row: Row) -> Row:
+def _tell(row: Row, found: Found) -> None:
     print(f"{row.shape:4}{row.wish:28}{row.requests:5} requests{row.all_ms:9.3f} ms{row.one_ms:9.3f} ms", flush=True)
-    return row
+    found.put(f"{row.shape} {row.wish}", asdict(row))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="+", choices=NAMES)
-    parser.add_argument("--requests", type=int, default=64, help="that decode together (default 64)")
-    parser.add_argument("--tokens", type=int, default=128, help="of each answer (default 128)")
-    parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of random weights: {', '.join(NAMES)}")
+    parser.add_argument("--model", type=Path, help="a folder to measure instead")
+    parser.add_argument("--requests", type=int, default=64, help="that decode together (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=128, help="of each answer (default: %(default)s)")
+    parser.add_argument("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
-    found: list[Row] = []
+    if unknown := [shape for shape in args.shapes if shape not in NAMES]:
+        parser.error(f"{unknown[0]!r} is no shape; there are {', '.join(NAMES)}")
+    if not args.shapes and args.model is None:
+        parser.error("give a SHAPE or --model")
+    made_on = record.machine(["torch"]) | {"gpu": served.gpu()}
     print(f"{'':46}{'all wish':>12}{'one does':>12}")
-    for shape in args.shapes:
-        runner = CudaRunner(RunnerConfig(checkpoint(shape, args.models), context_length=8192))
-        found += rows(shape, runner, args.requests, args.tokens)
-        del runner
-        torch.cuda.empty_cache()
-    if args.out is not None:
-        made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
-        record.write(args.out, made_on, [{name: getattr(row, name) for name in Row.__slots__} for row in found])
+    with Found(args.out, made_on) as found:
+        for shape in args.shapes or [args.model.name]:
+            folder = args.model or checkpoint(shape, args.models)
+            runner = open_runner(RunnerConfig(folder, context_length=None if args.model else 8192))
+            measure(shape, runner, args.requests, args.tokens, found)
+            del runner
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

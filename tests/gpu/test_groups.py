@@ -19,6 +19,7 @@ from octavo.worker.request import Sampling
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
+LOADED_S = 60.0  # PyTorch's import and CUDA's start are most of it
 TOKENS = 40
 LENGTHS = (1, 2, 15, 16, 17, 33, 64, 129, 257)
 SPLITS = [(2, 1), (1, 2), (2, 2), (4, 1)]  # tensor, pipeline
@@ -75,7 +76,7 @@ def group(request: pytest.FixtureRequest, whole: Whole) -> Iterator[RankProcesse
     tensor, pipeline = request.param
     if torch.cuda.device_count() < tensor * pipeline:
         pytest.skip(f"needs {tensor * pipeline} GPUs")
-    ranks = RankProcesses(whole.folder, tensor, pipeline, device="cuda", **SETTINGS)
+    ranks = RankProcesses(whole.folder, tensor, pipeline, LOADED_S, device="cuda", **SETTINGS)
     yield ranks
     ranks.close()
 
@@ -111,7 +112,7 @@ def test_drawn_tokens(group: RankProcesses, whole: Whole) -> None:
 def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: int, path: str) -> None:
     if torch.cuda.device_count() < tensor * pipeline:
         pytest.skip(f"needs {tensor * pipeline} GPUs")
-    group = RankProcesses(whole.folder, tensor, pipeline, before=APART, device="cuda", **SETTINGS)
+    group = RankProcesses(whole.folder, tensor, pipeline, LOADED_S, before=APART, device="cuda", **SETTINGS)
     try:
         assert group.path == path
         assert texts(group, whole) == whole.greedy

@@ -4,6 +4,7 @@ They get steps by rings and answer by rings, as in a pod. What a supervisor does
 of by the next call, and all end with the test.
 """
 
+import math
 import os
 import select
 import subprocess
@@ -26,6 +27,7 @@ from octavo.worker.wiring import Wiring, create_shared
 _BE_RANK = "from octavo.worker import process, rank; process.run('rank', rank.main)"
 _SPARE = ("serve", "status", "health", "metrics")
 _POLL_MS = 200
+_STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GPU's time is dear
 
 
 class RankProcesses:
@@ -50,6 +52,7 @@ class RankProcesses:
             self._poll.register(reader.fds.data, select.POLLIN)
         self._reports: list[int] = []
         self._number = 0  # of steps, which rise for ever; those of several engines begin anew
+        self._closed = False
         self._processes = [
             self._start(configs[self.layout.pod_of(rank)], model, rank) for rank in range(self.layout.ranks)
         ]
@@ -92,35 +95,51 @@ class RankProcesses:
             ring.clear(fd)
         return [record for reader in self._results for record in iter(reader.pop, None)]
 
-    def _check(self) -> None:
+    def _check(self, end: float = math.inf) -> None:
+        """Raises Fault when a rank has ended, or when it is later than `end`."""
         for rank, started in enumerate(self._processes):
             if (code := started.poll()) is not None:
                 said = os.read(self._reports[rank], 4096).decode()
                 self.close()
                 raise process.Fault("RankFailed", f"rank {rank} has exited with {code}: {said}")
+        if time.monotonic() > end:
+            self.close()
+            raise process.Fault("RankFailed", f"no result of a step for {_STEP_S} s")
 
     def issue(self, step: Step) -> "Pending":
+        self._refuse_if_closed()
         self._number += 1
         record = encode(replace(step, number=self._number))
+        end = time.monotonic() + _STEP_S
         for steps in self._steps:
             while not steps.push(record):
-                self._check()
+                self._check(end)
                 time.sleep(0.001)
         return Pending(self, step.number)
 
     def collect(self, number: int) -> StepResult:
         """Of the oldest step without one, which is called so here."""
+        self._refuse_if_closed()
         reader = self._results[self.layout.answering]
+        end = time.monotonic() + _STEP_S
         while True:
             if (record := reader.pop()) is not None:
                 result = decode(record)
                 assert isinstance(result, StepResult)
                 return replace(result, number=number)
-            self._check()
+            self._check(end)
             for fd, _ in self._poll.poll(_POLL_MS):
                 ring.clear(fd)
 
+    def _refuse_if_closed(self) -> None:
+        """Tests that share a group which has failed in one of them fail at once."""
+        if self._closed:
+            raise process.Fault("RankFailed", "the group has ended before this")
+
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         for started in self._processes:
             started.kill()
             started.wait()
