@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,15 @@ class Resource:
 
 
 class ApiClient:
-    """As the administrator of the bed whose folder is `state`. Kinds are called as by kubectl, short names included."""
+    """As the administrator of the bed whose folder is `state`. Kinds are called as by kubectl, short names included.
+
+    Connections are kept: a new one costs the two sides four times as much CPU as the look that it is for.
+    """
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._resources: dict[str, Resource] = {}
+        self._kept: list[http.client.HTTPSConnection] = []
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Object | None:
         """The object, or None where there is none."""
@@ -104,24 +109,39 @@ class ApiClient:
     def _ask(
         self, method: str, path: str, body: str | None = None, accept: str = "application/json"
     ) -> tuple[int, bytes]:
-        """(status, body), over a connection of its own: tests make the server come and go."""
+        """(status, body)"""
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
+        if self._kept:
+            with suppress(OSError, http.client.HTTPException):  # tests make the server come and go
+                return self._talk(self._kept.pop(), method, path, body, headers)
+        try:
+            return self._talk(self._connection(), method, path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(f"{method} {path}: {error!r}") from error
+
+    def _talk(
+        self, connection: http.client.HTTPSConnection, method: str, path: str, body: str | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            status, content = answer.status, answer.read()
+        except BaseException:
+            connection.close()
+            raise
+        if not answer.will_close:  # else it is closed already
+            self._kept.append(connection)
+        return status, content
+
+    def _connection(self) -> http.client.HTTPSConnection:
         config = yaml.safe_load((self._state / "admin.conf").read_text())
         pki = self._state / "pki"
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         server = urlsplit(config["clusters"][0]["cluster"]["server"])
-        headers = {"Accept": accept}
-        if body is not None:
-            headers["Content-Type"] = "application/apply-patch+yaml" if method == "PATCH" else "application/json"
-        connection = http.client.HTTPSConnection(server.netloc, timeout=TIMEOUT_S, context=context)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise ApiError(f"{method} {path}: {error!r}") from error
-        finally:
-            connection.close()
+        return http.client.HTTPSConnection(server.netloc, timeout=TIMEOUT_S, context=context)
 
 
 def _checked(request: str, status: int, answer: bytes) -> Object:

@@ -1,8 +1,8 @@
 """What Hugging Face transformers says about a model folder: logits, and whether a text is its greedy continuation.
 
 A continuation is greedy when each of its tokens is the likeliest one after all before it: one plain pass over both
-shows that, so neither padding nor the KV cache of transformers has a say in it. Nothing is remembered between
-runs: an answer is of the model, the versions and the code at hand.
+shows that, so neither padding nor the KV cache of transformers has a say in it. Logits of a whole text are remembered,
+as several tests ask for them; nothing is between runs: an answer is of the model, the versions and the code at hand.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,19 @@ class Oracle:
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         eos = self._model.generation_config.eos_token_id
         self._ends = {eos} if isinstance(eos, int) else set(eos or ())
+        self._whole: dict[tuple[int, ...], torch.Tensor] = {}
 
-    @torch.inference_mode()
     def logits(self, ids: Sequence[int], last: int = 0) -> torch.Tensor:
         """[len(ids), vocabulary]; last: only of so many positions at the end."""
+        if last:
+            return self._pass(ids, last)
+        key = tuple(ids)
+        if key not in self._whole:
+            self._whole[key] = self._pass(ids)
+        return self._whole[key]
+
+    @torch.inference_mode()
+    def _pass(self, ids: Sequence[int], last: int = 0) -> torch.Tensor:
         logits: torch.Tensor = self._model(torch.tensor([ids]), logits_to_keep=last).logits[0]
         return logits
 

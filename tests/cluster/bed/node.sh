@@ -59,7 +59,9 @@ cgroups() { # a cgroup root of its own, or two kubelets remove each other's pods
   done
 }
 kubelet_config() {
-  # Status every 4 s, so that a lost node is NotReady after 20 s. failCgroupV1: the bed also runs where there is no cgroup v2.
+  # A lease every 4 s, so that a lost node is NotReady after 20 s. Its status is looked at as often but sent only when it
+  # has changed: it names every image, and whoever watches nodes reads it. failCgroupV1: the bed also runs where there is
+  # no cgroup v2.
   cat >"$folder/kubelet.yaml" <<Y
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -75,7 +77,9 @@ clusterDNS: [10.96.0.10]
 clusterDomain: cluster.local
 resolvConf: ""
 containerRuntimeEndpoint: unix://$RUN/$node.sock
+nodeLeaseDurationSeconds: 16
 nodeStatusUpdateFrequency: 4s
+nodeStatusReportFrequency: 5m
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: 100Mi}
 enforceNodeAllocatable: [pods]
