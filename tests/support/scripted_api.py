@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from support.patience import PATIENCE_S
 
 CUT = b"cut"  # in a script: the connection ends here, in the middle of the answer
 
@@ -127,19 +128,23 @@ class Ended:
         return float(line.removeprefix(f"{name}:"))
 
 
-async def start_bench(*arguments: object) -> asyncio.subprocess.Process:
+@asynccontextmanager
+async def benching(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`octavo bench ...`; gone afterwards."""
     pipe = asyncio.subprocess.PIPE
     command = [sys.executable, "-m", "octavo", "bench", *map(str, arguments)]
-    return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
-
-
-async def bench(*arguments: object, timeout_s: float = 120) -> Ended:
-    """`octavo bench ...` from beginning to end."""
-    process = await start_bench(*arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
+            await process.communicate()
+
+
+async def bench(*arguments: object, timeout_s: float = 2 * PATIENCE_S) -> Ended:
+    """From beginning to end."""
+    async with benching(*arguments) as process:
+        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode(), err.decode())
