@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.bed import Cluster, wait_until
 from support.deployed import ROOT, Release, Service
+from support.patience import Bound
 from support.traffic import Stream, Traffic
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -264,7 +265,7 @@ def split(line: Service, away: str) -> None:
             continue
         cluster.kubectl("cordon", other)
         try:
-            line.release.kubectl("delete", "pod", *elsewhere, "--timeout=60s", timeout=70)
+            line.release.kubectl("delete", "pod", *elsewhere, "--timeout=100s")
             line.settled()
         finally:
             cluster.kubectl("uncordon", other)
@@ -281,18 +282,18 @@ def test_a_group_with_a_pod_on_a_lost_node_serves_again_elsewhere(
     split(line, away)
     before = line.pods()
     act, lost, back = (cluster.net, "down", "up") if away == "line-0-1" else (cluster.kubelet, "stop", "start")
-    began = time.monotonic()
+    bound = Bound(NODE_S)
     act("node2", lost)
     try:
         wait_until(lambda: line.pods().get(away) != before[away], NODE_S, "the pod is made anew")
         line.settled(timeout_s=NODE_S)
         with traffic(line) as clients:
             wait_until(lambda: len(clients.answered) > 5, 60, "answers")
-        took_s = time.monotonic() - began
+        assert not bound.over, bound
+        took_s = bound.kept()
     finally:
         act("node2", back)
         cluster.ready("node2")
     with capsys.disabled():
         print(f"\n{away}: serving again {took_s:.1f} s after its node's {act.__name__} was lost")
-    assert took_s <= NODE_S
     line.settled()

@@ -10,7 +10,7 @@ import pytest
 from support.checkpoints import successor_checkpoint
 from support.local import local_run
 from support.patience import PATIENCE_S
-from support.scripted_api import bench, start_bench
+from support.scripted_api import bench, benching
 
 SMALL = ("--", "--device", "cpu", "--kv-cache-memory", "16Mi")
 
@@ -100,12 +100,12 @@ async def test_what_octavo_run_refuses_ends_the_command_with_its_words_and_its_c
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_server_too(model: Path, number: signal.Signals) -> None:
     endless = ("--num-iters", 100_000, "--batch-size", 1, "--output-len", 64)
-    process = await start_bench("latency", "--model", model, *endless, *SMALL)
-    assert process.stderr is not None
-    while not (line := await asyncio.wait_for(process.stderr.readline(), PATIENCE_S)).startswith(b"warm-up"):
-        assert line, "it has ended"
-    process.send_signal(number)
-    _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    async with benching("latency", "--model", model, *endless, *SMALL) as process:
+        assert process.stderr is not None
+        while not (line := await asyncio.wait_for(process.stderr.readline(), PATIENCE_S)).startswith(b"warm-up"):
+            assert line, "it has ended"
+        process.send_signal(number)
+        _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 128 + number and b"Traceback" not in err, err
     # Its pipe is closed only when every process that has it is gone.
     assert b"octavo run: draining" in err

@@ -8,6 +8,7 @@ import signal
 import struct
 import sys
 import termios
+from contextlib import AsyncExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from support.scripted_api import (
     Ended,
     Script,
     bench,
+    benching,
     data,
     delta,
     scripted_api,
-    start_bench,
     text,
     usage,
 )
@@ -264,10 +265,12 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_othe
 
 
 async def test_a_server_that_dies_in_the_middle_leaves_a_report() -> None:
-    async with scripted_api(lambda number: PLAIN if number < 2 else Script([(60, b"")])) as api:
-        process = await start_bench("serve", "--base-url", api.url, "--num-prompts", 6, "--random-input-len", 4)
-        await until(lambda: len(api.requests) == 6)
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    async with AsyncExitStack() as end:
+        async with scripted_api(lambda number: PLAIN if number < 2 else Script([(60, b"")])) as api:
+            asked = ("--base-url", api.url, "--num-prompts", 6, "--random-input-len", 4)
+            process = await end.enter_async_context(benching("serve", *asked))
+            await until(lambda: len(api.requests) == 6)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 0 and b"Traceback" not in err
     assert b"Failed requests:                         4" in out and b"4 of 6 requests failed" in err
 
@@ -286,18 +289,27 @@ async def test_progress_is_lines_in_a_log_a_bar_on_a_terminal_and_nothing_when_u
         )  # fmt: skip
         os.close(theirs)
         assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
-        shown = os.read(ours, 65536).decode()
+        shown = _all_of(ours).decode()
         os.close(ours)
     assert "4/4" in shown and "100%" in shown and "4 of 4" not in shown
 
 
+def _all_of(terminal: int) -> bytes:
+    """What was written to it; the kernel hands that out in pieces, and then says that nobody writes any more."""
+    parts: list[bytes] = []
+    with suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
 async def test_an_interrupt_ends_it_without_a_traceback() -> None:
     async with scripted_api(lambda number: Script([(60, b"")])) as api:
-        process = await start_bench("serve", "--base-url", api.url, "--num-prompts", 2, "--random-input-len", 4)
-        while not api.requests:
-            await asyncio.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        asked = ("--base-url", api.url, "--num-prompts", 2, "--random-input-len", 4)
+        async with benching("serve", *asked) as process:
+            await until(lambda: bool(api.requests))
+            process.send_signal(signal.SIGINT)
+            _, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
     assert process.returncode == 130 and b"interrupted" in err and b"Traceback" not in err
 
 

@@ -20,10 +20,11 @@ from typing import Any, TextIO, TypeVar
 import pytest
 import yaml
 from support.api_client import ApiClient
-from support.patience import Bound
+from support.patience import PATIENCE_S, Bound
 
 T = TypeVar("T")
 SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
+COMMAND_S = 2 * PATIENCE_S  # for one that waits by itself, as helm does; no promise
 
 
 class BedError(Exception):
@@ -62,14 +63,14 @@ class Bed:
         """Annotations of its namespaces: where their pods go."""
         return {}
 
-    def script(self, name: str, *args: str, timeout: float = 120) -> str:
+    def script(self, name: str, *args: str, timeout: float = COMMAND_S) -> str:
         return _run([str(SCRIPTS / name), *args], env=self.environment, timeout=timeout)
 
-    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = COMMAND_S) -> str:
         """Its standard output. Raises BedError with what it said on standard error."""
         return _run([str(self.binaries / "kubectl"), *args], env=self.environment, stdin=stdin, timeout=timeout)
 
-    def helm(self, *args: str, timeout: float = 60) -> str:
+    def helm(self, *args: str, timeout: float = COMMAND_S) -> str:
         return _run([str(self.binaries / "helm"), *args], env=self.environment, timeout=timeout)
 
     def apply(self, *manifests: dict[str, Any] | str | Path, namespace: str = "default") -> None:
@@ -91,7 +92,9 @@ class Bed:
         name = f"{name}-{time.time_ns() // 1_000_000 % 10**8:08d}"
         metadata = {"name": name, "labels": labels, "annotations": self.placement}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        wait_until(lambda: self.get("serviceaccount", "default", name), 30, f"service account of namespace {name}")
+        wait_until(
+            lambda: self.get("serviceaccount", "default", name), PATIENCE_S, f"service account of namespace {name}"
+        )
         try:
             yield name
         finally:
@@ -134,7 +137,7 @@ class Cluster(Bed):
         for node in self.lane.nodes:
             if not (self.state / node).is_dir():
                 self.script("node.sh", "add", node)
-            wait_until(lambda node=node: self.get("node", node), 60, node)  # type: ignore[misc]
+            wait_until(lambda node=node: self.get("node", node), PATIENCE_S, node)  # type: ignore[misc]
             self.kubectl("label", "node", node, f"{_LANE}={self.lane.name}", "--overwrite")
             self.ready(node)
 
@@ -156,7 +159,7 @@ class Cluster(Bed):
         self.script("node.sh", "add", node)
         self.ready(node)
 
-    def ready(self, node: str, is_ready: bool = True, timeout_s: float = 60) -> None:
+    def ready(self, node: str, is_ready: bool = True, timeout_s: float = PATIENCE_S) -> None:
         """Waits until the node is Ready, or no longer is."""
         condition = "Ready=true" if is_ready else "Ready=unknown"
         self.kubectl(
@@ -288,7 +291,7 @@ def _answers(bed: Bed) -> bool:
 def _places(mode: str) -> tuple[Path, Path]:
     """The state folder of a mode, and the folder of the programs."""
     line = '. "$0"/env.sh && printf "%s\\n" "$STATE" "$BIN"'
-    text = _run(["bash", "-c", line, str(SCRIPTS)], env=os.environ | {"BED_MODE": mode}, timeout=10)
+    text = _run(["bash", "-c", line, str(SCRIPTS)], env=os.environ | {"BED_MODE": mode}, timeout=PATIENCE_S)
     state, binaries = text.splitlines()
     return Path(state), Path(binaries)
 

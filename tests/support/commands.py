@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from support.forked import Forked, preload
+from support.patience import PATIENCE_S
 from support.spares import Plan, Spares
 
 HELPERS: Plan = (("octavo.router.helper", ()),) * 2
@@ -64,7 +65,7 @@ class Done:
     err: str
 
 
-def done(*argv: object, timeout_s: float = 60) -> Done:
+def done(*argv: object, timeout_s: float = PATIENCE_S) -> Done:
     """`octavo ARGV`, which starts nothing, from beginning to end."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = Forked(alone, [*map(str, argv)], dict(os.environ), (out.fileno(), err.fileno()))
@@ -89,7 +90,7 @@ class Command:
     async def communicate(self) -> tuple[bytes, bytes]:
         """What it writes until nobody has its pipes any more; then it has ended."""
         out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
-        await self._process.ended(10)
+        await self._process.ended(PATIENCE_S)
         return out, err
 
 

@@ -1,6 +1,7 @@
 """Octavo on the bed's cluster, as its users meet it: a helm release in a namespace of its own, services, their pods."""
 
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from support.bed import BedError, Cluster, locked, wait_until
+from support.bed import COMMAND_S, BedError, Cluster, locked, wait_until
 from support.checkpoints import successor_checkpoint
-from support.patience import Bound
+from support.patience import PATIENCE_S, Bound
 
 ROOT = Path(__file__).parents[2]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
@@ -27,19 +28,21 @@ class Release:
     namespace: str
     models: Path
 
-    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = COMMAND_S) -> str:
         return self.bed.kubectl("-n", self.namespace, *args, stdin=stdin, timeout=timeout)
 
-    def helm(self, *args: str, timeout: float = 60) -> str:
+    def helm(self, *args: str, timeout: float = COMMAND_S) -> str:
         return self.bed.helm("-n", self.namespace, *args, timeout=timeout)
 
     def operators(self, replicas: int) -> None:
         """Scales the operator, and waits until that many run."""
         self.kubectl("scale", "deployment/octavo-operator", f"--replicas={replicas}")
         selector = "app.kubernetes.io/name=octavo-operator"
-        self.kubectl("rollout", "status", "deployment/octavo-operator", "--timeout=50s")
+        self.kubectl("rollout", "status", "deployment/octavo-operator", f"--timeout={PATIENCE_S:.0f}s")
         wait_until(
-            lambda: len(self.bed.objects("pods", self.namespace, selector)) == replicas, 50, f"{replicas} operators"
+            lambda: len(self.bed.objects("pods", self.namespace, selector)) == replicas,
+            PATIENCE_S,
+            f"{replicas} operators",
         )
 
     def service(self, name: str, **spec: Any) -> "Service":  # Any: the fields of spec
@@ -106,18 +109,29 @@ class Service:
             time.sleep(0.2)
 
     def settled(self, groups: int = 1, timeout_s: float = SERVES_S) -> None:
-        """Until that many groups of the present spec serve and nothing else is left of the service's workers."""
+        """Until that many groups of the present spec serve, nothing else is left of the service's workers, and it is
+        reached at its address."""
         self.wait("Ready", "True", "Serving", timeout_s)
         self.wait("Progressing", "False", "Complete", timeout_s)
         # Ready may be that of a moment ago: what was lost just now is not in the status yet.
         wait_until(lambda: self.object()["status"]["readyReplicas"] == groups, timeout_s, f"{groups} groups that serve")
         count = groups * self.pods_of_a_group
         wait_until(lambda: self._only_ready(count), timeout_s, f"{count} worker pods, all ready")
+        wait_until(self._is_reached, timeout_s, "an answer at the address of the Service")
 
     def _only_ready(self, count: int) -> list[str]:
         pods = self.release.bed.objects("pods", self.release.namespace, self.selector("worker"))
         ready = [pod["metadata"]["uid"] for pod in pods if is_ready(pod)]
         return ready if len(pods) == len(ready) == count else []
+
+    def _is_reached(self) -> bool:
+        """By a connection of its own: one that began before kube-proxy knew the Service, or its routers, goes nowhere
+        for as long as it is tried."""
+        try:
+            with urllib.request.urlopen(f"{self.address}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     @property
     def pods_of_a_group(self) -> int:
@@ -159,7 +173,7 @@ class Service:
 
     def delete(self) -> None:
         """Returns when the object is gone."""
-        self.release.kubectl("delete", "infsvc", self.name, "--ignore-not-found", "--timeout=20s")
+        self.release.kubectl("delete", "infsvc", self.name, "--ignore-not-found", f"--timeout={PATIENCE_S:.0f}s")
 
 
 def is_ready(pod: dict[str, Any]) -> bool:

@@ -44,7 +44,7 @@ class GroupProcesses:
 
     async def ready(self, timeout_s: float = PATIENCE_S) -> None:
         began = time.monotonic()
-        await asyncio.gather(*(pod.ready(timeout_s) for pod in self.pods))
+        await asyncio.gather(*(pod.ready(timeout_s, self.text) for pod in self.pods))
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
 
     @property

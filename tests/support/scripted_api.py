@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 from support.commands import Command, Done, start
+from support.patience import PATIENCE_S
 
 CUT = b"cut"  # in a script: the connection ends here, in the middle of the answer
 
@@ -122,16 +123,21 @@ class Ended(Done):
         return float(line.removeprefix(f"{name}:"))
 
 
-async def start_bench(*arguments: object) -> Command:
-    return await start("bench", *arguments)
-
-
-async def bench(*arguments: object, timeout_s: float = 120) -> Ended:
-    """`octavo bench ...` from beginning to end."""
-    process = await start_bench(*arguments)
+@asynccontextmanager
+async def benching(*arguments: object) -> AsyncIterator[Command]:
+    """`octavo bench ...`; gone afterwards."""
+    process = await start("bench", *arguments)
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        yield process
     finally:
-        process.kill()
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def bench(*arguments: object, timeout_s: float = 2 * PATIENCE_S) -> Ended:
+    """From beginning to end."""
+    async with benching(*arguments) as process:
+        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode(), err.decode())

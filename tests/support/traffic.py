@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import openai
+from support.patience import PATIENCE_S, Bound, calm_s
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 ANSWER = 6  # tokens
@@ -21,12 +22,14 @@ class Traffic:
 
     def __init__(self, client: openai.OpenAI, clients: int = 3, pause_s: float = 0.2, model: str = "letters") -> None:
         self.answered: list[float] = []  # monotonic seconds at which each answer came
+        self._calm: dict[float, float] = {}  # of the beginning and each answer, by a clock that stands still when busy
         self.lost: list[str] = []
         self._client, self._pause_s, self._model = client, pause_s, model
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(index,), daemon=True) for index in range(clients)]
 
     def __enter__(self) -> "Traffic":
+        self._calm[time.monotonic()] = calm_s()
         for thread in self._threads:
             thread.start()
         return self
@@ -36,7 +39,7 @@ class Traffic:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(100)
+            thread.join(PATIENCE_S)
         if error is None:
             self.check()
 
@@ -45,9 +48,11 @@ class Traffic:
         assert self.answered, "no request was answered"
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time without an answer after `since` (monotonic)."""
-        times = [since, *sorted(at for at in self.answered if at >= since), time.monotonic()]
-        return max(b - a for a, b in itertools.pairwise(times))
+        """The longest time without an answer after `since` (monotonic), in calm seconds."""
+        now = time.monotonic()
+        calm = self._calm | {now: calm_s()}
+        pairs = itertools.pairwise(sorted(calm))
+        return max(min(b - max(a, since), calm[b] - calm[a]) for a, b in pairs if b > since)
 
     def _ask(self, index: int) -> None:
         number = index
@@ -66,7 +71,9 @@ class Traffic:
             if answer.choices[0].text != expected:
                 self.lost.append(f"{ALPHABET[begin]} was answered by {answer.choices[0].text!r}, not {expected!r}")
             else:
-                self.answered.append(time.monotonic())
+                at = time.monotonic()
+                self._calm[at] = calm_s()
+                self.answered.append(at)
 
 
 @dataclass(slots=True)
@@ -118,13 +125,16 @@ class Stream:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def wait_begun(self, timeout_s: float = 60) -> "Stream":
+    def wait_begun(self, timeout_s: float = PATIENCE_S) -> "Stream":
         assert self.begun.wait(timeout_s), f"no first token within {timeout_s} s: {self.answer}"
         return self
 
     def wait_end(self, timeout_s: float) -> Streamed:
-        self._thread.join(timeout_s)
-        assert not self._thread.is_alive(), f"the stream goes on after {timeout_s} s"
+        bound = Bound(timeout_s)
+        while self._thread.is_alive():
+            assert not bound.over, f"the stream goes on after {bound}"
+            self._thread.join(0.2)
+        bound.kept()
         return self.answer
 
     def _read(self) -> None:

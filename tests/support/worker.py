@@ -70,9 +70,9 @@ class WorkerProcess:
                 if part.startswith(b"octavo.worker."):
                     yield part.decode().rpartition(".")[2], pid
 
-    async def ready(self, timeout_s: float = PATIENCE_S) -> None:
+    async def ready(self, timeout_s: float = PATIENCE_S, why: Callable[[], str] | None = None) -> None:
         """Until /readyz is 200."""
-        await until(lambda: self.get("health", "/readyz")[0] == 200, timeout_s, lambda: self.text())
+        await until(lambda: self.get("health", "/readyz")[0] == 200, timeout_s, why or self.text)
 
     def get(self, name: str, path: str) -> tuple[int, str]:
         """(status, body) of a page; status 0 when nobody answers."""

@@ -1,4 +1,4 @@
-"""A bound counts the seconds in which the machine had a CPU for everybody; about others it is patient for long."""
+"""A bound counts the seconds in which the machine had a CPU for everybody; about others it is patient, not for ever."""
 
 import pytest
 from support import patience
