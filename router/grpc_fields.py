@@ -41,7 +41,7 @@ def body_of(form: MessageForm, data: bytes) -> tuple[Kind, Body]:
     request = decode(TYPES[form], data)
     kind, body = _input(request)
     if isinstance(request, octavo_pb2.GenerateRequest):
-        body |= _choosing(request) | _stopping(request)
+        body |= _choosing(request) | _stopping(request) | _serving(request)
     elif len(request.prompt) > 1:
         raise invalid("prompt", f"prompt holds {len(request.prompt)} prompts; one is tokenised in a call")
     return kind, body
@@ -78,9 +78,15 @@ def _input(request: Asking) -> tuple[Kind, Body]:
 
 
 def _choosing(request: octavo_pb2.GenerateRequest) -> Body:
-    """Every field of it is optional, and has the name that it has over HTTP."""
+    """Every field of it is optional, or absent when it is empty, and has the name that it has over HTTP."""
     _known(request.sampling, "sampling")
-    return {field.name: value for field, value in request.sampling.ListFields()}
+    body: Body = {}
+    for field, value in request.sampling.ListFields():
+        if field.name == "logit_bias":
+            body[field.name] = {str(id): bias for id, bias in value.items()}
+        else:
+            body[field.name] = value if isinstance(value, str | int | float) else list(value)
+    return body
 
 
 def _stopping(request: octavo_pb2.GenerateRequest) -> Body:
@@ -94,6 +100,11 @@ def _stopping(request: octavo_pb2.GenerateRequest) -> Body:
     if request.ignore_eos:
         body["ignore_eos"] = True
     return body
+
+
+def _serving(request: octavo_pb2.GenerateRequest) -> Body:
+    names = ("n", "truncate_prompt_tokens", "cache_salt", "priority")
+    return {name: getattr(request, name) for name in names if request.HasField(name)}
 
 
 def _prompt(prompts: Iterable[octavo_pb2.Prompt]) -> object:

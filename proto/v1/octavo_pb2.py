@@ -24,49 +24,53 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/proto/v1/octavo.proto\x12\toctavo.v1\"\x8b\x02\n\x0fGenerateRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12!\n\x06prompt\x18\x02 \x03(\x0b\x32\x11.octavo.v1.Prompt\x12$\n\x08messages\x18\x03 \x03(\x0b\x32\x12.octavo.v1.Message\x12\x17\n\nmax_tokens\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.octavo.v1.SamplingParameters\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x42\x08\n\x06_modelB\r\n\x0b_max_tokens\"J\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x42\x06\n\x04kind\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"U\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04name\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\n\n\x08_contentB\x07\n\x05_name\"\x84\x04\n\x12SamplingParameters\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x12\n\x05min_p\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x17\n\nmin_tokens\x18\t \x01(\rH\x08\x88\x01\x01\x12\x18\n\x0bguided_json\x18\n \x01(\tH\t\x88\x01\x01\x12\x19\n\x0cguided_regex\x18\x0b \x01(\tH\n\x88\x01\x01\x12\x1b\n\x0eguided_grammar\x18\x0c \x01(\tH\x0b\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x08\n\x06_min_pB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\r\n\x0b_min_tokensB\x0e\n\x0c_guided_jsonB\x0f\n\r_guided_regexB\x11\n\x0f_guided_grammar\"h\n\x06Output\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12.\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x17.octavo.v1.FinishReason\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"r\n\x10GenerateResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\"\n\x07outputs\x18\x03 \x03(\x0b\x32\x11.octavo.v1.Output\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"o\n\rGenerateChunk\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\"\n\x07outputs\x18\x03 \x03(\x0b\x32\x11.octavo.v1.Output\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"x\n\x0fTokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12!\n\x06prompt\x18\x02 \x03(\x0b\x32\x11.octavo.v1.Prompt\x12$\n\x08messages\x18\x03 \x03(\x0b\x32\x12.octavo.v1.MessageB\x08\n\x06_model\"=\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\"D\n\x11\x44\x65tokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\rB\x08\n\x06_model\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"6\n\x12ListModelsResponse\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.octavo.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"+\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xaf\x03\n\tInference\x12\x43\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x1b.octavo.v1.GenerateResponse\x12H\n\x0eGenerateStream\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12\x43\n\x08Tokenize\x12\x1a.octavo.v1.TokenizeRequest\x1a\x1b.octavo.v1.TokenizeResponse\x12I\n\nDetokenize\x12\x1c.octavo.v1.DetokenizeRequest\x1a\x1d.octavo.v1.DetokenizeResponse\x12I\n\nListModels\x12\x1c.octavo.v1.ListModelsRequest\x1a\x1d.octavo.v1.ListModelsResponse\x12\x38\n\x08GetModel\x12\x1a.octavo.v1.GetModelRequest\x1a\x10.octavo.v1.Modelb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/proto/v1/octavo.proto\x12\toctavo.v1\"\xad\x03\n\x0fGenerateRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12!\n\x06prompt\x18\x02 \x03(\x0b\x32\x11.octavo.v1.Prompt\x12$\n\x08messages\x18\x03 \x03(\x0b\x32\x12.octavo.v1.Message\x12\x17\n\nmax_tokens\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12/\n\x08sampling\x18\x05 \x01(\x0b\x32\x1d.octavo.v1.SamplingParameters\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nignore_eos\x18\x08 \x01(\x08\x12\x0e\n\x01n\x18\t \x01(\rH\x02\x88\x01\x01\x12#\n\x16truncate_prompt_tokens\x18\n \x01(\x05H\x03\x88\x01\x01\x12\x17\n\ncache_salt\x18\x0b \x01(\tH\x04\x88\x01\x01\x12\x15\n\x08priority\x18\x0c \x01(\x05H\x05\x88\x01\x01\x42\x08\n\x06_modelB\r\n\x0b_max_tokensB\x04\n\x02_nB\x19\n\x17_truncate_prompt_tokensB\r\n\x0b_cache_saltB\x0b\n\t_priority\"J\n\x06Prompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12(\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x13.octavo.v1.TokenIdsH\x00\x42\x06\n\x04kind\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"U\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04name\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\n\n\x08_contentB\x07\n\x05_name\"\xbd\x05\n\x12SamplingParameters\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x12\n\x05min_p\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x01H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x01H\x06\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x01H\x07\x88\x01\x01\x12\x17\n\nmin_tokens\x18\t \x01(\rH\x08\x88\x01\x01\x12\x18\n\x0bguided_json\x18\n \x01(\tH\t\x88\x01\x01\x12\x19\n\x0cguided_regex\x18\x0b \x01(\tH\n\x88\x01\x01\x12\x1b\n\x0eguided_grammar\x18\x0c \x01(\tH\x0b\x88\x01\x01\x12\x15\n\rguided_choice\x18\r \x03(\t\x12@\n\nlogit_bias\x18\x0e \x03(\x0b\x32,.octavo.v1.SamplingParameters.LogitBiasEntry\x12\x19\n\x11\x61llowed_token_ids\x18\x0f \x03(\r\x12\x11\n\tbad_words\x18\x10 \x03(\t\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x08\n\x06_min_pB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x15\n\x13_repetition_penaltyB\r\n\x0b_min_tokensB\x0e\n\x0c_guided_jsonB\x0f\n\r_guided_regexB\x11\n\x0f_guided_grammar\"h\n\x06Output\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12.\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x17.octavo.v1.FinishReason\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"r\n\x10GenerateResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\"\n\x07outputs\x18\x03 \x03(\x0b\x32\x11.octavo.v1.Output\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"o\n\rGenerateChunk\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\"\n\x07outputs\x18\x03 \x03(\x0b\x32\x11.octavo.v1.Output\x12\x1f\n\x05usage\x18\x04 \x01(\x0b\x32\x10.octavo.v1.Usage\"x\n\x0fTokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12!\n\x06prompt\x18\x02 \x03(\x0b\x32\x11.octavo.v1.Prompt\x12$\n\x08messages\x18\x03 \x03(\x0b\x32\x12.octavo.v1.MessageB\x08\n\x06_model\"=\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r\"D\n\x11\x44\x65tokenizeRequest\x12\x12\n\x05model\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\ttoken_ids\x18\x02 \x03(\rB\x08\n\x06_model\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"6\n\x12ListModelsResponse\x12 \n\x06models\x18\x01 \x03(\x0b\x32\x10.octavo.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"+\n\x05Model\x12\n\n\x02id\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x02 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xaf\x03\n\tInference\x12\x43\n\x08Generate\x12\x1a.octavo.v1.GenerateRequest\x1a\x1b.octavo.v1.GenerateResponse\x12H\n\x0eGenerateStream\x12\x1a.octavo.v1.GenerateRequest\x1a\x18.octavo.v1.GenerateChunk0\x01\x12\x43\n\x08Tokenize\x12\x1a.octavo.v1.TokenizeRequest\x1a\x1b.octavo.v1.TokenizeResponse\x12I\n\nDetokenize\x12\x1c.octavo.v1.DetokenizeRequest\x1a\x1d.octavo.v1.DetokenizeResponse\x12I\n\nListModels\x12\x1c.octavo.v1.ListModelsRequest\x1a\x1d.octavo.v1.ListModelsResponse\x12\x38\n\x08GetModel\x12\x1a.octavo.v1.GetModelRequest\x1a\x10.octavo.v1.Modelb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.proto.v1.octavo_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1884
-  _globals['_FINISHREASON']._serialized_end=1979
+  _globals['_SAMPLINGPARAMETERS_LOGITBIASENTRY']._loaded_options = None
+  _globals['_SAMPLINGPARAMETERS_LOGITBIASENTRY']._serialized_options = b'8\001'
+  _globals['_FINISHREASON']._serialized_start=2231
+  _globals['_FINISHREASON']._serialized_end=2326
   _globals['_GENERATEREQUEST']._serialized_start=44
-  _globals['_GENERATEREQUEST']._serialized_end=311
-  _globals['_PROMPT']._serialized_start=313
-  _globals['_PROMPT']._serialized_end=387
-  _globals['_TOKENIDS']._serialized_start=389
-  _globals['_TOKENIDS']._serialized_end=412
-  _globals['_MESSAGE']._serialized_start=414
-  _globals['_MESSAGE']._serialized_end=499
-  _globals['_SAMPLINGPARAMETERS']._serialized_start=502
-  _globals['_SAMPLINGPARAMETERS']._serialized_end=1018
-  _globals['_OUTPUT']._serialized_start=1020
-  _globals['_OUTPUT']._serialized_end=1124
-  _globals['_USAGE']._serialized_start=1126
-  _globals['_USAGE']._serialized_end=1206
-  _globals['_GENERATERESPONSE']._serialized_start=1208
-  _globals['_GENERATERESPONSE']._serialized_end=1322
-  _globals['_GENERATECHUNK']._serialized_start=1324
-  _globals['_GENERATECHUNK']._serialized_end=1435
-  _globals['_TOKENIZEREQUEST']._serialized_start=1437
-  _globals['_TOKENIZEREQUEST']._serialized_end=1557
-  _globals['_TOKENIZERESPONSE']._serialized_start=1559
-  _globals['_TOKENIZERESPONSE']._serialized_end=1620
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1622
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1690
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1692
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1726
-  _globals['_LISTMODELSREQUEST']._serialized_start=1728
-  _globals['_LISTMODELSREQUEST']._serialized_end=1747
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1749
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1803
-  _globals['_GETMODELREQUEST']._serialized_start=1805
-  _globals['_GETMODELREQUEST']._serialized_end=1837
-  _globals['_MODEL']._serialized_start=1839
-  _globals['_MODEL']._serialized_end=1882
-  _globals['_INFERENCE']._serialized_start=1982
-  _globals['_INFERENCE']._serialized_end=2413
+  _globals['_GENERATEREQUEST']._serialized_end=473
+  _globals['_PROMPT']._serialized_start=475
+  _globals['_PROMPT']._serialized_end=549
+  _globals['_TOKENIDS']._serialized_start=551
+  _globals['_TOKENIDS']._serialized_end=574
+  _globals['_MESSAGE']._serialized_start=576
+  _globals['_MESSAGE']._serialized_end=661
+  _globals['_SAMPLINGPARAMETERS']._serialized_start=664
+  _globals['_SAMPLINGPARAMETERS']._serialized_end=1365
+  _globals['_SAMPLINGPARAMETERS_LOGITBIASENTRY']._serialized_start=1129
+  _globals['_SAMPLINGPARAMETERS_LOGITBIASENTRY']._serialized_end=1177
+  _globals['_OUTPUT']._serialized_start=1367
+  _globals['_OUTPUT']._serialized_end=1471
+  _globals['_USAGE']._serialized_start=1473
+  _globals['_USAGE']._serialized_end=1553
+  _globals['_GENERATERESPONSE']._serialized_start=1555
+  _globals['_GENERATERESPONSE']._serialized_end=1669
+  _globals['_GENERATECHUNK']._serialized_start=1671
+  _globals['_GENERATECHUNK']._serialized_end=1782
+  _globals['_TOKENIZEREQUEST']._serialized_start=1784
+  _globals['_TOKENIZEREQUEST']._serialized_end=1904
+  _globals['_TOKENIZERESPONSE']._serialized_start=1906
+  _globals['_TOKENIZERESPONSE']._serialized_end=1967
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1969
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2037
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2039
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2073
+  _globals['_LISTMODELSREQUEST']._serialized_start=2075
+  _globals['_LISTMODELSREQUEST']._serialized_end=2094
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2096
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2150
+  _globals['_GETMODELREQUEST']._serialized_start=2152
+  _globals['_GETMODELREQUEST']._serialized_end=2184
+  _globals['_MODEL']._serialized_start=2186
+  _globals['_MODEL']._serialized_end=2229
+  _globals['_INFERENCE']._serialized_start=2329
+  _globals['_INFERENCE']._serialized_end=2760
 # @@protoc_insertion_point(module_scope)

@@ -315,7 +315,6 @@ async def test_an_interrupt_ends_it_without_a_traceback() -> None:
 
 @pytest.mark.parametrize("failing", [False, True])
 async def test_the_plot_is_a_picture_of_a_sane_size(tmp_path: Path, failing: bool) -> None:
-    pytest.importorskip("matplotlib")
     script = BROKEN["refused"][0] if failing else PLAIN
     async with scripted_api(lambda number: script) as api:
         ended = await serve(api.url, "--plot", tmp_path / "out.png")

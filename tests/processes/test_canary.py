@@ -2,18 +2,23 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import pytest
 import pytest_asyncio
 from support.checkpoints import successor_checkpoint
+from support.grpc_calls import calling, joined, message_of, refused, streamed
 from support.routers import RunningRouter, routing
 from support.wire_http import get, post, raw
 from support.worker import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+OK = grpc.StatusCode.OK
 KEY = "sk-canary-5e7f"
 MARK = "canary"
 SAID = "qrstuvwxyzabcdef"  # what the model answers to a prompt that ends in p
@@ -108,6 +113,91 @@ async def test_no_log_metric_or_status_holds_what_was_said(service: Service) -> 
     await asyncio.sleep(0.01)
     gone.cancel()
     await asyncio.sleep(0.5)
+    await nothing_is_told(service)
+
+
+FORMS: list[dict[str, object]] = [
+    {"guided_choice": [f"{MARK} one", f"{MARK} two"]},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": MARK, "schema": {"const": MARK}}}},
+    # refused
+    {"guided_regex": f"{MARK}("},
+    {"guided_grammar": f"start: {MARK}"},
+    {"guided_json": {"$ref": f"#/{MARK}"}},
+    {"structured_outputs": {MARK: MARK}},
+    {"response_format": {"type": MARK}},
+]
+TOOLS: list[dict[str, object]] = [
+    {"tools": [{"type": "function", "function": {"name": MARK, "parameters": {"type": "object"}}}]},
+    {"tools": [{"type": "function", "function": {"name": f"{MARK} {MARK}"}}]},
+    {"tools": [{"type": MARK}], "tool_choice": MARK},
+    {"chat_template_kwargs": {MARK: MARK}},
+    {"chat_template": f"{{{{ {MARK} }}}}"},
+    {
+        "messages": [
+            *CHAT,
+            {"role": "assistant", "tool_calls": [{"id": MARK, "function": {"name": MARK, "arguments": MARK}}]},
+        ]
+    },
+]
+
+
+async def test_forms_tools_and_templates_are_told_nobody_good_or_bad(service: Service) -> None:
+    router, statuses = service.router, []
+    headers = {"Authorization": f"Bearer {KEY}"}
+    asks = [("/v1/completions", {"prompt": f"{MARK} p", "max_tokens": 8} | form) for form in FORMS]
+    asks += [("/v1/chat/completions", {"messages": CHAT, "max_tokens": 2} | fields) for fields in (*FORMS, *TOOLS)]
+    large = {"messages": [{"role": "user", "content": MARK * 900_000}]}  # its helper has enough of it
+    for path, body in [*asks, ("/v1/chat/completions", large)]:
+        for stream in (False, True):
+            async with router.session.post(
+                router.url + path, json=body | {"stream": stream}, headers=headers
+            ) as answer:
+                statuses.append(answer.status)
+                await answer.read()
+    assert statuses[:4] == [200] * 4 and set(statuses[4:]) == {200, 400}
+    await nothing_is_told(service)
+
+
+async def test_calls_over_grpc_are_told_nobody_good_or_bad(service: Service) -> None:
+    metadata = [("authorization", f"Bearer {KEY}"), ("x-request-id", MARK), (f"x-{MARK}", MARK)]
+    good = {"prompt": f"{MARK} p", "max_tokens": len(SAID), "temperature": 0}
+    bad = [{"model": MARK}, {"temperature": 7}, {"guided_regex": f"{MARK}("}, {"stop": [""]}, {"prompt": MARK * 4_000}]
+    async with calling(service.router.grpc) as stub, grpc.aio.insecure_channel(service.router.grpc) as channel:
+        whole = await stub.Generate(message_of(good), metadata=metadata)
+        assert whole.outputs[0].text == SAID
+        assert joined(await streamed(stub, message_of(good), metadata=metadata)).outputs[0].text == SAID
+        for fields in bad:
+            assert (await refused(stub.Generate(message_of(good | fields), metadata=metadata)))[0] != OK
+        for method, message in (("Generate", MARK.encode()), ("Tokenize", b"\x0a\x06" + MARK.encode()), (MARK, b"")):
+            assert (await refused(channel.unary_unary(f"/octavo.v1.Inference/{method}")(message, metadata=metadata)))[
+                0
+            ] != OK
+        wrong = [("authorization", f"Bearer {KEY}{MARK}")]
+        assert (await refused(stub.Generate(message_of(good), metadata=wrong)))[0] == grpc.StatusCode.UNAUTHENTICATED
+        left = stub.Generate(message_of(good | {"max_tokens": 2000}), metadata=metadata)
+        await asyncio.sleep(0.2)
+        left.cancel()
+        late = stub.Generate(message_of(good | {"max_tokens": 2000}), metadata=metadata, timeout=0.1)
+        assert (await refused(late))[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+    await nothing_is_told(service)
+
+
+@pytest.mark.parametrize("name", ["rank", "core", "serve"])
+async def test_a_process_that_dies_under_a_request_tells_nobody_what_it_was_asked(service: Service, name: str) -> None:
+    router, headers = service.router, {"Authorization": f"Bearer {KEY}"}
+    body = {"prompt": f"{MARK} p", "max_tokens": 2000, "temperature": 0, "stream": True, "ignore_eos": True}
+    async with router.session.post(f"{router.url}/v1/completions", json=body, headers=headers) as answer:
+        assert answer.status == 200
+        await answer.content.readline()
+        os.kill(service.worker.children()[name], signal.SIGABRT)  # faulthandler, where there is one, tells all it knows
+        assert b"stream_cut" in await answer.read()
+    async with asyncio.timeout(60):
+        while await router.status("/readyz") != 200 or service.worker.get("health", "/readyz")[0] != 200:
+            await asyncio.sleep(0.1)
+    await nothing_is_told(service)
+
+
+async def nothing_is_told(service: Service) -> None:
     for where, text in (await service.traces()).items():
         assert text, where
         for secret in (MARK, KEY, SAID, SAID[:8]):

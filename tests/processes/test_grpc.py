@@ -70,6 +70,7 @@ ASKED = [
     {"prompt": "tell", "max_tokens": 40},
     {"prompt": [300, 301], "max_tokens": 7},
     {"prompt": ["one", [5, 6], "three"], "max_tokens": 12},
+    {"prompt": ["one two", "three"], "n": 2, "max_tokens": 5, "truncate_prompt_tokens": 1, "cache_salt": "mine"},
     {"prompt": "tell", "max_tokens": 500, "stop": ["FGH", "zzz"]},
     {"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "tell"}], "max_tokens": 9},
 ]

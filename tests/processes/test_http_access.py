@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from support.fronts import Front, front
 from support.patience import PATIENCE_S
+from support.schemathesis_run import findings
 from support.wire_http import get, post, raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -98,6 +99,13 @@ async def test_with_a_key_wrong_paths_are_404_and_wrong_methods_405(locked: tupl
         assert (await raw(url, get(path, key))).status == 404, path
     answer = await raw(url, get("/v1/completions", key))
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.timeout(300)
+async def test_schemathesis_finds_nothing_where_a_key_is_needed(locked: tuple[Front, Path], tmp_path: Path) -> None:
+    """With a key, and, of itself, without one and with a wrong one."""
+    options = ("--phases", "examples,fuzzing", "--header", f"Authorization: Bearer {KEY}")
+    assert await findings(locked[0].router.url, tmp_path, 2, *options, "--header", "X-Request-Timeout: 5") == ""
 
 
 async def test_the_document_says_that_a_key_is_needed(locked: tuple[Front, Path]) -> None:

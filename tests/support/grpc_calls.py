@@ -36,7 +36,13 @@ def message_of(body: Json) -> octavo_pb2.GenerateRequest:
         messages=[octavo_pb2.Message(**message) for message in rest.pop("messages", None) or []],
     )
     for name in octavo_pb2.SamplingParameters.DESCRIPTOR.fields_by_name:
-        if (value := rest.pop(name, None)) is not None:
+        if (value := rest.pop(name, None)) is None:
+            continue
+        if name == "logit_bias":
+            request.sampling.logit_bias.update({int(id): bias for id, bias in value.items()})
+        elif isinstance(value, list):
+            getattr(request.sampling, name).extend(value)
+        else:
             setattr(request.sampling, name, value)
     stop = rest.pop("stop", None)
     request.stop.extend([stop] if isinstance(stop, str) else stop or [])

@@ -3,20 +3,18 @@
 What is not understood is refused by name: a model must never run with settings that were silently dropped.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.models.errors import INVALID, ModelError
 from octavo.worker.models.families import FAMILIES, Family
 from octavo.worker.models.fields import ConfigError, Json, flag, number, whole, wrong
+from octavo.worker.models.json_files import read_json
 from octavo.worker.models.rope import Rope, read_rope
 from octavo.worker.models.windows import read_windows
 
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_LAYERS = 4096  # several times the most of any model; all their tensors are named before any is looked for
-MAX_JSON_BYTES = 128 << 20  # several times the largest tokenizer; parsed, JSON takes some times its size
 
 # Fields of which one value is served: those that leave the result as it is, and why no others are.
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
@@ -83,30 +81,6 @@ def read_eos_ids(folder: Path, config: Json, vocabulary: int) -> tuple[int, ...]
     if beyond := [one for one in ids if one >= vocabulary]:
         raise ModelError(INVALID, path, f"eos_token_id: {beyond[0]} is not in the vocabulary of {vocabulary}")
     return tuple(ids)
-
-
-def read_json(path: Path, required: bool) -> Json:
-    """The JSON object in `path`; {} when it is absent and not required."""
-    try:
-        if (size := path.stat().st_size) > MAX_JSON_BYTES:
-            raise ModelError(INVALID, path, f"is {size} bytes long, over the limit of {MAX_JSON_BYTES}")
-        # Strict: the router's parser refuses what Python's would let pass.
-        parsed = json.loads(path.read_bytes().decode(), parse_constant=_no_constant)
-    except FileNotFoundError:
-        if not required:
-            return {}
-        raise ModelError(NOT_FOUND, path, "no such file; a model is a Hugging Face folder with config.json") from None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (ValueError, RecursionError) as error:  # bad JSON or bad UTF-8
-        raise ModelError(INVALID, path, f"is not JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise ModelError(INVALID, path, f"holds a {type(parsed).__name__}, not a JSON object")
-    return parsed
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _config(raw: Json) -> ModelConfig:

@@ -7,7 +7,6 @@
 No more is read than the header, so a lie in it costs no memory.
 """
 
-import json
 import math
 import os
 from collections import Counter
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.models.json_files import parse_header
 
 WIDTH = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 WIDTH |= {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}
@@ -77,10 +77,7 @@ def _entries(path: Path, encoded: bytes) -> list[tuple[str, Any]]:
             _invalid(path, f"names {twice!r} twice in its header")
         return made
 
-    try:
-        header = json.loads(encoded, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(INVALID, path, f"its header is not JSON: {error}") from error
+    header = parse_header(path, encoded, unique)
     if not isinstance(header, dict):
         _invalid(path, "its header is not a JSON object")
     return [(name, entry) for name, entry in header.items() if name != "__metadata__"]

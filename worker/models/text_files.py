@@ -12,9 +12,10 @@ library alone can judge is left to it.
 
 from pathlib import Path
 
-from octavo.worker.models.config import read_json
 from octavo.worker.models.errors import INVALID, ModelError
 from octavo.worker.models.fields import Json
+from octavo.worker.models.json_files import TOKENIZER as TOKENIZER_BOUND
+from octavo.worker.models.json_files import read_json
 
 TOKENIZER = "tokenizer.json"
 # They decide what text a model gives; the fingerprint covers them.
@@ -36,7 +37,7 @@ def check_text_files(folder: Path) -> None:
     path = folder / TOKENIZER
     if not path.is_file():
         raise ModelError(INVALID, path, _missing(folder))
-    _check_tokenizer(path, read_json(path, required=True))
+    _check_tokenizer(path, read_json(path, required=True, bound=TOKENIZER_BOUND))
     read_json(folder / "tokenizer_config.json", required=False)
     path = folder / "generation_config.json"
     _check_advice(path, read_json(path, required=False))

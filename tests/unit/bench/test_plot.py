@@ -7,7 +7,6 @@ import pytest
 from octavo.bench import plot
 from octavo.bench.metrics import Answer
 
-pytest.importorskip("matplotlib")
 ONE = Answer(start_s=0.5, ttft_s=0.1, gaps_s=(0.0, 0.02), latency_s=0.12, output_tokens=3)
 AT_ONCE = Answer(start_s=0.0, ttft_s=0.1, gaps_s=(0.0, 0.0), latency_s=0.1, output_tokens=3)
 SINGLE = Answer(start_s=0.1, ttft_s=0.1, latency_s=0.1, output_tokens=1)

@@ -1,6 +1,7 @@
 """A message and the JSON body that asks the same are judged the same."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from octavo.router.bodies import read
 from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import MAX_DETOKENISED, detokenize_ids
 from octavo.router.openai import Ask
+from octavo.router.sampling import PLAIN
 from octavo.router.structured import Structured
 
 Json = dict[str, Any]  # Any: JSON
@@ -51,8 +53,17 @@ def test_every_field_arrives() -> None:
         stop=["END"],
         stop_token_ids=[7],
         ignore_eos=True,
+        n=3,
+        truncate_prompt_tokens=9,
+        cache_salt="salt",
+        priority=-2,
     )
-    assert generate(request) == Ask("completion", "m", ("hello",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True)
+    ask = generate(request)
+    extras, plain = ask.extras, replace(ask, extras=PLAIN)
+    assert plain == Ask("completion", "m", ("hello",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True)
+    assert (extras.n, extras.truncate, extras.priority) == (3, 9, -2)
+    salted = verdict("completion", b'{"prompt": "hello", "cache_salt": "salt"}')
+    assert isinstance(salted, Ask) and salted.extras.salt == extras.salt != ""
     assert {field.name for field, _ in request.ListFields()} == set(request.DESCRIPTOR.fields_by_name) - {"messages"}
     sampling = octavo_pb2.SamplingParameters(
         min_p=0.1, presence_penalty=1, frequency_penalty=-1, repetition_penalty=1.5, guided_regex="[a-z]+"
@@ -61,6 +72,14 @@ def test_every_field_arrives() -> None:
     assert (extras.extras.min_p, extras.extras.presence_penalty, extras.extras.frequency_penalty) == (0.1, 1, -1)
     assert extras.extras.repetition_penalty == 1.5
     assert extras.structured == Structured("regex", "[a-z]+", "guided_regex")
+    ids = octavo_pb2.SamplingParameters(logit_bias={5: -1.5}, allowed_token_ids=[5, 6], bad_words=["no"])
+    steered = {"prompt": "hello", "logit_bias": {"5": -1.5}, "allowed_token_ids": [5, 6], "bad_words": ["no"]}
+    asked = generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=ids))
+    assert asked == verdict("completion", json.dumps(steered).encode())
+    choice = octavo_pb2.SamplingParameters(guided_choice=["yes", "no"])
+    assert generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=choice)) == verdict(
+        "completion", b'{"prompt": "hello", "guided_choice": ["yes", "no"]}'
+    )
     fewest = octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=octavo_pb2.SamplingParameters(min_tokens=3))
     assert generate(fewest).extras.min_tokens == 3
 
