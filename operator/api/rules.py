@@ -42,8 +42,9 @@ def _uri_allowed(resource: Mapping[str, Any]) -> bool:
 
 def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     engine, defaults = resource["spec"]["engine"], device(resource["spec"])
+    stages = resource["spec"]["parallelism"]["pipeline"]
     requests = engine.get("maxRequests", defaults.max_requests)
-    return bool(requests <= engine.get("maxBatchTokens", defaults.max_batch_tokens))
+    return bool(requests <= stages * engine.get("maxBatchTokens", defaults.batch_tokens(stages)))
 
 
 def _differ(record: Mapping[str, Any], one: str, other: str) -> bool:
@@ -67,6 +68,17 @@ def _by_device(default: str) -> str:
     """CEL at spec: the worker's default."""
     on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
     return f"(self.accelerator.resource == '{GPU}' ? {on_gpu} : {on_cpu})"
+
+
+def _batch_tokens() -> str:
+    """CEL at spec: `Device.batch_tokens`."""
+    most, least = _by_device("max_batch_tokens"), _by_device("least_batch_tokens")
+    divided = f"{most} / self.parallelism.pipeline"
+    return f"({divided} > {least} ? {divided} : {least})"
+
+
+def _divided_tokens() -> str:
+    return f", there divided by the stages down to {DEVICES[GPU].least_batch_tokens}"
 
 
 def _shown(default: str) -> str:
@@ -129,10 +141,12 @@ RULES = (
     Rule(
         "spec",
         f"(has(self.engine.maxRequests) ? self.engine.maxRequests : {_by_device('max_requests')}) <= "
-        f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_by_device('max_batch_tokens')})",
+        "self.parallelism.pipeline * "
+        f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
-        f"maxRequests (default {_shown('max_requests')}) must not exceed maxBatchTokens (default "
-        f"{_shown('max_batch_tokens')}): each running request takes a token of every step",
+        f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens (default "
+        f"{_shown('max_batch_tokens')}{_divided_tokens()}): each running request takes a token of every step of its "
+        "micro-batch, of which there is one a stage",
         _requests_within_tokens,
     ),
     Rule(
