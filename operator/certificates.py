@@ -1,8 +1,9 @@
 """The certificates of each service as Secrets: `<name>-ca` (mounted nowhere), `<name>-worker-tls`, `<name>-router-tls`.
 
 Secrets are read by name, never listed nor watched: the operator may see only its own. So they are looked at again after
-RECHECK_S, and sooner while the service is not ready; their versions suffice while those are what was found good. An authority whose Secret was deleted is written back from memory:
-a new one would part the peers that have seen it from those that have not.
+RECHECK_S, and sooner while the service is not ready; their versions suffice while those are what was found good. An
+authority whose Secret was deleted is written back from memory: a new one would part the peers that have seen it from
+those that have not.
 """
 
 import base64

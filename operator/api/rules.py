@@ -77,14 +77,16 @@ def _batch_tokens() -> str:
     return f"({divided} > {least} ? {divided} : {least})"
 
 
-def _divided_tokens() -> str:
-    return f", there divided by the stages down to {DEVICES[GPU].least_batch_tokens}"
-
-
 def _shown(default: str) -> str:
     """The same for people."""
     on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
     return f"{on_gpu} on GPUs, {on_cpu} on CPUs"
+
+
+def _shown_tokens() -> str:
+    gpu, cpu = DEVICES[GPU], DEVICES["cpu"]
+    divided = f"{gpu.max_batch_tokens} divided by the stages, at least {gpu.least_batch_tokens}"
+    return f"{divided}, on GPUs, {cpu.max_batch_tokens} on CPUs"
 
 
 def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -144,9 +146,9 @@ RULES = (
         "self.parallelism.pipeline * "
         f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
-        f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens (default "
-        f"{_shown('max_batch_tokens')}{_divided_tokens()}): each running request takes a token of every step of its "
-        "micro-batch, of which there is one a stage",
+        f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens "
+        f"(default {_shown_tokens()}): each running request takes a token of every step of its micro-batch, of which "
+        "there is one a stage",
         _requests_within_tokens,
     ),
     Rule(

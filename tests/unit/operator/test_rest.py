@@ -59,9 +59,7 @@ def test_a_pod_that_serves_with_a_leader_of_before_is_looked_at_in_time() -> Non
     leader, other = tiny.pods["chat-0-0"], tiny.pods["chat-0-1"]
     leader["metadata"]["creationTimestamp"] = "1970-01-12T13:46:40Z"  # 1,000,000
     leader["status"]["conditions"] = []
-    other["status"]["conditions"] = [
-        {"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-12T13:40:00Z"}
-    ]
+    other["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-12T13:40:00Z"}]
     tiny.now = 1_000_009.0
     planned = tiny.reconcile()
     assert planned.delete_pods == () and planned.changes_after == 10.0
