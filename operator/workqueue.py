@@ -116,7 +116,7 @@ class WorkQueue:
         self._hand_out()
 
     async def take(self) -> str:
-        mine = asyncio.get_running_loop().create_future()
+        mine: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting.append(mine)
         self._hand_out()
         try:

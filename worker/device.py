@@ -44,9 +44,8 @@ class RunnerConfig:
     place: Place = field(default_factory=Place)
 
     def sizes(self, max_requests: int, max_batch_tokens: int) -> tuple[int, int]:
-        """Requests, and tokens of a step; the arguments are the device's defaults. Raises ConfigError when
-        more requests are wished for than steps have tokens: one that decodes takes one of every step of its micro-batch.
-        """
+        """Requests, and tokens of a step; the arguments are the device's defaults. A request that decodes takes a token
+        of every step of its micro-batch: raises ConfigError when more are wished for than there are tokens."""
         stages, tokens = self.place.layout.pipeline, self.max_batch_tokens or max_batch_tokens
         requests = self.max_requests or min(max_requests, stages * tokens)
         if requests > stages * tokens:
