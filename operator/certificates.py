@@ -53,6 +53,10 @@ class CertificateKeeper:
     def forget(self, service_uid: str) -> None:
         self._known.pop(service_uid, None)
 
+    def known(self, service_uid: str) -> bool:
+        """Its Secrets were there, or were written, at some time."""
+        return service_uid in self._known
+
     def check_in(self, service_uid: str) -> float:
         """Seconds until the service's Secrets are due."""
         known = self._known.get(service_uid)

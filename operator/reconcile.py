@@ -115,17 +115,21 @@ class Reconciler:
                 del taken.found[(kind, name)]
 
     async def _carry_out(self, wished: Plan, resource: Object, taken: Taken) -> list[KubeError]:
-        """In the plan's order. One object's failure does not keep the others from their turn."""
+        """In the plan's order. One object's failure does not keep the others from their turn. Certificates come first
+        where pods have none to start with; else what a user changed does not wait until they are read again."""
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         turn = Turn(f"{namespace}/{resource['metadata']['name']}")
-        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
-            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
+        are_new = not self._certificates.known(uid)
+        if are_new:
+            await self._ensure_certificates(turn, wished, resource)
         for step in wished.apply:
             what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
             await turn.attempt(what, self._writer.apply(step.object, uid))
         for gone in (*wished.delete, *wished.delete_pods):
             what = f"delete {gone.kind} {gone.name}: {gone.reason}"
             await turn.attempt(what, self._writer.delete(namespace, gone))
+        if not are_new:
+            await self._ensure_certificates(turn, wished, resource)
         if wished.status is not None:
             await turn.attempt("write the status", self._writer.status(resource, wished.status))
         failures = (Event("Warning", "ApplyFailed", str(error)) for error in turn.errors[:3])
@@ -135,6 +139,11 @@ class Reconciler:
         hidden = [t for t in turn.taken if self._caches.get(t.kind, namespace, t.name) is None]
         taken.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
         return turn.errors
+
+    async def _ensure_certificates(self, turn: Turn, wished: Plan, resource: Object) -> None:
+        namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
+        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
+            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
 
     def _forget(self, key: str) -> None:
         uid = self._uids.pop(key, None)
