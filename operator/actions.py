@@ -68,4 +68,10 @@ class Plan:
     status: Mapping[str, Any] | None = None  # Any: Kubernetes JSON
     events: tuple[Event, ...] = ()
     reasons: tuple[str, ...] = ()
-    requeue_after: float | None = None  # seconds; None: nothing to wait for but changes and the resync
+    poll_after: float | None = None  # seconds until something that nobody tells is to be asked for; None: nothing is
+    changes_after: float | None = None  # seconds until time alone makes this plan another one; None: it never does
+
+    @property
+    def requeue_after(self) -> float | None:
+        """Seconds until the next look; None: only changes and the resync matter."""
+        return min((time for time in (self.poll_after, self.changes_after) if time is not None), default=None)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from octavo.operator import names
-from octavo.operator.kube import CHILD_KINDS, FIELD_MANAGER, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.slim import slim
 from octavo.operator.words import Words
 
 WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
@@ -115,7 +116,7 @@ class Cache:
 
     def _compact(self, item: Object) -> Object:
         """As the API server gave it, but for what nobody here reads."""
-        return self._words.shared(_slim(item))
+        return self._words.shared(slim(item))
 
     def _forget(self, item: Object) -> None:
         known = self._objects.get(_key(item))
@@ -171,6 +172,10 @@ class Caches:
     def services(self) -> list[Object]:
         return [item for cache in self._caches[SERVICE_CR.kind] for item in cache]
 
+    def listed(self) -> bool:
+        """All services that there were at the start are known."""
+        return all(cache.synced.is_set() for cache in self._caches[SERVICE_CR.kind])
+
     def silent_s(self) -> float:
         """Seconds since the quietest watch heard anything; 0 before the watches begin."""
         if self._started is None:
@@ -183,13 +188,6 @@ def service_key(item: Object) -> str:
     meta = item["metadata"]
     own = item.get("kind") == SERVICE_CR.kind
     return f"{meta['namespace']}/{meta['name'] if own else meta.get('labels', {}).get(names.SERVICE, '')}"
-
-
-def _slim(item: Object) -> Object:
-    """Without what others own in managedFields: it is a third of an object and nobody here reads it."""
-    meta = item["metadata"]
-    own = [entry for entry in meta.get("managedFields") or () if entry.get("manager") == FIELD_MANAGER]
-    return {**item, "metadata": {**meta, "managedFields": own}}
 
 
 def _key(item: Object) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """The certificates of each service as Secrets: `<name>-ca` (mounted nowhere), `<name>-worker-tls`, `<name>-router-tls`.
 
 Secrets are read by name, never listed nor watched: the operator may see only its own. So they are looked at again after
-RECHECK_S, and sooner while the service is not ready. An authority whose Secret was deleted is written back from memory:
-a new one would part the peers that have seen it from those that have not.
+RECHECK_S, and sooner while the service is not ready; their versions suffice while those are what was found good. An
+authority whose Secret was deleted is written back from memory: a new one would part the peers that have seen it from
+those that have not.
 """
 
 import base64
@@ -22,6 +23,7 @@ from octavo.operator.pki import Authority, Pair
 
 RECHECK_S = (40.0, 55.0)  # drawn at random, so that services are not read in step
 RECHECK_SOON_S = 5.0  # while the service is not ready: somebody may have deleted a Secret
+JUDGE_S = (1800.0, 3600.0)  # how long certificates that are good are believed to be: they live for months
 OPERATOR_LEAF_LIFE_S = 12 * 3600.0
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ class Known:
     checked_at: float
     operator: Pair | None = None
     operator_until: float = 0.0
+    versions: tuple[str | None, ...] = ()  # of the Secrets as they were found good, the CA's first; (): not known
+    good_until: float = 0.0
 
 
 class CertificateKeeper:
@@ -49,6 +53,10 @@ class CertificateKeeper:
     def forget(self, service_uid: str) -> None:
         self._known.pop(service_uid, None)
 
+    def known(self, service_uid: str) -> bool:
+        """Its Secrets were there, or were written, at some time."""
+        return service_uid in self._known
+
     def check_in(self, service_uid: str) -> float:
         """Seconds until the service's Secrets are due."""
         known = self._known.get(service_uid)
@@ -60,8 +68,11 @@ class CertificateKeeper:
 
     async def ensure(self, namespace: str, wish: Certificates) -> None:
         """Read the service's Secrets and write those that are missing, damaged or due."""
-        now = datetime.datetime.now(datetime.UTC)
-        held, known = await self._held(namespace, wish.ca_secret, wish.service_uid), self._known.get(wish.service_uid)
+        now, known = datetime.datetime.now(datetime.UTC), self._known.get(wish.service_uid)
+        if known is not None and await self._are_good(namespace, wish, known):
+            self._checked(known)
+            return
+        held = await self._held(namespace, wish.ca_secret, wish.service_uid)
         found = read_authority(held)
         ca = pki.authority(known.authority if held is None and known else found, wish.service_uid, now)
         if ca != found:
@@ -69,9 +80,17 @@ class CertificateKeeper:
             await self._write(
                 secret_object(namespace, wish.ca_secret, authority_data(ca), wish.metadata), wish.service_uid
             )
+        versions = [_version(held) if ca == found else None]
         for leaf in wish.leaves:
-            await self._ensure_leaf(namespace, leaf, ca, wish, now)
-        self._remember(wish.service_uid, ca)
+            versions.append(await self._ensure_leaf(namespace, leaf, ca, wish, now))
+        self._remember(wish.service_uid, ca, tuple(versions))
+
+    async def _are_good(self, namespace: str, wish: Certificates, known: Known) -> bool:
+        """No Secret has changed since all were found good, which is not long ago."""
+        if None in known.versions or not known.versions or time.monotonic() >= known.good_until:
+            return False
+        secrets = (wish.ca_secret, *(leaf.secret for leaf in wish.leaves))
+        return tuple([await self._kube.version(SECRET, namespace, secret) for secret in secrets]) == known.versions
 
     async def _held(self, namespace: str, secret: str, service_uid: str) -> Object | None:
         """A Secret of ours. Raises NameTaken: what somebody else put there must not become our CA."""
@@ -82,7 +101,8 @@ class CertificateKeeper:
 
     async def _ensure_leaf(
         self, namespace: str, leaf: Leaf, ca: Authority, wish: Certificates, now: datetime.datetime
-    ) -> None:
+    ) -> str | None:
+        """The version of a Secret that is good as it is; None: it was written."""
         held = await self._held(namespace, leaf.secret, wish.service_uid)
         pair = read_pair(held)
         if pair is None or not pki.leaf_is_good(pair, ca, leaf.dns_name, now):
@@ -91,13 +111,21 @@ class CertificateKeeper:
         if held is None or held.get("data") != data:
             log.info("secret %s/%s: writing the certificate of %s", namespace, leaf.secret, leaf.dns_name)
             await self._write(secret_object(namespace, leaf.secret, data, wish.metadata), wish.service_uid)
+            return None
+        return _version(held)
 
-    def _remember(self, service_uid: str, ca: Authority) -> None:
+    def _remember(self, service_uid: str, ca: Authority, versions: tuple[str | None, ...]) -> None:
         now, old = time.monotonic(), self._known.get(service_uid)
-        known = Known(ca, now + random.uniform(*RECHECK_S), now)
+        known = Known(ca, now, now, versions=versions, good_until=now + random.uniform(*JUDGE_S))
         if old is not None and old.authority == ca:
             known.operator, known.operator_until = old.operator, old.operator_until
         self._known[service_uid] = known
+        self._checked(known)
+
+    @staticmethod
+    def _checked(known: Known) -> None:
+        known.checked_at = time.monotonic()
+        known.check_at = known.checked_at + random.uniform(*RECHECK_S)
 
     def operator_pair(self, service_uid: str) -> tuple[Pair, bytes] | None:
         """(client certificate, trust bundle) for the service's Status endpoints; None before `ensure` has run."""
@@ -143,6 +171,10 @@ def authority_data(ca: Authority) -> dict[str, str]:
     previous = {"previous.crt": ca.previous} if ca.previous else {}
     own = {"ca.crt": ca.bundle, "tls.crt": ca.current.certificate, "tls.key": ca.current.key}
     return _encode({**own, **successor, **previous})
+
+
+def _version(held: Object | None) -> str | None:
+    return None if held is None else str(held["metadata"]["resourceVersion"])
 
 
 def _decode(secret: Object | None) -> dict[str, bytes]:

@@ -36,8 +36,9 @@ class Controller:
         while True:
             await self._lease.gained.wait()
             self._meter.leader.set(1)
+            self._queue.forget_failures()  # of a former time with the Lease
             for resource in self._caches.services():
-                self._queue.add(service_key(resource), urgent=True)
+                self._queue.add(service_key(resource))
             await self._work()
             self._meter.leader.set(0)
 

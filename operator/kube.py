@@ -22,6 +22,7 @@ USER_AGENT = "octavo-operator"
 CALL_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
 PAGE = "100"  # objects
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 # The API server sends a bookmark about once a minute; a watch that is silent for longer is dead.
 WATCH_SILENCE_S = 75.0
 TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -129,10 +130,11 @@ class Kube:
         body: Object | None = None,
         content_type: str = "application/json",
         timeout_s: float = CALL_TIMEOUT_S,
+        accept: str = "application/json",
     ) -> Object:
         url = self._server + path + (f"?{urlencode(query)}" if query else "")
         data = json.dumps(body).encode() if body is not None else None
-        headers = {**self._headers(), "Content-Type": content_type, "Accept": "application/json"}
+        headers = {**self._headers(), "Content-Type": content_type, "Accept": accept}
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         try:
             async with self._session.request(method, url, data=data, headers=headers, timeout=timeout) as response:
@@ -159,6 +161,16 @@ class Kube:
             if error.status == 404:
                 return None
             raise
+
+    async def version(self, kind: Kind, namespace: str | None, name: str) -> str | None:
+        """The resource version of an object, without the object; None: there is none such."""
+        try:
+            answer = await self.call("GET", kind.path(namespace, name), accept=METADATA_ONLY)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+        return str(answer["metadata"]["resourceVersion"])
 
     async def pages(self, kind: Kind, namespace: str | None, **query: str) -> AsyncIterator[tuple[list[Object], str]]:
         """What `list` gives, a part at a time: what is parsed at once is in memory at once."""

@@ -121,7 +121,8 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
     caches = Caches(
         client,
         config.namespaces,
-        on_service=lambda item: queue.add(service_key(item), urgent=is_news(generations, item)),
+        # What is there at the start is looked at in turn, so that what a user changes meanwhile goes first.
+        on_service=lambda item: queue.add(service_key(item), urgent=is_news(generations, item) and caches.listed()),
         on_child=lambda item: queue.add(service_key(item)),
     )
     lease = Lease(client, config.lease_namespace, config.identity)

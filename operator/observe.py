@@ -62,6 +62,7 @@ class Observer:
         await self._ask(uid, pods, memory)
         await self._look_for_warnings(namespace, sets, pods, memory)
         return Snapshot(
+            children=tuple(children),
             statefulsets=sets,
             pods=pods,
             router=router,

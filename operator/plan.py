@@ -56,7 +56,8 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
             + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
         ),
-        requeue_after=_requeue(observed, allowed, snapshot, waits, now),
+        poll_after=POLL_S if any(map(_is_polled, observed)) else None,
+        changes_after=_changes_after(observed, allowed, snapshot, waits, now),
     )
 
 
@@ -236,19 +237,20 @@ def _retreat_events(service: InferenceService, allowed: Step) -> Iterator[Event]
             yield Event("Warning", "GroupRetreats", message)
 
 
-def _requeue(
+def _changes_after(
     observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, waits: float | None, now: float
 ) -> float | None:
+    """All that `plan` does with `now` but to write it down stands here: in between nobody looks."""
     times = [next_check(observed, snapshot.lost_nodes, now), gangs.next_step(allowed.keep, now)]
     if waits is not None and now < waits + UNSCHEDULABLE_S:
         times.append(waits + UNSCHEDULABLE_S - now + 0.1)
-    if any(group.unsettled or (not group.leaving and not group.serving and _runs(group)) for group in observed):
-        times.append(POLL_S)
     return min((time for time in times if time is not None), default=None)
 
 
-def _runs(group: Group) -> bool:
-    return any((pod.get("status") or {}).get("phase") == "Running" for pod in group.pods)
+def _is_polled(group: Group) -> bool:
+    """A group on its way to serve says how far it is; one that is not clear is soon."""
+    running = any((pod.get("status") or {}).get("phase") == "Running" for pod in group.pods)
+    return group.unsettled or (not group.leaving and not group.serving and running)
 
 
 def _shown(item: Object) -> str:

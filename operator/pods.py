@@ -16,8 +16,8 @@ def pods_to_delete(groups: Iterable[Group], lost_nodes: frozenset[str], now: flo
 
 
 def next_check(groups: Iterable[Group], lost_nodes: frozenset[str], now: float) -> float | None:
-    """Seconds until the next pod that is going may be called lost; None if none is going."""
-    due = [time for group in groups for pod in group.pods if (time := _lost_at(pod, lost_nodes)) is not None]
+    """Seconds until the next pod may have to go because of the time alone; None if none may."""
+    due = [time for group in groups for pod in group.pods if (time := _goes_at(group, pod, lost_nodes)) is not None]
     return max(1.0, min(due) - now) if due else None
 
 
@@ -25,7 +25,8 @@ def _judge(group: Group, pod: Object, lost_nodes: frozenset[str], now: float) ->
     lost_at = _lost_at(pod, lost_nodes)
     if lost_at is not None:
         return _delete(pod, "its node does not answer, and it should be gone", 0) if now >= lost_at else None
-    if _left_behind(group, pod, now):
+    behind_at = _left_behind_at(group, pod)
+    if behind_at is not None and now >= behind_at:
         return _delete(pod, "it serves with a leader that is gone, and the new leader waits for it")
     if not pod["metadata"].get("ownerReferences"):
         return _delete(pod, "its StatefulSet was deleted without it")
@@ -38,6 +39,10 @@ def _judge(group: Group, pod: Object, lost_nodes: frozenset[str], now: float) ->
     return None
 
 
+def _goes_at(group: Group, pod: Object, lost_nodes: frozenset[str]) -> float | None:
+    return _lost_at(pod, lost_nodes) if deleting(pod) else _left_behind_at(group, pod)
+
+
 def _lost_at(pod: Object, lost_nodes: frozenset[str]) -> float | None:
     """When a pod that is going may be removed by force. deletionTimestamp is when its grace ends."""
     if not deleting(pod):
@@ -48,14 +53,15 @@ def _lost_at(pod: Object, lost_nodes: frozenset[str]) -> float | None:
     return (began if pod["spec"].get("nodeName") in lost_nodes else ends) + LOST_S
 
 
-def _left_behind(group: Group, pod: Object, now: float) -> bool:
-    """Ready since before its leader was made: the former one goes on, on a node whose kubelet is gone."""
+def _left_behind_at(group: Group, pod: Object) -> float | None:
+    """When a pod goes that is ready since before its leader was made: the former one goes on, on a node whose kubelet
+    is gone."""
     leader = next((one for one in group.pods if names.label(one, names.POD_INDEX) == "0"), None)
     if leader is None or deleting(leader) or ready(leader) or not ready(pod):
-        return False
-    made = unix(leader["metadata"].get("creationTimestamp")) or now
-    since = unix(condition(pod, "Ready").get("lastTransitionTime")) or now
-    return since < made <= now - LOST_S
+        return None
+    made = unix(leader["metadata"].get("creationTimestamp"))
+    since = unix(condition(pod, "Ready").get("lastTransitionTime"))
+    return made + LOST_S if made is not None and since is not None and since < made else None
 
 
 def _outdated(pod: Object, live: Object) -> bool:

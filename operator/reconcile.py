@@ -1,6 +1,7 @@
 """One service once: observe, plan, apply.
 
-Level-based: nothing is remembered of what was done, only what is there counts.
+Level-based: nothing is remembered of what was done, only what is there counts. What was there the last time is
+remembered, so that no plan is made where nothing is new (`rest`).
 """
 
 import logging
@@ -19,8 +20,9 @@ from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
 from octavo.operator.options import Options
 from octavo.operator.plan import plan, plan_invalid
+from octavo.operator.rest import Rest
+from octavo.operator.snapshot import Snapshot
 
-UNREADY_AGAIN_S = 15.0
 TAKEN_AGAIN_S = 5.0  # how long a name is believed to be taken before it is looked at again
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ class Reconciler:
         self._certificates, self._recorder = certificates, recorder
         self._taken: dict[str, Taken] = {}
         self._uids: dict[str, str] = {}
+        self._rests: dict[str, Rest] = {}
 
     async def reconcile(self, key: str, options: Options) -> float | None:
         """Seconds until the next look, None when only changes and the resync matter."""
@@ -84,27 +87,24 @@ class Reconciler:
         self._uids[key] = uid
         taken = self._taken.setdefault(uid, Taken())
         await self._look_again(namespace, uid, taken)
-        before = set(taken.found)
-        wished = await self._plan(resource, before, options)
+        before, now = set(taken.found), time.monotonic()
+        snapshot = await self._observer.snapshot(namespace, name, uid, before)
+        rest = self._rests.pop(uid, None)  # an error forgets it
+        wished = None if rest is None else rest.plan(resource, snapshot, now)
+        if rest is None or wished is None:
+            wished = _plan(resource, snapshot, options)
+            rest = Rest.after(wished, resource, snapshot, now)
         errors = await self._carry_out(wished, resource, taken)
         if errors:
             raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
+        self._rests[uid] = rest
         if set(taken.found) != before:
             return 0.0  # the plan and the status must hear of it
         if taken.found:
             return TAKEN_AGAIN_S
-        if not ready(resource):  # what is not watched is looked at again: Secrets, warnings
-            return min(UNREADY_AGAIN_S, UNREADY_AGAIN_S if wished.requeue_after is None else wished.requeue_after)
-        secrets = max(1.0, self._certificates.check_in(uid))
-        return secrets if wished.requeue_after is None else min(secrets, wished.requeue_after)
-
-    async def _plan(self, resource: Object, taken: set[tuple[str, str]], options: Options) -> Plan:
-        try:
-            service = parse(resource)
-        except SpecError as error:  # an old CRD let it pass
-            return plan_invalid(resource, error, time.time())
-        snapshot = await self._observer.snapshot(service.namespace, service.name, service.uid, taken)
-        return plan(service, snapshot, options, time.time())
+        # What is not watched is looked at again: Secrets, and warnings while it is not ready.
+        unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else rest.next_unready_s()
+        return unwatched_s if wished.requeue_after is None else min(unwatched_s, wished.requeue_after)
 
     async def _look_again(self, namespace: str, uid: str, taken: Taken) -> None:
         """A name stays taken until the API server says otherwise, so that the status does not flap."""
@@ -115,17 +115,21 @@ class Reconciler:
                 del taken.found[(kind, name)]
 
     async def _carry_out(self, wished: Plan, resource: Object, taken: Taken) -> list[KubeError]:
-        """In the plan's order. One object's failure does not keep the others from their turn."""
+        """In the plan's order. One object's failure does not keep the others from their turn. Certificates come first
+        where pods have none to start with; else what a user changed does not wait until they are read again."""
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         turn = Turn(f"{namespace}/{resource['metadata']['name']}")
-        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
-            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
+        are_new = not self._certificates.known(uid)
+        if are_new:
+            await self._ensure_certificates(turn, wished, resource)
         for step in wished.apply:
             what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
             await turn.attempt(what, self._writer.apply(step.object, uid))
         for gone in (*wished.delete, *wished.delete_pods):
             what = f"delete {gone.kind} {gone.name}: {gone.reason}"
             await turn.attempt(what, self._writer.delete(namespace, gone))
+        if not are_new:
+            await self._ensure_certificates(turn, wished, resource)
         if wished.status is not None:
             await turn.attempt("write the status", self._writer.status(resource, wished.status))
         failures = (Event("Warning", "ApplyFailed", str(error)) for error in turn.errors[:3])
@@ -136,10 +140,24 @@ class Reconciler:
         taken.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
         return turn.errors
 
+    async def _ensure_certificates(self, turn: Turn, wished: Plan, resource: Object) -> None:
+        namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
+        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
+            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
+
     def _forget(self, key: str) -> None:
         uid = self._uids.pop(key, None)
         if uid is None:
             return
         self._taken.pop(uid, None)
+        self._rests.pop(uid, None)
         for part in (self._observer, self._writer, self._certificates, self._recorder):
             part.forget(uid)
+
+
+def _plan(resource: Object, snapshot: Snapshot, options: Options) -> Plan:
+    try:
+        service = parse(resource)
+    except SpecError as error:  # an old CRD let it pass
+        return plan_invalid(resource, error, time.time())
+    return plan(service, snapshot, options, time.time())

@@ -7,6 +7,7 @@ Both together say whether a write can be skipped. Wished objects leave out what 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from octavo.operator.quantity import quantity
@@ -39,8 +40,8 @@ def holds(live: Json, wish: Json, field: str = "", whole: bool = False) -> bool:
 
     `field` is the name under which both stand; `whole` says that they are inside a list that is one value.
     """
-    if isinstance(wish, Mapping):
-        if not isinstance(live, Mapping):
+    if isinstance(wish, dict):
+        if not isinstance(live, dict):
             return live is None and _empty(wish)
         amounts = field in _QUANTITIES
         return all(holds(live.get(key), value, "amount" if amounts else key, whole) for key, value in wish.items())
@@ -53,7 +54,7 @@ def holds(live: Json, wish: Json, field: str = "", whole: bool = False) -> bool:
 
 def _empty(wish: Json) -> bool:
     """True for what the API server may leave out: nothing, or objects of nothing."""
-    return wish is None or wish == [] or (isinstance(wish, Mapping) and all(_empty(value) for value in wish.values()))
+    return wish is None or wish == [] or (isinstance(wish, dict) and all(_empty(value) for value in wish.values()))
 
 
 def _holds_list(live: Json, wish: Sequence[Json], field: str, whole: bool) -> bool:
@@ -74,7 +75,8 @@ def leftovers(live: Object, wish: Object, manager: str) -> Iterator[str]:
     """Paths of fields that `manager` owns by apply in `live` and that `wish` lacks."""
     for entry in live["metadata"].get("managedFields") or ():
         if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
-            yield from _beyond(entry.get("fieldsV1") or {}, wish, "")
+            fields = entry.get("fieldsV1") or {}
+            yield from _beyond(json.loads(fields) if isinstance(fields, str) else fields, wish, "")  # text: a cache's
 
 
 def _beyond(owned: Mapping[str, Json], wish: Json, path: str) -> Iterator[str]:
@@ -93,19 +95,25 @@ def _beyond(owned: Mapping[str, Json], wish: Json, path: str) -> Iterator[str]:
 def _step(kind: str, key: str, wish: Json) -> tuple[bool, Json]:
     """What `wish` has at one step of a fieldsV1 path: f:NAME, k:{KEYS}, v:VALUE or i:INDEX."""
     if kind == "f":
-        return (True, wish[key]) if isinstance(wish, Mapping) and key in wish else (False, None)
+        return (True, wish[key]) if isinstance(wish, dict) and key in wish else (False, None)
     if not isinstance(wish, list | tuple):
         return False, None
     if kind == "i":
         return (True, wish[int(key)]) if int(key) < len(wish) else (False, None)
-    wanted = json.loads(key)
+    wanted = _decoded(key)
     for item in wish:
         if kind == "v" and item == wanted:
             return True, item
         if (
             kind == "k"
-            and isinstance(item, Mapping)
+            and isinstance(item, dict)
             and all(item.get(k, "TCP" if k == "protocol" else None) == v for k, v in wanted.items())
         ):
             return True, item
     return False, None
+
+
+@lru_cache(maxsize=4096)
+def _decoded(key: str) -> Json:
+    """The JSON of a step, which the services have in common. It is only read."""
+    return json.loads(key)

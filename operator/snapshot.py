@@ -66,6 +66,7 @@ class WarningEvent:
 class Snapshot:
     """One service's children, as the caches had them at one moment."""
 
+    children: tuple[Object, ...] = ()  # all objects of the kinds that are applied, whoever owns them
     statefulsets: tuple[Object, ...] = ()  # owned by the service
     pods: tuple[Object, ...] = ()  # labelled with the service, workers and routers, owned through a child or orphaned
     router: Object | None = None  # the Deployment

@@ -9,6 +9,7 @@
 import asyncio
 import heapq
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
 FIRST_BACKOFF_S = 0.2
@@ -39,62 +40,71 @@ class Schedule:
         due = (0 if urgent else 1, max(at, self._not_before.get(key, at)))
         if key not in self._due or due < self._due[key]:
             self._due[key] = due
-            heapq.heappush(self._heap, (*due, key))
+            self._push(key)
+
+    def _push(self, key: str) -> None:
+        """A key that is being worked on is put in line when it is given back."""
+        if key not in self._taken:
+            heapq.heappush(self._heap, (*self._due[key], key))
 
     def take(self, now: float) -> str | None:
         """The key that has been due longest, of the urgent ones if there are any, and is not being worked on."""
-        passed: list[tuple[int, float, str]] = []
-        found = None
-        while self._heap and self._heap[0][1] <= now:
-            rank, at, key = heapq.heappop(self._heap)
-            if self._due.get(key) != (rank, at):
-                continue  # superseded
-            if key in self._taken:
-                passed.append((rank, at, key))
-                continue
-            found = key
-            break
-        for entry in passed:
-            heapq.heappush(self._heap, entry)
-        if found is not None:
-            del self._due[found]
-            self._taken.add(found)
-            self._news.discard(found)
-        return found
+        at = self.next_at()
+        if at is None or at > now:
+            return None
+        key = heapq.heappop(self._heap)[2]
+        del self._due[key]
+        self._taken.add(key)
+        self._news.discard(key)
+        return key
 
     def done(self, key: str) -> None:
-        self._taken.discard(key)
         self._failures.pop(key, None)
         self._not_before.pop(key, None)
+        self._give_back(key)
+
+    def _give_back(self, key: str) -> None:
+        self._taken.discard(key)
+        if key in self._due:
+            self._push(key)
 
     def failed(self, key: str, now: float) -> float:
         """Give the key back; returns the seconds until it is tried again."""
-        self._taken.discard(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        if key in self._news:  # what failed is not what the user wishes now
-            return 0.0
-        delay = min(FIRST_BACKOFF_S * 2.0 ** min(failures, 16), MAX_BACKOFF_S)
-        self._not_before[key] = now + delay
-        self._due.pop(key, None)
-        self.add(key, now + delay)
+        delay = 0.0
+        if key not in self._news:  # else what failed is not what the user wishes now
+            delay = min(FIRST_BACKOFF_S * 2.0 ** min(failures, 16), MAX_BACKOFF_S)
+            self._not_before[key] = now + delay
+            self._due[key] = (1, now + delay)
+        self._give_back(key)
         return delay
 
+    def forget_failures(self) -> None:
+        """No key waits for its back-off any more; what is due later than now stays so."""
+        self._failures.clear()
+        self._not_before.clear()
+
     def next_at(self) -> float | None:
-        """The earliest due time of a key that nobody works on."""
-        times = [at for key, (_, at) in self._due.items() if key not in self._taken]
-        return min(times, default=None)
+        """The due time of the key that is next; what was superseded falls off the heap."""
+        while self._heap:
+            rank, at, key = self._heap[0]
+            if key not in self._taken and self._due.get(key) == (rank, at):
+                return at
+            heapq.heappop(self._heap)
+        return None
 
     def waiting(self, now: float) -> int:
         return sum(1 for _, at in self._due.values() if at <= now)
 
 
 class WorkQueue:
-    """The schedule with a clock and a way to wait."""
+    """The schedule with a clock and a way to wait: each key that falls due wakes one of those who wait."""
 
     def __init__(self) -> None:
         self._schedule = Schedule()
-        self._changed = asyncio.Event()
+        self._waiting: deque[asyncio.Future[str]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
         self._paused = False
 
     def pause(self) -> None:
@@ -103,29 +113,50 @@ class WorkQueue:
 
     def add(self, key: str, delay_s: float = 0.0, urgent: bool = False) -> None:
         self._schedule.add(key, time.monotonic() + delay_s, urgent)
-        self._changed.set()
+        self._hand_out()
 
     async def take(self) -> str:
-        while True:
-            self._changed.clear()
-            now = time.monotonic()
-            key = None if self._paused else self._schedule.take(now)
-            if key is not None:
-                return key
-            at = None if self._paused else self._schedule.next_at()
-            try:
-                await asyncio.wait_for(self._changed.wait(), None if at is None else max(at - now, 0.001))
-            except TimeoutError:
-                continue
+        mine: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine)
+        self._hand_out()
+        try:
+            return await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # it was handed out, and nobody works on it
+                self._schedule.add(mine.result(), time.monotonic())
+                self.done(mine.result())
+            raise
+
+    def _hand_out(self) -> None:
+        now = time.monotonic()
+        while self._waiting and not self._paused:
+            if self._waiting[0].done():  # cancelled
+                self._waiting.popleft()
+            elif (key := self._schedule.take(now)) is not None:
+                self._waiting.popleft().set_result(key)
+            else:
+                break
+        self._set_alarm(now)
+
+    def _set_alarm(self, now: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        at = self._schedule.next_at() if self._waiting and not self._paused else None
+        if at is not None:
+            self._alarm = asyncio.get_running_loop().call_later(max(at - now, 0.001), self._hand_out)
 
     def done(self, key: str) -> None:
         self._schedule.done(key)
-        self._changed.set()
+        self._hand_out()
 
     def failed(self, key: str) -> float:
         delay = self._schedule.failed(key, time.monotonic())
-        self._changed.set()
+        self._hand_out()
         return delay
+
+    def forget_failures(self) -> None:
+        self._schedule.forget_failures()
 
     def waiting(self) -> int:
         return self._schedule.waiting(time.monotonic())

@@ -48,7 +48,7 @@ class Bank:
         self._step_tokens = limits.max_batch_tokens
         self._depth = limits.depth
         self._watermark_blocks = limits.watermark_blocks
-        self._slots = min(limits.max_requests, limits.max_batch_tokens)
+        self._slots = limits.slots
         self._accounts: dict[Hashable, Account] = {}
         self._sent = 0  # submits given to the scheduler
         self._fresh: deque[tuple[int, int]] = deque()  # (ordinal, tokens) that no Load has counted yet

@@ -43,6 +43,18 @@ class RunnerConfig:
     backend: str = "cpu"
     place: Place = field(default_factory=Place)
 
+    def sizes(self, max_requests: int, max_batch_tokens: int) -> tuple[int, int]:
+        """Requests, and tokens of a step; the arguments are the device's defaults. A request that decodes takes a token
+        of every step of its micro-batch: raises ConfigError when more are wished for than there are tokens."""
+        stages, tokens = self.place.layout.pipeline, self.max_batch_tokens or max_batch_tokens
+        requests = self.max_requests or min(max_requests, stages * tokens)
+        if requests > stages * tokens:
+            raise ConfigError(
+                f"maxRequests (--max-requests): {requests} is more than parallelism.pipeline {stages} x maxBatchTokens "
+                f"(--max-batch-tokens) {tokens}; lower it, or raise maxBatchTokens"
+            )
+        return requests, tokens
+
     def context(self, model_context: int) -> int:
         """The context that is wished for. Raises ConfigError when it is beyond the model's."""
         context = model_context if self.context_length is None else self.context_length

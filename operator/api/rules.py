@@ -42,8 +42,9 @@ def _uri_allowed(resource: Mapping[str, Any]) -> bool:
 
 def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     engine, defaults = resource["spec"]["engine"], device(resource["spec"])
+    stages = resource["spec"]["parallelism"]["pipeline"]
     requests = engine.get("maxRequests", defaults.max_requests)
-    return bool(requests <= engine.get("maxBatchTokens", defaults.max_batch_tokens))
+    return bool(requests <= stages * engine.get("maxBatchTokens", defaults.batch_tokens(stages)))
 
 
 def _differ(record: Mapping[str, Any], one: str, other: str) -> bool:
@@ -69,10 +70,23 @@ def _by_device(default: str) -> str:
     return f"(self.accelerator.resource == '{GPU}' ? {on_gpu} : {on_cpu})"
 
 
+def _batch_tokens() -> str:
+    """CEL at spec: `Device.batch_tokens`."""
+    most, least = _by_device("max_batch_tokens"), _by_device("least_batch_tokens")
+    divided = f"{most} / self.parallelism.pipeline"
+    return f"({divided} > {least} ? {divided} : {least})"
+
+
 def _shown(default: str) -> str:
     """The same for people."""
     on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
     return f"{on_gpu} on GPUs, {on_cpu} on CPUs"
+
+
+def _shown_tokens() -> str:
+    gpu, cpu = DEVICES[GPU], DEVICES["cpu"]
+    divided = f"{gpu.max_batch_tokens} divided by the stages, at least {gpu.least_batch_tokens}"
+    return f"{divided}, on GPUs, {cpu.max_batch_tokens} on CPUs"
 
 
 def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -129,10 +143,12 @@ RULES = (
     Rule(
         "spec",
         f"(has(self.engine.maxRequests) ? self.engine.maxRequests : {_by_device('max_requests')}) <= "
-        f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_by_device('max_batch_tokens')})",
+        "self.parallelism.pipeline * "
+        f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
-        f"maxRequests (default {_shown('max_requests')}) must not exceed maxBatchTokens (default "
-        f"{_shown('max_batch_tokens')}): each running request takes a token of every step",
+        f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens "
+        f"(default {_shown_tokens()}): each running request takes a token of every step of its micro-batch, of which "
+        "there is one a stage",
         _requests_within_tokens,
     ),
     Rule(

@@ -136,7 +136,8 @@ def _engine() -> Json:
         {
             "maxBatchTokens": fields.integer(
                 "Most tokens of one step. More raises throughput and the time between two tokens. Default: "
-                f"{DEVICES[GPU].max_batch_tokens} on GPUs, {DEVICES['cpu'].max_batch_tokens} on CPUs.",
+                f"{DEVICES[GPU].max_batch_tokens} on GPUs, divided by the stages of a pipeline but at least "
+                f"{DEVICES[GPU].least_batch_tokens}; {DEVICES['cpu'].max_batch_tokens} on CPUs.",
                 16,
                 1_048_576,
             ),

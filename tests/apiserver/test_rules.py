@@ -48,6 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a relative folder": {"model": {"uri": "file://models"}},
     "a rollout that cannot step": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
     "more requests than tokens of a step": {"engine": {"maxRequests": 300, "maxBatchTokens": 256}},
+    "more requests than two stages have tokens": {"engine": {"maxRequests": 1025}, "parallelism": {"pipeline": 2}},
     "more requests than tokens of a step, by a GPU's defaults": {"engine": {"maxBatchTokens": 128}, **GPU},
     "a number format that CPUs lack": {"model": {"uri": MODEL, "dtype": "bfloat16"}},
     "a GPU among the requests": {"resources": {"requests": {"nvidia.com/gpu": 1}}},
@@ -93,6 +94,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 GOOD: dict[str, dict[str, Any]] = {
     "a GPU": GPU,
     "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
+    "as many requests as a pipeline takes": {"engine": {"maxRequests": 4096}, "parallelism": {"pipeline": 8}, **GPU},
     "a stage in one pod": {"parallelism": {"tensor": 3}},
     "a stage over three pods, twice": {"parallelism": {"tensor": 3, "pipeline": 2}, "accelerator": {"perPod": 1}},
     "as many ranks as a group can have": {"parallelism": {"tensor": 64}, "accelerator": {"perPod": 64}},

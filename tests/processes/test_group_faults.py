@@ -68,7 +68,7 @@ async def _stop_rank(net: Net, dice: random.Random) -> None:
 
 
 async def _kill_leader(net: Net, dice: random.Random) -> None:
-    """Between a Step and its result: steps are always under way."""
+    """Between a Step and its result: steps are always under way, an idle group has one each second."""
     os.kill(net.group.leader.children()[dice.choice(["serve", "core"])], signal.SIGKILL)
 
 
@@ -116,9 +116,16 @@ def _check(answers: list[Answer], what: str) -> None:
         assert answer.lost or len(answer.ids) == TOKENS, what
 
 
-async def _begin(router: RouterClient) -> list[Answer]:
+MOMENTS = ("idle", "prefill", "decode")
+
+
+async def _begin(router: RouterClient, moment: str) -> list[Answer]:
+    """What is under way when something breaks."""
+    if moment == "idle":
+        return []
     answers = [await router.submit([ord("a") + n], TOKENS) for n in range(STREAMS)]
-    await until(lambda: all(answer.ids for answer in answers))
+    if moment == "decode":
+        await until(lambda: all(answer.ids for answer in answers))
     return answers
 
 
@@ -143,9 +150,10 @@ async def test_after_any_fault_streams_are_right_beginnings_and_the_group_serves
     faults = [fault for _ in range(-(-ROUNDS // len(FAULTS))) for fault in dice.sample(FAULTS, len(FAULTS))][:ROUNDS]
     async with _net(successor_checkpoint(tmp_path / "letters")) as net:
         for number, fault in enumerate(faults):
-            what = f"seed {SEED}, round {number}, {fault.__name__}"
+            moment = dice.choice(MOMENTS)
+            what = f"seed {SEED}, round {number}, {fault.__name__} at {moment}"
             async with client(net.group.leader) as router:
-                answers = await _begin(router)
+                answers = await _begin(router, moment)
                 await fault(net, dice)
                 await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), AGAIN_S)
                 _check(answers, what)

@@ -66,8 +66,7 @@ class Runner:
         self._dtype = DTYPES["float32" if config.dtype == "auto" else config.dtype]
         self._links = links
         shape = KvShape.of(model, layout, config.block_size, self._dtype.itemsize)
-        self.max_requests = config.max_requests or _REQUESTS
-        self.max_batch_tokens = config.max_batch_tokens or _BATCH_TOKENS
+        self.max_requests, self.max_batch_tokens = config.sizes(_REQUESTS, _BATCH_TOKENS)
         self.device, self.graphs, self.features = "cpu", list[str](), list(FEATURES)
         self.path, self.collective = path_of(collective), collective.transport
         self.activations = group_pb2.TRANSPORT_UNSPECIFIED if links is None else links.transport

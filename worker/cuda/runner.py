@@ -78,8 +78,8 @@ class CudaRunner:
         shard.check(model)
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
-        self.max_requests = config.max_requests or _REQUESTS
-        self.max_batch_tokens = config.max_batch_tokens or max(_BATCH_TOKENS // place.layout.pipeline, _LEAST_TOKENS)
+        tokens = max(_BATCH_TOKENS // place.layout.pipeline, _LEAST_TOKENS)
+        self.max_requests, self.max_batch_tokens = config.sizes(_REQUESTS, tokens)
         context = config.context(model.context_length)
         heads = local_heads(model, shard)[0]
         shape = KvShape.of(model, place.layout, config.block_size, self._dtype.itemsize)

@@ -58,9 +58,10 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
 
     def step(self, record: bytes) -> None:
         """To the ranks of every other pod; the core gives it to those of this one."""
+        message = group_pb2.FromLeader(incarnation=self.incarnation.id, step=record)
         for pod, outgoing in self._outgoing.items():
             if pod:
-                outgoing.put_nowait(group_pb2.FromLeader(incarnation=self.incarnation.id, step=record))
+                outgoing.put_nowait(message)
 
     def show(self, phase: "group_pb2.Phase.ValueType") -> None:
         """Tell the pods how the group is, if that is new."""

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.operator import names
 from octavo.operator.actions import Certificates, Leaf
-from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.certificates import JUDGE_S, CertificateKeeper
 from octavo.operator.kube import Kind, Kube, Object
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
@@ -24,15 +24,25 @@ class Secrets:
 
     def __init__(self) -> None:
         self.held: dict[str, Object] = {}
+        self.versions = 0
         self.writes: list[str] = []
+        self.reads: list[str] = []  # of whole Secrets
 
     async def get(self, _kind: Kind, _namespace: str, name: str) -> Object | None:
+        self.reads.append(name)
         return self.held.get(name)
+
+    async def version(self, _kind: Kind, _namespace: str, name: str) -> str | None:
+        return self.held[name]["metadata"]["resourceVersion"] if name in self.held else None
 
     async def apply(self, wished: Mapping[str, Any], _owner: str) -> bool:
         self.writes.append(wished["metadata"]["name"])
-        self.held[wished["metadata"]["name"]] = dict(wished)
+        self.change(wished["metadata"]["name"], wished)
         return True
+
+    def change(self, name: str, to: Mapping[str, Any]) -> None:
+        self.versions += 1
+        self.held[name] = {**to, "metadata": {**to["metadata"], "resourceVersion": str(self.versions)}}
 
 
 def _keeper(secrets: Secrets) -> CertificateKeeper:
@@ -60,6 +70,34 @@ async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) ->
     await keeper.ensure("ns", WISH)
     assert secrets.held["chat-ca"]["data"] == authority
     assert secrets.writes[leaves:] == [name]
+
+
+async def test_secrets_that_nobody_changed_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("octavo.operator.certificates.time.monotonic", lambda: now)
+    secrets = Secrets()
+    keeper = _keeper(secrets)
+    await keeper.ensure("ns", WISH)  # writes them
+    await keeper.ensure("ns", WISH)  # finds them good
+    secrets.reads.clear()
+    for _ in range(3):
+        now += keeper.check_in(UID)
+        await keeper.ensure("ns", WISH)
+        assert secrets.reads == [] and not keeper.due(UID, ready=True)
+    now += JUDGE_S[1]
+    await keeper.ensure("ns", WISH)
+    assert len(secrets.reads) == 3, "even good certificates end"
+
+
+async def test_a_changed_secret_is_put_right() -> None:
+    secrets = Secrets()
+    keeper = _keeper(secrets)
+    for _ in range(2):
+        await keeper.ensure("ns", WISH)
+    held = secrets.held["chat-worker-tls"]
+    secrets.change("chat-worker-tls", {**held, "data": {**held["data"], "tls.crt": ""}})
+    await keeper.ensure("ns", WISH)
+    assert secrets.writes[3:] == ["chat-worker-tls"] and secrets.held["chat-worker-tls"]["data"]["tls.crt"]
 
 
 async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:

@@ -1,12 +1,14 @@
 """What counts as a user's change, and as an old CRD."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
 
 from octavo.operator import crd_check
-from octavo.operator.kube import Kube, KubeUnreachable
+from octavo.operator.caches import Caches
+from octavo.operator.kube import SERVICE_CR, Kind, Kube, KubeUnreachable, Object
 from octavo.operator.main import is_news
 
 
@@ -37,3 +39,36 @@ async def test_an_api_server_that_is_silent_is_not_called_one_without_the_crd(
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(crd_check.wait_for_crd(cast(Kube, _Unreachable())), 0.2)
     assert "no route" in caplog.text and "not installed" not in caplog.text
+
+
+class _Api:
+    """A server of one service that was there before, and of one that is made later."""
+
+    async def pages(self, kind: Kind, *_: object, **__: object) -> AsyncIterator[tuple[list[Object], str]]:
+        yield ([_service("old", 1)] if kind is SERVICE_CR else []), "1"
+
+    async def watch(self, kind: Kind, *_: object) -> AsyncIterator[tuple[str, Object]]:
+        if kind is SERVICE_CR:
+            yield "ADDED", _service("new", 2)
+        await asyncio.Event().wait()
+
+
+def _service(name: str, version: int) -> Object:
+    meta = {"namespace": "ns", "name": name, "resourceVersion": str(version), "uid": name, "generation": 1}
+    return {"kind": SERVICE_CR.kind, "metadata": meta}
+
+
+async def test_what_is_there_at_the_start_is_no_news() -> None:
+    heard, is_told = dict[str, bool](), asyncio.Event()
+
+    def on_service(item: Object) -> None:
+        heard[item["metadata"]["name"]] = caches.listed()
+        if "new" in heard:
+            is_told.set()
+
+    caches = Caches(cast(Kube, _Api()), ("ns",), on_service, lambda _: None)
+    task = asyncio.create_task(caches.run())
+    await asyncio.wait_for(is_told.wait(), 10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert heard == {"old": False, "new": True}

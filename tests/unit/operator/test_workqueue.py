@@ -1,9 +1,11 @@
 """The work queue's schedule, with a clock of its own."""
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.operator.workqueue import FIRST_BACKOFF_S, MAX_BACKOFF_S, Schedule
+from octavo.operator.workqueue import FIRST_BACKOFF_S, MAX_BACKOFF_S, Schedule, WorkQueue
 
 
 def test_a_key_added_twice_is_worked_on_once() -> None:
@@ -126,3 +128,50 @@ def test_no_key_that_was_added_is_lost(steps: list[tuple[str, str, int]]) -> Non
         queue.done(key)
     found_later = {queue.take(now + 10 * MAX_BACKOFF_S) for _ in range(4)} - {None}
     assert found_later == wanted
+
+
+def test_what_is_due_later_waits_behind_nobody_once_failures_are_forgotten() -> None:
+    queue = Schedule()
+    queue.add("a", 0)
+    queue.take(0)
+    queue.failed("a", 0)
+    queue.forget_failures()
+    queue.add("a", 0)
+    assert queue.take(0) == "a"
+
+
+async def test_each_key_wakes_one_of_those_who_wait_and_at_its_time() -> None:
+    queue = WorkQueue()
+    waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.add("later", 0.05)
+    queue.add("now")
+    await asyncio.sleep(0.01)
+    assert [task.done() for task in waiting] == [True, False, False] and await waiting[0] == "now"
+    assert await asyncio.wait_for(waiting[1], 5) == "later"
+    queue.add("now")
+    await asyncio.sleep(0.01)
+    assert not waiting[2].done(), "it is being worked on"
+    queue.done("now")
+    assert await asyncio.wait_for(waiting[2], 5) == "now"
+
+
+async def test_a_key_that_was_handed_to_one_who_is_stopped_goes_to_the_next() -> None:
+    queue = WorkQueue()
+    gone = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.add("a")
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert await asyncio.wait_for(queue.take(), 5) == "a"
+
+
+async def test_a_paused_queue_hands_out_nothing() -> None:
+    queue = WorkQueue()
+    waiting = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.pause()
+    queue.add("a")
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    waiting.cancel()

@@ -81,6 +81,15 @@ def test_nothing_is_granted_while_requests_wait_for_a_slot() -> None:
     assert made.grant(replace(full, waiting=0))["a"].tokens == 200
 
 
+def test_a_pipeline_has_slots_for_the_micro_batch_of_each_stage() -> None:
+    made = Bank(replace(LIMITS, max_batch_tokens=4, stages=2, depth=3))
+    made.join("a")
+    made.on_submit("a", 1, 1)
+    running = replace(IDLE, received=1, running=7, waiting=1)
+    assert made.grant(running)["a"].tokens > 0
+    assert made.grant(replace(running, running=8))["a"].tokens == 0
+
+
 def test_a_refused_request_is_seen_and_costs_nothing() -> None:
     made = bank("a")
     made.on_refused("a", 1)

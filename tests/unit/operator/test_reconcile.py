@@ -1,0 +1,110 @@
+"""One look at a service: what it does when something is new, and what it spares when nothing is."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from support.services import resource
+
+from octavo.operator.apply import Writer
+from octavo.operator.caches import Caches
+from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.events import Recorder
+from octavo.operator.kube import KubeError
+from octavo.operator.observe import Observer
+from octavo.operator.options import Options
+from octavo.operator.reconcile import PlanFailed, Reconciler
+from octavo.operator.snapshot import Snapshot
+
+
+class Parts:
+    """All that a reconciler works with, in one. done: what it was asked to do."""
+
+    def __init__(self) -> None:
+        self.resource, self.seen = resource(), Snapshot()
+        self.done: list[str] = []
+        self.is_known = False
+        self.error: Exception | None = None
+
+    def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
+        return self.resource if kind == "InferenceService" else None
+
+    async def snapshot(self, *_: object) -> Snapshot:
+        return self.seen
+
+    def known(self, _uid: str) -> bool:
+        return self.is_known
+
+    def due(self, *_: object) -> bool:
+        return True
+
+    async def ensure(self, *_: object) -> None:
+        self.is_known = True
+        self.done.append("certificates")
+
+    async def apply(self, wished: Mapping[str, Any], _uid: str) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.done.append(wished["kind"])
+        return False
+
+    async def status(self, *_: object) -> bool:
+        self.done.append("status")
+        return False
+
+    async def record(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+def _reconciler(parts: Parts) -> Reconciler:
+    return Reconciler(
+        cast(Caches, parts),
+        cast(Observer, parts),
+        cast(Writer, parts),
+        cast(CertificateKeeper, parts),
+        cast(Recorder, parts),
+    )
+
+
+async def _look(one: Reconciler) -> float | None:
+    return await one.reconcile("ns/chat", Options())
+
+
+async def test_pods_are_not_made_before_their_certificates_and_a_change_does_not_wait_for_them(parts: Parts) -> None:
+    one = _reconciler(parts)
+    await _look(one)
+    assert parts.done[0] == "certificates" and parts.done.count("certificates") == 1 and "StatefulSet" in parts.done
+    parts.done.clear()
+    parts.resource = {**parts.resource, "metadata": {**parts.resource["metadata"], "generation": 2}}
+    await _look(one)
+    assert parts.done[-2:] == ["certificates", "status"] and "StatefulSet" in parts.done
+
+
+async def test_where_nothing_is_new_only_the_secrets_are_looked_at(parts: Parts) -> None:
+    one = _reconciler(parts)
+    waits = [await _look(one) for _ in range(4)]
+    parts.done.clear()
+    waits.append(await _look(one))
+    assert parts.done == ["certificates"]
+    assert waits[0] is not None and waits[-1] is not None and waits[-1] > 2 * waits[0]
+    parts.seen = Snapshot(lost_nodes=frozenset({"node1"}))
+    await _look(one)
+    assert "StatefulSet" in parts.done
+
+
+async def test_after_an_error_all_is_done_again(parts: Parts) -> None:
+    one = _reconciler(parts)
+    await _look(one)
+    parts.seen = Snapshot(lost_nodes=frozenset({"node1"}))
+    parts.error = KubeError(500, "InternalError", "etcd")
+    for _ in range(2):
+        with pytest.raises(PlanFailed):
+            await _look(one)
+    parts.error = None
+    parts.done.clear()
+    await _look(one)
+    assert "StatefulSet" in parts.done

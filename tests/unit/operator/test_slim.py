@@ -1,0 +1,31 @@
+"""The caches keep what is read of an object, and no more."""
+
+import json
+from pathlib import Path
+
+from octavo.operator.kube import FIELD_MANAGER
+from octavo.operator.semantic import leftovers
+from octavo.operator.slim import slim
+
+LIVE = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
+
+
+def test_what_we_applied_and_no_longer_wish_is_found_in_what_a_cache_keeps() -> None:
+    wish = {"metadata": {}, "spec": {}}
+    found = list(leftovers(LIVE, wish, FIELD_MANAGER))
+    assert found and list(leftovers(slim(LIVE), wish, FIELD_MANAGER)) == found
+
+
+def test_what_others_own_is_not_kept() -> None:
+    before = json.dumps(LIVE)
+    kept = slim(LIVE)
+    assert {entry["manager"] for entry in kept["metadata"]["managedFields"]} == {FIELD_MANAGER}
+    assert kept["spec"] == LIVE["spec"] and json.dumps(LIVE) == before
+
+
+def test_a_pod_keeps_its_node_and_its_status() -> None:
+    spec = {"nodeName": "node1", "containers": [{"name": "worker"}]}
+    pod = {"kind": "Pod", "metadata": {"name": "chat-0-0"}, "spec": spec, "status": {"phase": "Running"}}
+    kept = slim(pod)
+    assert kept["spec"] == {"nodeName": "node1"} and kept["status"] == pod["status"]
+    assert slim({"kind": "Pod", "metadata": {}})["spec"] == {}
