@@ -1,5 +1,5 @@
-"""What binds an answer to a grammar: a form that the client wants, tools that it must or may call, or both. A model that
-reasons is free to do so before.
+"""What binds an answer to a grammar: a form that the client wants, tools that it must or may call, or both. A model
+that reasons is free to do so before.
 
 Runs in helper processes only, as grammars.py does.
 """
@@ -9,18 +9,20 @@ from typing import Any
 
 import orjson
 
+from octavo.router.apart import told_apart
 from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import lark
 from octavo.router.fields import unsupported
 from octavo.router.formats import Formats
 from octavo.router.grammars import Function, framed, grammar
 from octavo.router.openai import Ask
+from octavo.router.tools import llama3
 from octavo.router.tools.definitions import ToolUse
 
 NOTHING_TO_SAY: dict[str, Any] = {"properties": {}, "additionalProperties": False}  # Any: a JSON schema
 UNMARKED = (
-    "is not available beside tools: nothing marks this model's calls, which such an answer may look like; "
-    "use tool_choice 'none' or 'required', or a tool for the answer"
+    "cannot stand beside tools: nothing marks this model's calls, and such an answer may begin as one does; use "
+    "tool_choice 'none' or 'required', or a schema of an object whose first property is required and not called 'name'"
 )
 MUST = {"required": "tool_choice", "named": "tool_choice"}
 
@@ -34,10 +36,15 @@ def bind(prepared: Prepared, formats: Formats) -> Prepared:
         return prepared
     if answer is not None and use is None and not _may_reason(prepared, formats):
         return replace(prepared, grammar=grammar(answer), bound_by=answer.field)
-    if answer is not None and use is not None and formats.tools == "llama3":
-        raise unsupported(answer.field, f"{answer.field} {UNMARKED}")
+    if answer is not None and use is not None:
+        prepared = replace(prepared, ask=replace(ask, tool_use=replace(use, formed=True)))
     form = formats.form(use, prepared.thought, answer is not None)
-    text = framed(lark(form), () if use is None else _functions(ask, use), answer)
+    functions = () if use is None else _functions(ask, use)
+    text = framed(lark(form), functions, answer)
+    if answer is not None and form.format == "llama3":
+        either = framed(lark(replace(form, thought=None)), functions, answer)
+        if not told_apart(either, grammar(answer), [llama3.head(name) for name in form.names]):
+            raise unsupported(answer.field, f"{answer.field} {UNMARKED}")
     called_by = "tools" if use is None else MUST.get(use.mode, "tools")
     return replace(prepared, grammar=text, bound_by=called_by if answer is None else answer.field)
 
@@ -47,9 +54,9 @@ def _may_reason(prepared: Prepared, formats: Formats) -> bool:
     return formats.reasoning and prepared.ask.kind != "completion" and prepared.thought != "over"
 
 
-def _functions(ask: Ask, use: ToolUse) -> list[Function]:
+def _functions(ask: Ask, use: ToolUse) -> tuple[Function, ...]:
     """Those that may be called."""
-    found = []
+    found: list[Function] = []
     for index, tool in enumerate(ask.rendering.tools):
         function = tool["function"]
         if function["name"] not in use.names:
@@ -58,4 +65,4 @@ def _functions(ask: Ask, use: ToolUse) -> list[Function]:
         if function["name"] in use.strict:
             schema = orjson.dumps(function.get("parameters", NOTHING_TO_SAY)).decode()
         found.append(Function(schema, f"tools[{index}].function.parameters"))
-    return found
+    return tuple(found)

@@ -49,7 +49,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer may be. format: None: no calls. names: of functions, whose arguments are the grammars @f0, @f1, ...
+    """What an answer may be. format: None: no calls. names: of functions, whose arguments are the grammars @f0, @f1 ...
     must: calls alone. several: calls at once. answers: what is no call is the grammar @answer. thought: None: the model
     does not reason. written: markers as the template has them."""
 
@@ -103,9 +103,10 @@ class _Calls(ABC):
         return ["body: TEXT | lead rest", "lead[lazy]: LEAD", lead, text]
 
     def objects(self, key: str) -> str:
-        """A call as an object, of each function."""
-        heads = (f'{{"name": "{name}", "{key}": ' for name in self.form.names)
-        return " | ".join(f'{literal(head)} @f{index} "}}"' for index, head in enumerate(heads))
+        """A call as an object, of each function. The brace is by itself, as where JSON has a schema: the lexer takes
+        what is longest, and an answer may begin with a brace as well."""
+        heads = (f'"name": "{name}", "{key}": ' for name in self.form.names)
+        return " | ".join(f'"{{" {literal(head)} @f{index} "}}"' for index, head in enumerate(heads))
 
     def more(self, rule: str) -> str:
         return f"({rule})*" if self.form.several else ""

@@ -2,8 +2,8 @@
 
     {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
 
-Such a value holds one of its own kind, which holds another. A compiler does not mind: it can always go on. If there is a
-value that ends, there is one in which no reference lies within itself, so each way is followed until one does.
+Such a value holds one of its own kind, which holds another. A compiler does not mind: it can always go on. If there is
+a value that ends, there is one in which no reference lies within itself, so each way is followed until one does.
 """
 
 from collections.abc import Mapping

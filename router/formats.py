@@ -70,7 +70,7 @@ class Formats:
             thinks = reasoning.ReasoningParser(opened, self._spelt(reasoning.BEGIN), self._spelt(reasoning.END))
         tools = None
         if use is not None and self.tools is not None:
-            tools = formats.tool_parser(self.tools, use.names, self._spelt, name_first=use.bound)
+            tools = formats.tool_parser(self.tools, use.names, self._spelt, use.bound, use.formed)
         hidden = {ord(character): None for character in self.spelling.values()}
         new_id = mistral_call_id if self.tools == "mistral" else call_id
         reason = "tool_calls" if use is None else use.reason

@@ -11,16 +11,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer, grammar_from, regex_to_lark
+from llguidance import LLMatcher, grammar_from, regex_to_lark
 
 from octavo.grammars import REMEMBERED, limits
+from octavo.router.apart import OCTETS
 from octavo.router.call_grammar import ANSWER
 from octavo.router.endless import endless
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
-_OCTETS = LLTokenizer("byte")  # a vocabulary of bytes
 _known: OrderedDict[Hashable, str] = OrderedDict()  # of this process: clients repeat their schemas
 Json = dict[str, Any]  # Any: JSON of any shape
 
@@ -44,8 +44,9 @@ def grammar(wish: Structured) -> str:
 
 
 def framed(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
-    """Of an answer that may be more than what it must match: reasoning, calls. lark: its frame, in which @answer is the
-    answer and @f0, @f1, ... are arguments of the functions. Raises RequestError 400 naming the function or the field."""
+    """Of an answer that may be more than what it must match: reasoning, calls. lark: its frame, in which @answer is
+    what must match and @f0, @f1, ... are arguments of the functions. Raises RequestError 400 naming the function or the
+    field."""
     key = (lark, tuple(functions), answer)
     if (text := _remembered(key)) is not None:
         return text
@@ -123,7 +124,7 @@ def _fault(text: str) -> str:
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits())
     if wrong:
         return messages[0] if messages else "it cannot be compiled"
-    matcher = LLMatcher(_OCTETS, text, log_level=0, limits=limits())
+    matcher = LLMatcher(OCTETS, text, log_level=0, limits=limits())
     if matcher.is_error():  # it has tokens of the model's own, which are not known here
         return ""
     matcher.compute_bitmask()

@@ -27,8 +27,8 @@ NAMES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Structured:
     """source: a JSON schema, a regular expression, a JSON list of strings, or a grammar as Lark or GBNF writes it.
-    field: of the request, for errors. white_space: what may stand between the tokens of JSON, a regular expression; empty:
-    nothing; None: as we have it."""
+    field: of the request, for errors. white_space: what may stand between the tokens of JSON, a regular expression;
+    empty: nothing; None: as we have it."""
 
     form: Form
     source: str

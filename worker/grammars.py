@@ -50,8 +50,8 @@ class Matcher:
 
 
 class Masker:
-    """Fills the masks of many matchers: on threads of llguidance's own beside a GPU. Beside ranks on a CPU on the thread
-    that asks: most masks take microseconds, and each thread that is woken there takes a core from a rank, whose others
+    """Fills the masks of many matchers: beside a GPU on threads of llguidance's own. Beside ranks on a CPU on the
+    thread that asks: most masks take microseconds, and each thread that is woken takes a core from a rank, whose others
     wait for it at their next barrier."""
 
     def __init__(self, vocabulary: int, device: str = "cpu") -> None:

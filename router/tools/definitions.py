@@ -22,7 +22,7 @@ class ToolUse:
     """How calls come into the answer, and are found there. names: of the tools that may be called. parallel: several.
 
     mode: with `required` and `named` the answer is calls, and nothing else. strict: names of those whose arguments keep
-    to their schema. bound: the answer is bound to a grammar on their account.
+    to their schema. bound: the answer is bound to a grammar on their account. formed: what is no call is bound, too.
     """
 
     names: tuple[str, ...]
@@ -30,6 +30,7 @@ class ToolUse:
     mode: Mode = "auto"
     strict: tuple[str, ...] = ()
     bound: bool = False
+    formed: bool = False
 
     @property
     def must(self) -> bool:

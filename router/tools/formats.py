@@ -35,13 +35,20 @@ def written(kind: ToolFormat, template: str, tokens: Collection[str] = ()) -> fr
 
 
 def tool_parser(
-    kind: ToolFormat, names: Collection[str], spelling: Callable[[str], str], name_first: bool = False
+    kind: ToolFormat,
+    names: Collection[str],
+    spelling: Callable[[str], str],
+    name_first: bool = False,
+    formed: bool = False,
 ) -> ToolParser:
     """For one answer. names: of the client's tools. spelling: what stands for a marker in the answer's text.
-    name_first: of a call that nothing marks: as the grammar has it that the answer is bound to."""
+    Of calls that nothing marks: name_first: as the grammar has it that the answer is bound to; formed: so has what is
+    no call."""
     markers = [spelling(marker) for marker in MARKERS[kind]]
     if kind == "hermes":
         return hermes.HermesParser(*markers)
     if kind == "mistral":
         return mistral.MistralParser(*markers)
+    if formed:
+        return llama3.FormedLlama3Parser(names)
     return llama3.Llama3Parser(names, markers[0], name_first)

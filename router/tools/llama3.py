@@ -3,7 +3,9 @@
     {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}
     <|python_tag|>{"name": "f", "parameters": {"a": 1}}
 
-Nothing marks a bare one: an object that begins a line is a call if it names one of the client's tools.
+Nothing marks a bare one: an object that begins a line is a call if it names one of the client's tools. Where what is no
+call has a form of its own, it could hold anything: there an answer is calls if it begins just as they are written, but
+for blank behind the brace.
 """
 
 import re
@@ -15,7 +17,13 @@ from octavo.router.tools.markers import cut
 from octavo.router.tools.states import ObjectParser
 
 TAG = "<|python_tag|>"
+OPENING = re.compile(r"\A\{[ \t\r\n]+")
 BRACE = re.compile(r"^[ \t]*\{", re.MULTILINE)
+
+
+def head(name: str) -> str:
+    """A call up to its arguments, as models write it."""
+    return f'{{"name": "{name}", "parameters": '
 
 
 class Llama3Parser(ObjectParser):
@@ -57,8 +65,8 @@ class Llama3Parser(ObjectParser):
     def _call(self, opening: str) -> None:
         self._begin(opening, CallReader() if opening else CallReader(self._names, self._name_first))
 
-    def _not_a_call(self, events: list[Event]) -> None:
-        super()._not_a_call(events)
+    def _not_a_call(self, events: list[Event], read: str) -> None:
+        super()._not_a_call(events, read)
         self._fresh = False  # or the same brace would be tried again
 
     def _after(self, events: list[Event]) -> bool:
@@ -74,3 +82,27 @@ class Llama3Parser(ObjectParser):
             self._fresh = True
             self._state = self._in_content
         return True
+
+
+class FormedLlama3Parser(Llama3Parser):
+    """Of an answer that a grammar binds to a form, or to calls."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names, name_first=True)
+        self._heads = [head(name) for name in names]
+        self._begun = False
+
+    def _in_content(self, events: list[Event]) -> bool:
+        """Before the first call, or where there is none."""
+        if not self._begun:
+            text = OPENING.sub("{", self._buffer)
+            if any(text.startswith(one) for one in self._heads):
+                self._begun = True
+                self._call("")
+                return True
+            if any(one.startswith(text) for one in self._heads):
+                return False
+            self._begun = True
+        events += self._show(self._buffer)
+        self._buffer = ""
+        return False

@@ -8,9 +8,9 @@ import re
 
 from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
-from octavo.router.tools.markers import ContentWriter, cut
-from octavo.router.tools.reader import ArgumentsReader, Reader
-from octavo.router.tools.states import StateParser
+from octavo.router.tools.markers import cut
+from octavo.router.tools.reader import ArgumentsReader
+from octavo.router.tools.states import State, StateParser
 
 BEGIN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 MAX_HEADER = 160  # characters between the marker and the arguments: a name, an id
@@ -22,13 +22,11 @@ class MistralParser(StateParser):
     """
 
     def __init__(self, begin: str = BEGIN, args: str = ARGS, call_id: str = CALL_ID) -> None:
-        super().__init__(self._in_content)
+        super().__init__()
         self._begin = begin
         self._header = re.compile(
             rf"\s*([\w.-]+)\s*(?:{re.escape(call_id)}\s*\w*\s*)?(?:{re.escape(args)}\s*)?", re.ASCII
         )
-        self._content = ContentWriter()
-        self._reader: Reader = CallReader()
         self._raw = ""  # since the marker or the last whole call, without what the reader has
         self._listed = False
 
@@ -99,19 +97,9 @@ class MistralParser(StateParser):
             self._not_a_call(events, "]")
         self._state = self._in_content
 
-    def _in_call(self, events: list[Event]) -> bool:
-        end = self._reader.push(self._buffer)
-        self._buffer = self._buffer[end:]
-        events += self._reader.take()
-        if self._reader.begun:
-            self._content.call()
-        if self._reader.failed:
-            self._not_a_call(events, self._reader.raw)
-        elif self._reader.done:
-            self._raw = ""
-            events += self._content.show(self._reader.beyond)
-            self._state = self._after_object if self._listed else self._in_content
-        return self._reader.failed or self._reader.done
+    def _whole(self) -> State:
+        self._raw = ""
+        return self._after_object if self._listed else self._in_content
 
     def _after_object(self, events: list[Event]) -> bool:
         rest = self._buffer.lstrip()
@@ -124,10 +112,6 @@ class MistralParser(StateParser):
         self._buffer = rest[1:] if rest[0] == "]" else self._buffer
         self._state = self._in_content
         return True
-
-    def _read(self, reader: Reader) -> None:
-        self._reader = reader
-        self._state = self._in_call
 
     def _take(self, size: int) -> None:
         self._raw += self._buffer[:size]

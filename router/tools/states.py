@@ -6,14 +6,19 @@ from collections.abc import Callable
 from octavo.router.tools.call import CallReader
 from octavo.router.tools.events import CallAbandoned, Event
 from octavo.router.tools.markers import ContentWriter
+from octavo.router.tools.reader import Reader
+
+State = Callable[[list[Event]], bool]
 
 
-class StateParser:
+class StateParser(ABC):
     """A state adds what it finds to the events, and may choose the next one; False: it needs more text."""
 
-    def __init__(self, first: Callable[[list[Event]], bool]) -> None:
+    def __init__(self) -> None:
         self._buffer = ""
-        self._state = first
+        self._state: State = self._in_content
+        self._content = ContentWriter()
+        self._reader: Reader = CallReader()
 
     def push(self, text: str) -> list[Event]:
         events: list[Event] = []
@@ -22,14 +27,41 @@ class StateParser:
             pass
         return events
 
+    @abstractmethod
+    def _in_content(self, events: list[Event]) -> bool:
+        """Up to where a call begins."""
 
-class ObjectParser(StateParser, ABC):
+    @abstractmethod
+    def _whole(self) -> State:
+        """A call has ended: what comes now."""
+
+    @abstractmethod
+    def _not_a_call(self, events: list[Event], read: str) -> None:
+        """What the reader has read is content, and what stood before it."""
+
+    def _read(self, reader: Reader) -> None:
+        self._reader = reader
+        self._state = self._in_call
+
+    def _in_call(self, events: list[Event]) -> bool:
+        end = self._reader.push(self._buffer)
+        self._buffer = self._buffer[end:]
+        events += self._reader.take()
+        if self._reader.begun:
+            self._content.call()
+        if self._reader.failed:
+            self._not_a_call(events, self._reader.raw)
+        elif self._reader.done:
+            events += self._content.show(self._reader.beyond)
+            self._state = self._whole()
+        return self._reader.failed or self._reader.done
+
+
+class ObjectParser(StateParser):
     """content --> call --whole--> after, for formats in which each call is an object of its own."""
 
     def __init__(self) -> None:
-        super().__init__(self._in_content)
-        self._content = ContentWriter()
-        self._reader = CallReader()
+        super().__init__()
         self._opening = ""  # the marker, where one stood before the call
 
     def finish(self) -> list[Event]:
@@ -42,10 +74,6 @@ class ObjectParser(StateParser, ABC):
         return events + self._content.finish()
 
     @abstractmethod
-    def _in_content(self, events: list[Event]) -> bool:
-        """Up to where a call begins."""
-
-    @abstractmethod
     def _after(self, events: list[Event]) -> bool:
         """Behind a whole call."""
 
@@ -53,24 +81,14 @@ class ObjectParser(StateParser, ABC):
         return self._content.show(text)
 
     def _begin(self, opening: str, reader: CallReader) -> None:
-        self._opening, self._reader = opening, reader
-        self._state = self._in_call
+        self._opening = opening
+        self._read(reader)
 
-    def _in_call(self, events: list[Event]) -> bool:
-        end = self._reader.push(self._buffer)
-        self._buffer = self._buffer[end:]
-        events += self._reader.take()
-        if self._reader.begun:
-            self._content.call()
-        if self._reader.failed:
-            self._not_a_call(events)
-        elif self._reader.done:
-            events += self._content.show(self._reader.beyond)
-            self._state = self._after
-        return self._reader.failed or self._reader.done
+    def _whole(self) -> State:
+        return self._after
 
-    def _not_a_call(self, events: list[Event]) -> None:
+    def _not_a_call(self, events: list[Event], read: str) -> None:
         if self._reader.begun:
             events.append(CallAbandoned())
-        events += self._show(self._opening + self._reader.raw)
+        events += self._show(self._opening + read)
         self._state = self._in_content

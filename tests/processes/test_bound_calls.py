@@ -169,6 +169,26 @@ async def test_a_response_is_parsed_into_the_clients_own_type_or_is_a_call(
             assert again.usage is not None and again.usage.output_tokens == 3
 
 
+async def test_an_answer_in_a_form_and_a_call_that_nothing_marks_are_told_apart(served: dict[str, Served]) -> None:
+    names = {"type": "object", "properties": {"cities": {"type": "array", "maxItems": 2}}, "required": ["cities"]}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": names | {"additionalProperties": False}}}
+    create = served["llama3"].client.chat.completions.create
+    ask: Any = HOT | {"tools": STRICT, "response_format": form, "parallel_tool_calls": False}
+    kinds = set()
+    for answer in await asyncio.gather(*(create(**ask, seed=seed) for seed in range(10))):
+        (choice,) = answer.choices
+        if choice.finish_reason == "length":
+            continue
+        kinds.add(choice.finish_reason)
+        if choice.finish_reason == "tool_calls":
+            (call,) = choice.message.tool_calls or []
+            assert call.type == "function" and fits(call.function.name, call.function.arguments)
+            assert not choice.message.content
+        else:
+            assert choice.message.tool_calls is None and set(json.loads(choice.message.content or "")) == {"cities"}
+    assert kinds == {"tool_calls", "stop"}
+
+
 async def test_the_clients_own_strict_tools_are_parsed_into_its_types(served: dict[str, Served]) -> None:
     tool = openai.pydantic_function_tool(City, name="city")
     assert tool["function"]["strict"]

@@ -94,6 +94,29 @@ async def test_the_official_client_gets_a_schema_streamed_and_at_once(url: str) 
     assert is_city(json.loads("".join(pieces)))
 
 
+async def test_a_stream_beside_hostile_schemas_goes_on_and_each_of_them_is_refused(url: str) -> None:
+    circle = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+    hostile: list[tuple[str, Any]] = [
+        ("guided_json", '{"items":' * 900 + "{}" + "}" * 900),
+        ("guided_json", circle),
+        ("guided_json", {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}),
+        ("guided_json", {"allOf": [{"anyOf": [{"properties": {f"p{n}": {}}} for n in range(8)]}] * 12}),
+        ("guided_regex", r"a[^\s\S]"),
+        ("guided_grammar", "start: start"),
+    ]
+    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    long: dict[str, Any] = {"model": "local", "prompt": "free", "max_tokens": 150, "temperature": 0, "stream": True}
+    pieces = []
+    asked: list[asyncio.Task[tuple[int, dict[str, Any]]]] = []
+    async for chunk in await client.completions.create(**long, extra_body={"ignore_eos": True}):
+        if not asked:  # it is under way
+            asked = [asyncio.create_task(complete(url, **{name: value})) for name, value in hostile]
+        pieces.append(chunk.choices[0])
+    assert pieces[-1].finish_reason == "length"
+    for (name, _), (status, body) in zip(hostile, await asyncio.gather(*asked), strict=True):
+        assert (status, body["error"]["param"]) == (400, name), body
+
+
 @pytest.mark.parametrize(
     ("wish", "field"),
     [

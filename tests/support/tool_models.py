@@ -1,4 +1,4 @@
-"""The random checkpoint with a template that takes tools, and the markers of every call format, and of reasoning, as tokens."""
+"""The random checkpoint with a template that takes tools, and all markers of calls and of reasoning as tokens."""
 
 import json
 from pathlib import Path

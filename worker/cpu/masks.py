@@ -12,8 +12,8 @@ _LIMITS = np.where(_BITS == 1, np.inf, -np.inf).astype(np.float32)  # [octet, bi
 
 
 def bind(logits: torch.Tensor, rows: Sequence[int], masks: Masks, first: int) -> None:
-    """-inf, in place, for what the masks of `rows` forbid. logits: [sampled rows, columns], float32, of ids from `first`
-    on; the masks have a row of bits for each of `rows`, and columns beyond their end are forbidden."""
+    """-inf, in place, for what the masks of `rows` forbid. logits: [sampled rows, columns], float32, of ids from
+    `first` on; the masks have a row of bits for each of `rows`, and columns beyond their end are forbidden."""
     octets = np.frombuffer(masks.bits, dtype=np.uint8).reshape(len(rows), -1)
     begin, end = first // 8, -(-(first + logits.shape[1]) // 8)
     values = logits.numpy()

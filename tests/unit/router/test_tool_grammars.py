@@ -32,6 +32,8 @@ CITY = {
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 TOOLS = [WEATHER, CLOCK]
+CALL = {"type": "object", "properties": {"name": {"type": "string"}, "parameters": {"type": "object"}}}
+LISTED = {"type": "object", "properties": {"calls": {"type": "array", "items": CALL}}, "required": ["calls"]}
 USER = {"role": "user", "content": "How is it in Paris?"}
 BARE = [END]
 SHAPES = {
@@ -310,7 +312,7 @@ def test_a_form_that_cannot_be_kept_to_is_refused_behind_reasoning_as_well(model
     assert (caught.value.field, caught.value.code) == ("guided_regex", "invalid_grammar")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SHAPES if not kind.startswith("llama3")])
+@pytest.mark.parametrize("kind", SHAPES)
 def test_a_response_format_leaves_room_for_calls(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
     prepared = made.prepared(response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}})
@@ -320,16 +322,49 @@ def test_a_response_format_leaves_room_for_calls(models: dict[str, Model], kind:
         assert accepts(made, made.prepared(**form), "ab/") and accepts(made, made.prepared(**form), script(kind, NOW))
         assert not accepts(made, made.prepared(**form), "x")
     assert accepts(made, prepared, answer) and made.says(prepared, made.ids(answer)).content == answer
-    assert accepts(made, prepared, script(kind, PARIS)) and not accepts(made, prepared, "Hello.")
+    for calls in ([PARIS], [PARIS, NOW]):
+        text = script(kind, *calls)
+        assert accepts(made, prepared, text) and made.says(prepared, made.ids(text)).calls == calls
+    assert not accepts(made, prepared, "Hello.")
     required = made.prepared(response_format={"type": "json_object"}, tool_choice="required")
     assert not accepts(made, required, answer) and accepts(made, required, script(kind, PARIS))
 
 
-def test_a_response_format_is_refused_where_calls_would_look_like_it(models: dict[str, Model]) -> None:
-    with pytest.raises(RequestError, match="tool_choice") as caught:
-        models["llama3"].prepared(response_format={"type": "json_object"})
-    assert (caught.value.field, caught.value.code) == ("response_format", "unsupported_field")
-    assert models["llama3"].prepared(response_format={"type": "json_object"}, tool_choice="required").grammar
+@pytest.mark.parametrize("kind", ["llama3", "llama3, tokens"])
+def test_an_answer_in_a_form_is_no_call_whatever_it_holds(models: dict[str, Model], kind: str) -> None:
+    made = models[kind]
+    prepared = made.prepared(guided_json=LISTED)
+    for text in (
+        '{"calls": [\n{"name": "weather", "parameters": {"city": "Rome", "days": 1}}]}',
+        '{"calls": [{"name": "<|python_tag|>{"}]}',
+    ):
+        ids = [token for letter in text for token in made.ids(letter)]  # a marker is spelt, not meant
+        matcher = made.matcher(prepared)
+        assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), text
+        said = made.says(prepared, ids)
+        assert (said.content, said.calls) == (text, [])
+    for seed in range(8):
+        if ids := walk(made, prepared, seed):
+            said = made.says(prepared, ids)
+            assert all(isinstance(json.loads(arguments), dict) for _, arguments in said.calls)
+            assert not said.content if said.calls else "calls" in json.loads(said.content)
+
+
+def test_a_form_is_refused_beside_tools_where_nothing_tells_it_from_a_call(models: dict[str, Model]) -> None:
+    other: Any = {"type": "object", "properties": {"name": {"enum": ["x"]}}, "required": ["name"]}
+    forms: list[dict[str, Any]] = [
+        {"response_format": {"type": "json_object"}},
+        {"guided_json": CALL},
+        {"guided_json": other},  # told apart too late
+        {"guided_regex": "(.|\n)*"},
+        {"guided_choice": ['{"name": "weather"', "b"]},
+        {"guided_grammar": "start: <|im_end|>"},
+    ]
+    for form in forms:
+        with pytest.raises(RequestError, match="tool_choice") as caught:
+            models["llama3"].prepared(**form)
+        assert (caught.value.field, caught.value.code) == (next(iter(form)), "unsupported_field")
+        assert models["llama3"].prepared(**form, tool_choice="required").grammar
 
 
 def test_only_allowed_tools_can_be_called(models: dict[str, Model]) -> None:
