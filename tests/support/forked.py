@@ -4,6 +4,7 @@ Importing the router or the operator takes a second of CPU, PyTorch three, and t
 """
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
@@ -22,7 +23,7 @@ _MODULES = ["pytest"]
 def preload(*modules: str) -> None:
     """What processes have from birth: the modules of every call before the first of them."""
     _MODULES.extend(module for module in modules if module not in _MODULES)
-    _START.set_forkserver_preload([*_MODULES, "support.frozen"])
+    _START.set_forkserver_preload(_MODULES)
 
 
 class StillRunning(Exception):
@@ -86,6 +87,7 @@ def _received(sent: Any) -> int:
 
 
 def _run(main: Main, argv: list[str], environment: dict[str, str], output: str | tuple[int, int]) -> None:
+    gc.freeze()  # a collection would go through all that was preloaded, and so copy it
     os.environ.update(environment)
     if isinstance(output, str):
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
