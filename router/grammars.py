@@ -87,9 +87,11 @@ def _json_schema(source: str, white_space: str | None = None) -> Json:
     """white_space: as of a Structured. Raises ValueError."""
     if endless(json.loads(source)):
         raise ValueError("whatever matches it must hold another of its own kind, without end")
-    flexible = {"whitespace_pattern": _WHITE_SPACE if white_space is None else white_space}
-    overrides: Json = {"whitespace_flexible": False} if white_space == "" else flexible
-    text = LLMatcher.grammar_from_json_schema(source, overrides=overrides)
+    if white_space == "":
+        text = LLMatcher.grammar_from_json_schema(source, overrides={"whitespace_flexible": False})
+    else:
+        pattern = _WHITE_SPACE if white_space is None else white_space
+        text = LLMatcher.grammar_from_json_schema(source, overrides={"whitespace_pattern": pattern})
     part: Json = json.loads(text)["grammars"][0]
     return part
 
