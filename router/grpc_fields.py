@@ -23,6 +23,7 @@ TYPES: Mapping[MessageForm, type[Asking]] = {
 M = TypeVar("M", bound=Message)
 
 MAX_DETOKENISED = 1_000_000
+SERVING = ("n", "truncate_prompt_tokens", "cache_salt", "priority")
 
 
 def decode(message: type[M], data: bytes) -> M:
@@ -103,8 +104,7 @@ def _stopping(request: octavo_pb2.GenerateRequest) -> Body:
 
 
 def _serving(request: octavo_pb2.GenerateRequest) -> Body:
-    names = ("n", "truncate_prompt_tokens", "cache_salt", "priority")
-    return {name: getattr(request, name) for name in names if request.HasField(name)}
+    return {field.name: value for field, value in request.ListFields() if field.name in SERVING}
 
 
 def _prompt(prompts: Iterable[octavo_pb2.Prompt]) -> object:
