@@ -171,8 +171,8 @@ import sys, grpc, octavo_pb2, octavo_pb2_grpc
 with grpc.insecure_channel(sys.argv[1]) as channel:
     stub = octavo_pb2_grpc.InferenceStub(channel)
     asked = octavo_pb2.GenerateRequest(prompt=[octavo_pb2.Prompt(text="x")], max_tokens=3)
-    whole = stub.Generate(asked, timeout=PATIENCE_S).outputs[0].text
-    pieces = [output.text for chunk in stub.GenerateStream(asked, timeout=PATIENCE_S) for output in chunk.outputs]
+    whole = stub.Generate(asked, timeout=100).outputs[0].text
+    pieces = [output.text for chunk in stub.GenerateStream(asked, timeout=100) for output in chunk.outputs]
     assert "".join(pieces) == whole
     print(whole, end="")
 """
