@@ -24,8 +24,8 @@ class Schedule:
     """
 
     _due: dict[str, tuple[int, float]] = field(default_factory=dict)  # rank, time
-    _heap: list[tuple[int, float, str]] = field(default_factory=list)  # rank, time, key; what is urgent is due at once
-    _taken: set[str] = field(default_factory=set)
+    _heaps: tuple[list[tuple[float, str]], ...] = field(default_factory=lambda: ([], []))  # by rank: time, key
+    _taken: dict[str, int] = field(default_factory=dict)  # key: the rank that it had
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
     _news: set[str] = field(default_factory=set)  # keys that a user changed while they were worked on
@@ -45,18 +45,20 @@ class Schedule:
     def _push(self, key: str) -> None:
         """A key that is being worked on is put in line when it is given back."""
         if key not in self._taken:
-            heapq.heappush(self._heap, (*self._due[key], key))
+            rank, at = self._due[key]
+            heapq.heappush(self._heaps[rank], (at, key))
 
     def take(self, now: float) -> str | None:
         """The key that has been due longest, of the urgent ones if there are any, and is not being worked on."""
-        at = self.next_at()
-        if at is None or at > now:
-            return None
-        key = heapq.heappop(self._heap)[2]
-        del self._due[key]
-        self._taken.add(key)
-        self._news.discard(key)
-        return key
+        for rank in (0, 1):
+            at = self._next_at(rank)
+            if at is not None and at <= now:
+                key = heapq.heappop(self._heaps[rank])[1]
+                del self._due[key]
+                self._taken[key] = rank
+                self._news.discard(key)
+                return key
+        return None
 
     def done(self, key: str) -> None:
         self._failures.pop(key, None)
@@ -64,19 +66,19 @@ class Schedule:
         self._give_back(key)
 
     def _give_back(self, key: str) -> None:
-        self._taken.discard(key)
+        self._taken.pop(key, None)
         if key in self._due:
             self._push(key)
 
     def failed(self, key: str, now: float) -> float:
-        """Give the key back; returns the seconds until it is tried again."""
+        """Give the key back; returns the seconds until it is tried again: as urgently as before."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = 0.0
         if key not in self._news:  # else what failed is not what the user wishes now
             delay = min(FIRST_BACKOFF_S * 2.0 ** min(failures, 16), MAX_BACKOFF_S)
             self._not_before[key] = now + delay
-            self._due[key] = (1, now + delay)
+            self._due[key] = (self._taken[key], now + delay)
         self._give_back(key)
         return delay
 
@@ -86,12 +88,17 @@ class Schedule:
         self._not_before.clear()
 
     def next_at(self) -> float | None:
-        """The due time of the key that is next; what was superseded falls off the heap."""
-        while self._heap:
-            rank, at, key = self._heap[0]
+        """The earliest due time of a key that nobody works on."""
+        return min((at for rank in (0, 1) if (at := self._next_at(rank)) is not None), default=None)
+
+    def _next_at(self, rank: int) -> float | None:
+        """The same of one rank; what was superseded falls off its heap."""
+        heap = self._heaps[rank]
+        while heap:
+            at, key = heap[0]
             if key not in self._taken and self._due.get(key) == (rank, at):
                 return at
-            heapq.heappop(self._heap)
+            heapq.heappop(heap)
         return None
 
     def waiting(self, now: float) -> int:

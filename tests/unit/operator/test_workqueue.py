@@ -130,6 +130,17 @@ def test_no_key_that_was_added_is_lost(steps: list[tuple[str, str, int]]) -> Non
     assert found_later == wanted
 
 
+def test_a_change_that_failed_goes_first_again_after_its_back_off_and_holds_up_nobody_before() -> None:
+    queue = Schedule()
+    for number in range(3):
+        queue.add(f"s{number}", 0)
+    queue.add("changed", 1, urgent=True)
+    assert queue.take(1) == "changed"
+    again = 1 + queue.failed("changed", 1)
+    assert queue.take(1) == "s0"
+    assert [queue.take(again), queue.take(again)] == ["changed", "s1"]
+
+
 def test_what_is_due_later_waits_behind_nobody_once_failures_are_forgotten() -> None:
     queue = Schedule()
     queue.add("a", 0)
