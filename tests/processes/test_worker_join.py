@@ -110,6 +110,14 @@ async def test_a_pod_that_is_told_to_stop_drains_the_group(group: Group) -> None
     assert await asyncio.wait_for(task, PATIENCE_S) is None
 
 
+async def test_a_pod_that_is_told_to_stop_before_it_knows_that_it_joined_drains_the_group(group: Group) -> None:
+    membership, ear, _ = group.join(0)
+    membership.drain()
+    assert not ear.entered.is_set()
+    await asyncio.wait_for(group.heard.drained.wait(), PATIENCE_S)
+    assert group.leader.incarnation.late == 0
+
+
 async def test_the_rank_that_went_first_is_named_and_not_the_one_that_missed_it(group: Group) -> None:
     first, leads, told = group.join(0)
     second, follows, _ = group.join(1)

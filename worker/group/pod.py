@@ -35,6 +35,7 @@ class Membership:
         self._handshake = handshake
         self._listener = listener
         self._incarnation = ""
+        self._joined = asyncio.Event()
         self._outgoing: asyncio.Queue[group_pb2.FromPod | None] = asyncio.Queue()  # None: the end
 
     async def join(self, channel: grpc.aio.Channel) -> group_pb2.Failure | None:
@@ -54,11 +55,13 @@ class Membership:
                     self._listener.group_is(message.phase)
                 elif kind == "joined":
                     self._incarnation = message.incarnation
+                    self._joined.set()
                     self._listener.joined(message.incarnation)
         except grpc.aio.AioRpcError as error:
             raise LeaderLost(f"{error.code().name}: {error.details()}") from error
         finally:
             beating.cancel()
+            self._joined.set()
             self._outgoing.put_nowait(None)  # gRPC leaves its reader of _messages waiting
         raise LeaderLost("the leader closed the stream without a word")
 
@@ -74,7 +77,6 @@ class Membership:
         self._send(group_pb2.FromPod(drain=group_pb2.Drain()))
 
     def _send(self, message: group_pb2.FromPod) -> None:
-        message.incarnation = self._incarnation
         self._outgoing.put_nowait(message)
 
     async def _beat(self) -> None:
@@ -85,5 +87,9 @@ class Membership:
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)
+        # The leader's own pod may serve, and be told to stop, before it has heard that it joined: what it says of no
+        # incarnation would be taken for that of an earlier life.
+        await self._joined.wait()
         while (message := await self._outgoing.get()) is not None:
+            message.incarnation = self._incarnation
             yield message
