@@ -126,8 +126,9 @@ def main() -> None:
     for name, result in results.items():
         for failure in again.get(name, result).failures:
             print(f"{name:10}| {failure}")
-    for name, result in again.items():
-        for test, why in passed_alone(results[name], result).items():
+    alone = {name: passed_alone(results[name], result) for name, result in again.items()}
+    for name, tests in alone.items():
+        for test, why in tests.items():
             print(f"{name:10}| passed only when run alone: {test} - {why}")
     for name, result in results.items():
         print(f"{name:10}| {closing(result)}")
@@ -139,7 +140,10 @@ def main() -> None:
         f"{total(result.closing for result in results.values())} in {seconds:.2f}s"
         f" ({int(seconds) // 60}:{int(seconds) % 60:02}), {cpu_s:.0f} s of CPU"
     )
-    sys.exit(exit_code(results, again))
+    code = exit_code(results, again)
+    if again and not code:
+        print(f"all have passed, {sum(map(len, alone.values()))} of them only when run alone")
+    sys.exit(code)
 
 
 if __name__ == "__main__":
