@@ -4,10 +4,10 @@ A process of its own, so that it takes nothing from who measures. It prints a li
 killed.
 """
 
+import argparse
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import Callable
 
 from http_load import post
@@ -89,5 +89,14 @@ async def _run(kind: str, port: int, count: int) -> None:
     await asyncio.Event().wait()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("kind", choices=tuple(KINDS))
+    parser.add_argument("port", type=int, help="on this machine, of HTTP or of gRPC")
+    parser.add_argument("count", type=int, help="of clients")
+    flags = parser.parse_args()
+    asyncio.run(_run(flags.kind, flags.port, flags.count))
+
+
 if __name__ == "__main__":
-    asyncio.run(_run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    main()
