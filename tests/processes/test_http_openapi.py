@@ -101,4 +101,4 @@ async def answered(served: Front, path: str, body: Any) -> tuple[int, Json]:
 
 
 async def test_schemathesis_finds_nothing(served: Front, tmp_path: Path) -> None:
-    assert await findings(served.router.url, tmp_path, 20) == ""
+    assert await findings(served.router.url, tmp_path, 12) == ""
