@@ -29,7 +29,7 @@ RUNS = {
     "processes": ("processes",),  # but those of the fronts
 }
 CHECK = "check"
-LANES = (("cluster", CHECK), ("apiserver", "nodes"), ("fronts", "exactness"), ("others", "processes"))  # in this order
+LANES = (("nodes", CHECK), ("cluster", "apiserver"), ("fronts", "processes"), ("exactness", "others"))  # in this order
 MOST_AGAIN = 5  # tests: more than that fail for a reason
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
