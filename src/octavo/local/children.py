@@ -40,20 +40,20 @@ class Child:
     async def stop(self, timeout_s: float) -> int:
         """Asks it to drain, waits, kills what is left after timeout_s; returns its exit code."""
         self._stopping.set()
-        process = self._process
-        if process is None:
+        if self._process is None or self._watch is None:
             return 0
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
+        self._ask_to_drain()
         try:
-            code = await asyncio.wait_for(process.wait(), timeout_s)
+            await asyncio.wait_for(asyncio.shield(self._watch), timeout_s)
         except TimeoutError:
             self._report(f"{self.name} did not drain within {timeout_s:.0f} s and was killed")
-            process.kill()
-            code = await process.wait()
-        if self._watch is not None:
+            self._process.kill()
             await self._watch
-        return code
+        return self._process.returncode or 0
+
+    def _ask_to_drain(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
 
     async def _spawn(self) -> None:
         # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
@@ -78,5 +78,7 @@ class Child:
                 backoff = min(2 * backoff, BACKOFF_LAST_S)
             try:
                 await self._spawn()
+                if self._stopping.is_set():  # while it was being made
+                    self._ask_to_drain()
             except OSError as error:  # no memory, processes or descriptors now
                 self._report(f"{self.name} cannot be started: {error}")
