@@ -1,7 +1,7 @@
-"""Every test and `make check`, four runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests on the bed mostly wait, as do those of processes for a time-out or a drain, so that others compute meanwhile; the
-cluster's two lanes share the bed. Each line of output names its run.
+Tests on the bed mostly wait, so that others compute meanwhile; the cluster's two lanes share it. Three runs keep two
+cores busy to the end; a fourth only makes all of them wait (measured). Each line of output names its run.
 
 A few tests that failed are run once more when all lanes have ended, each folder's alone on the machine that is quiet
 then (docs/decisions/0014). Whatever passes only so is named at the end, between all failures and the closing lines.
@@ -25,11 +25,10 @@ RUNS = {
     "apiserver": ("apiserver",),
     "exactness": ("exactness",),
     "others": ("unit", "kernels", "contract", "gpu"),
-    "fronts": ("processes/test_http*", "processes/test_grpc*"),
-    "processes": ("processes",),  # but those of the fronts
+    "processes": ("processes",),
 }
 CHECK = "check"
-LANES = (("nodes", CHECK), ("cluster", "apiserver"), ("fronts", "processes"), ("exactness", "others"))  # in this order
+LANES = (("cluster", "exactness"), (CHECK, "apiserver", "nodes"), ("others", "processes"))  # each one after the other
 MOST_AGAIN = 5  # tests: more than that fail for a reason
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
@@ -58,15 +57,8 @@ def run(name: str, options: list[str]) -> Result:
     """Passes its output on line by line."""
     if name == CHECK:
         return _pass_on(name, ["make", "--no-print-directory", "check"])
-    cache = ("-o", f"cache_dir=.pytest_cache/{name}")
-    return _pass_on(name, [sys.executable, "-m", "pytest", *chosen(name), *cache, *options])
-
-
-def chosen(name: str) -> list[str]:
-    """The paths of a run, and options that leave out what another has of them."""
-    if name == "processes":
-        return ["tests/processes", *(f"--ignore-glob=tests/{pattern}" for pattern in RUNS["fronts"])]
-    return [str(path.relative_to(ROOT)) for pattern in RUNS[name] for path in sorted(ROOT.glob(f"tests/{pattern}"))]
+    paths = [f"tests/{folder}" for folder in RUNS[name]]
+    return _pass_on(name, [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options])
 
 
 def run_again(name: str, options: list[str]) -> Result:

@@ -9,15 +9,10 @@ ERROR = "ERROR tests/a.py::test_two - TimeoutError"
 BAD = Result(1, "2 failed, 18 passed in 3.00s", (FAILED, ERROR))
 
 
-def test_every_test_file_is_in_one_run() -> None:
-    folders = {path for path in suites.ROOT.glob("tests/*/") if any(path.glob("test_*.py"))}
-    chosen = [path for name in suites.RUNS if name != "fronts" for path in suites.chosen(name) if path[0] != "-"]
-    assert sorted(chosen) == sorted(str(path.relative_to(suites.ROOT)) for path in folders)
-    fronts, (_, *left_out) = suites.chosen("fronts"), suites.chosen("processes")
-    found = [*suites.ROOT.glob("tests/processes/test_*.py")]
-    patterns = [str(suites.ROOT / option.removeprefix("--ignore-glob=")) for option in left_out]
-    ignored = [str(path.relative_to(suites.ROOT)) for path in found if any(path.match(each) for each in patterns)]
-    assert sorted(ignored) == sorted(fronts) and 0 < len(fronts) < len(found)
+def test_every_folder_of_tests_is_in_one_run_of_one_lane() -> None:
+    folders = [path.name for path in suites.ROOT.glob("tests/*/") if any(path.rglob("test_*.py"))]
+    assert sorted(folder for run in suites.RUNS.values() for folder in run) == sorted(folders)
+    assert sorted(name for lane in suites.LANES for name in lane) == sorted([CHECK, *suites.RUNS])
 
 
 def test_a_failure_is_known_by_its_test_and_told_with_its_reason() -> None:
