@@ -6,16 +6,20 @@ import json
 
 from octavo.operator.kube import FIELD_MANAGER, POD, Object
 
-POD_SPEC = frozenset({"nodeName"})  # the rest of it is the template's, which is compared in the StatefulSet
-
 
 def slim(item: Object) -> Object:
     """The object without what nobody here reads; what was given stays as it is."""
     meta = item["metadata"]
     kept = {**item, "metadata": {**meta, "managedFields": _applied(meta)}}
     if item.get("kind") == POD.kind:
-        kept["spec"] = {key: value for key, value in (item.get("spec") or {}).items() if key in POD_SPEC}
+        kept["spec"] = _of_pod(item.get("spec") or {})
     return kept
+
+
+def _of_pod(spec: Object) -> Object:
+    """Its node, and the Secrets that it waits for (`causes.py`). All else is its template's."""
+    secrets = [volume for volume in spec.get("volumes") or () if "secret" in volume]
+    return ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}) | ({"volumes": secrets} if secrets else {})
 
 
 def _applied(meta: Object) -> list[Object]:

@@ -66,10 +66,10 @@ def test_a_wrong_change_leaves_the_old_group_serving_and_can_be_taken_back(
 def test_routers_without_the_secret_of_their_keys_name_it_and_start_once_it_is_there(wrong: Service) -> None:
     wrong.apply(router={"apiKeys": {"secretName": "wrong-keys"}}, **SMALL)
     said = wrong.wait("RouterReady", "False", "SecretMissing", NAMED_S)["message"]
-    command = "kubectl create secret generic wrong-keys --from-file=keys.txt="
+    command = "kubectl create secret generic wrong-keys --from-file=keys="
     assert command in said
     assert command in wrong.wait("Ready", "False", "SecretMissing")["message"]
-    wrong.release.kubectl("create", "secret", "generic", "wrong-keys", "--from-literal=keys.txt=sk-octavo-1")
+    wrong.release.kubectl("create", "secret", "generic", "wrong-keys", "--from-literal=keys=sk-octavo-1")
     wrong.settled(timeout_s=AGAIN_S)
     wrong.release.kubectl("delete", "secret", "wrong-keys")
 

@@ -8,6 +8,7 @@ from support.services import condition, pod, service
 from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan
 from octavo.operator.revision import worker_revision
+from octavo.operator.slim import slim
 from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -256,7 +257,7 @@ UNMOUNTED = (
 
 
 def router_pod(*said: str) -> Snapshot:
-    """A router that asks for keys, as its kubelet sees it: placed, its container never begun."""
+    """A router that asks for keys, as its kubelet sees it and our caches keep it: placed, its container never begun."""
     first = plan(service(**KEYS), Snapshot(), Options(), 0.0)
     template = next(item.object["spec"]["template"] for item in first.apply if item.object["kind"] == "Deployment")
     found = pod(
@@ -264,7 +265,7 @@ def router_pod(*said: str) -> Snapshot:
     )
     found["metadata"]["labels"], found["spec"] = template["metadata"]["labels"], dict(template["spec"])
     events = tuple(WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0) for message in said)
-    return Snapshot(pods=(found,), warnings=events)
+    return Snapshot(pods=(slim(found),), warnings=events)
 
 
 KEYS: Json = {"router": {"apiKeys": {"secretName": "clients", "key": "mine.txt"}}}

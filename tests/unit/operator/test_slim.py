@@ -23,9 +23,11 @@ def test_what_others_own_is_not_kept() -> None:
     assert kept["spec"] == LIVE["spec"] and json.dumps(LIVE) == before
 
 
-def test_a_pod_keeps_its_node_and_its_status() -> None:
-    spec = {"nodeName": "node1", "containers": [{"name": "worker"}]}
+def test_a_pod_keeps_its_node_its_secrets_and_its_status() -> None:
+    keys = {"name": "keys", "secret": {"secretName": "clients", "items": [{"key": "keys", "path": "keys"}]}}
+    volumes = [{"name": "tmp", "emptyDir": {}}, keys]
+    spec = {"nodeName": "node1", "containers": [{"name": "worker"}], "volumes": volumes}
     pod = {"kind": "Pod", "metadata": {"name": "chat-0-0"}, "spec": spec, "status": {"phase": "Running"}}
     kept = slim(pod)
-    assert kept["spec"] == {"nodeName": "node1"} and kept["status"] == pod["status"]
+    assert kept["spec"] == {"nodeName": "node1", "volumes": [keys]} and kept["status"] == pod["status"]
     assert slim({"kind": "Pod", "metadata": {}})["spec"] == {}
