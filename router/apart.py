@@ -6,6 +6,7 @@ call alone.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -14,7 +15,8 @@ from octavo.grammars import limits
 OCTETS = LLTokenizer("byte")  # a vocabulary of bytes
 
 
-def told_apart(either: str, answer: str, heads: Sequence[str]) -> bool:
+@lru_cache(maxsize=64)  # a client sends the same tools and form again and again, and a head takes milliseconds
+def told_apart(either: str, answer: str, heads: tuple[str, ...]) -> bool:
     """either: the grammar of the answer or calls; answer: of it alone; heads: of calls, up to their arguments. False
     also where it cannot be tried, for a grammar that names tokens of the model."""
     return all(_along(head.encode(), either, answer, [one.encode() for one in heads]) for head in heads)

@@ -43,7 +43,7 @@ def bind(prepared: Prepared, formats: Formats) -> Prepared:
     text = framed(lark(form), functions, answer)
     if answer is not None and form.format == "llama3":
         either = framed(lark(replace(form, thought=None)), functions, answer)
-        if not told_apart(either, grammar(answer), [llama3.head(name) for name in form.names]):
+        if not told_apart(either, grammar(answer), tuple(map(llama3.head, form.names))):
             raise unsupported(answer.field, f"{answer.field} {UNMARKED}")
     called_by = "tools" if use is None else MUST.get(use.mode, "tools")
     return replace(prepared, grammar=text, bound_by=called_by if answer is None else answer.field)
