@@ -80,7 +80,7 @@ class Backend(Protocol):
     def windowed(paged: Any, window: int, pool: torch.Tensor) -> Any:
         """For the attention of layers with a sliding window: each token sees `window` of them, itself the last.
 
-        Made once a step. pool: of any layer, for its shape and type. Raises ValueError where there is no kernel.
+        Made once a step. pool: of any layer, for its shape and type.
         """
 
     @staticmethod

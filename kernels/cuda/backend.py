@@ -4,6 +4,7 @@ cuBLAS.
 See backend.py for the functions.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -99,15 +100,15 @@ def rope_and_write(
 
 
 def windowed(paged: DevicePaged, window: int, pool: torch.Tensor) -> DevicePaged:
-    text = f"sliding_window: there is no GPU kernel for windows; lower --context-length to {window}, or serve on a CPU"
-    raise ValueError(text)
+    """window: one of those that the step was divided for."""
+    return replace(paged, window=window)
 
 
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: DevicePaged) -> torch.Tensor:
     """Rows of one token, then the others; each kernel writes its own tokens."""
-    step = paged.step
+    step, division = paged.step, paged.divisions[paged.window]
     out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
-    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, paged.decode, out)
-    if paged.tiles is not None:
-        prefill_attention(q, pool, paged.tables, paged.tiles, out)
+    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, division.decode, out)
+    if division.tiles is not None:
+        prefill_attention(q, pool, paged.tables, division.tiles, out)
     return out

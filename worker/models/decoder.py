@@ -73,7 +73,7 @@ class Decoder:
             self._final_norm = weights.final_norm()
             shared = self._embedding if config.tied else None
             self._head = backend.matrix(weights.head() if shared is None else shared)
-        self._windows = {layer.window for layer in self._layers} - {0}
+        self.windows = frozenset(layer.window for layer in self._layers)  # 0: of layers that see all
         progress(100)
 
     def forward(self, batch: Batch, pools: Sequence[torch.Tensor], x: torch.Tensor | None = None) -> torch.Tensor:
@@ -83,7 +83,7 @@ class Decoder:
         kernels, eps = self._backend, self._config.norm_eps
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
         rotary = kernels.rotary_at(self._rotary, batch.positions)
-        seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self._windows}
+        seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self.windows - {0}}
         if x is None:
             x = self._embed(batch.ids)  # [t, hidden]
         for layer, pool in zip(self._layers, pools, strict=True):
