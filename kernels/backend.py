@@ -51,6 +51,10 @@ class Backend(Protocol):
         """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]. (Shazeer 2020)"""
 
     @staticmethod
+    def linear_silu_mul(x: torch.Tensor, matrix: Any) -> torch.Tensor:
+        """The same of x as it is."""
+
+    @staticmethod
     def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x / sqrt(mean(x^2) + eps) * weight. (Zhang and Sennrich 2019)"""
 

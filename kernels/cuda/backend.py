@@ -19,8 +19,8 @@ from octavo.kernels.cuda.prefill import prefill_attention
 from octavo.kernels.cuda.rope import rope_and_write as _rope_and_write
 
 __all__ = [
-    "attention", "embed", "linear", "linear_add", "matrix", "norm_linear", "norm_linear_silu_mul", "rms_norm",
-    "rope_and_write", "rotary", "rotary_at", "windowed",
+    "attention", "embed", "linear", "linear_add", "linear_silu_mul", "matrix", "norm_linear", "norm_linear_silu_mul",
+    "rms_norm", "rope_and_write", "rotary", "rotary_at", "windowed",
 ]  # fmt: skip
 
 
@@ -76,10 +76,19 @@ def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix)
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and matvec.wins(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
-    normed = rms_norm(x, norm, eps)
+    return _linear_silu_mul(rms_norm(x, norm, eps), matrix)
+
+
+def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    if matrix.bias is None and matvec.wins(x, matrix.weight):
+        return matvec.norm_linear_silu_mul(x, None, 0.0, matrix.weight)
+    return _linear_silu_mul(x, matrix)
+
+
+def _linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and gemm.wins(x, matrix.weight):
-        return gemm.linear_silu_mul(normed, matrix.weight)
-    return silu_mul(F.linear(normed, matrix.weight, matrix.bias))
+        return gemm.linear_silu_mul(x, matrix.weight)
+    return silu_mul(F.linear(x, matrix.weight, matrix.bias))
 
 
 def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
