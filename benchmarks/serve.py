@@ -112,7 +112,7 @@ def throughput(name: str, load: Load, settings: Settings, offline: float | None,
 
 
 def _middle(reports: list[Report]) -> Report:
-    return sorted(reports, key=lambda one: one.output_tok_s)[len(reports) // 2]
+    return sorted(reports, key=lambda one: one.output_tok_s)[(len(reports) - 1) // 2]
 
 
 def _throughput_figures(name: str, reports: list[Report], settings: Settings, offline: float | None) -> Json:
