@@ -87,6 +87,7 @@ class Found:
         self._keep("under way")
 
     def __enter__(self) -> "Found":
+        self._keep("under way")  # where it cannot be written, that is known before anything is measured
         for number in CUT:
             self._before[number] = signal.signal(number, self._cut)
         return self

@@ -22,6 +22,7 @@ def read(path: Path) -> Any:
 
 def test_each_result_is_kept_once_it_is_there(tmp_path: Path) -> None:
     with Found(tmp_path / "new/figures.json", {"cores": 2}) as found:
+        assert read(tmp_path / "new/figures.json")["results"] == []
         found.put("1b", {"tok_s": 1})
         found.put("8b", {"tok_s": 2})
         found.put("1b", {"tok_s": 3})
