@@ -13,7 +13,7 @@ from support.worker import Answer, RouterClient, WorkerProcess, client, until
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(150),
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs 2 GPUs"),
 ]
 AGAIN_S = 60.0  # to serve again; PyTorch's import and CUDA's start are most of it

@@ -18,7 +18,7 @@ from octavo.worker.device import RunnerConfig
 from octavo.worker.devices import open_runner
 from octavo.worker.request import FEATURES, Adjust, Sampling
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
 LOADED_S = 60.0  # PyTorch's import and CUDA's start are most of it
 TOKENS = 40

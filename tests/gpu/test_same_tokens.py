@@ -15,7 +15,7 @@ from octavo.worker.devices import open_runner
 from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
 TOKENS = 48
 LENGTHS = (1, 2, 15, 16, 17, 31, 33, 64, 100, 129, 200, 257)

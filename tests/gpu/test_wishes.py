@@ -16,7 +16,7 @@ from octavo.worker.devices import open_runner
 from octavo.worker.request import FEATURES, Adjust, Sampling
 from octavo.worker.step import Masks, Step
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
 SIZE = 513  # rows of logits are not aligned, and a mask's last word has one bit
 TOKENS, TOP = 24, 5

@@ -5,7 +5,7 @@ import torch
 from support import gpu_sums
 from support.gpu_ranks import on_gpus
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(90)]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -16,7 +16,7 @@ from octavo.worker.gloo import Gloo
 _START = multiprocessing.get_context("spawn")
 
 
-def on_gpus(count: int, work: Callable[..., Any], *arguments: Any, timeout_s: float = 120.0) -> list[Any]:
+def on_gpus(count: int, work: Callable[..., Any], *arguments: Any, timeout_s: float = 60.0) -> list[Any]:
     """What work(gloo, *arguments) returns on each; what one raises is raised. work: a function of a module."""
     with tempfile.TemporaryDirectory(prefix="octavo-gpus-") as folder:
         pipes, processes = [], []
