@@ -51,6 +51,10 @@ class Backend(Protocol):
         """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]. (Shazeer 2020)"""
 
     @staticmethod
+    def linear_silu_mul(x: torch.Tensor, matrix: Any) -> torch.Tensor:
+        """The same of x as it is."""
+
+    @staticmethod
     def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x / sqrt(mean(x^2) + eps) * weight. (Zhang and Sennrich 2019)"""
 
@@ -80,7 +84,7 @@ class Backend(Protocol):
     def windowed(paged: Any, window: int, pool: torch.Tensor) -> Any:
         """For the attention of layers with a sliding window: each token sees `window` of them, itself the last.
 
-        Made once a step. pool: of any layer, for its shape and type. Raises ValueError where there is no kernel.
+        Made once a step. pool: of any layer, for its shape and type.
         """
 
     @staticmethod

@@ -55,6 +55,10 @@ def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix
     return _kernels(x.dtype).norm_linear_silu_mul(x, norm, eps, matrix)
 
 
+def linear_silu_mul(x: torch.Tensor, matrix: Any) -> torch.Tensor:
+    return _kernels(x.dtype).linear_silu_mul(x, matrix)
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return _kernels(x.dtype).rms_norm(x, weight, eps)
 

@@ -100,8 +100,17 @@ def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix)
 
 
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
+    return _silu_mul(x, matrix, norm, eps)
+
+
+def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    return _silu_mul(x, matrix, None, 0.0)
+
+
+def _silu_mul(x: torch.Tensor, matrix: Matrix, norm: torch.Tensor | None, eps: float) -> torch.Tensor:
     if matrix.outputs // 2 % matrix.panel:  # gate and up would share a panel
-        return portable.silu_mul(norm_linear(x, norm, eps, matrix))
+        wide = _multiply(x, matrix, STORE, x.new_empty((x.shape[0], matrix.outputs)), norm, eps)
+        return portable.silu_mul(wide)
     return _multiply(x, matrix, SILU_MUL, x.new_empty((x.shape[0], matrix.outputs // 2)), norm, eps)
 
 

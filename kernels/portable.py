@@ -58,7 +58,11 @@ def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix)
 
 
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
-    return silu_mul(norm_linear(x, norm, eps, matrix))
+    return linear_silu_mul(rms_norm(x, norm, eps), matrix)
+
+
+def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    return silu_mul(matrix(x))
 
 
 def embed(ids: torch.Tensor, table: torch.Tensor, first: int | None = None) -> torch.Tensor:

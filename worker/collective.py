@@ -3,7 +3,7 @@
 Every rank calls the same functions in the same order. A call whose peers are gone raises PeerLost.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -30,6 +30,17 @@ class Collective(Protocol):
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[size, *x.shape]: everybody's x, in the order of the ranks. Of small things."""
+
+
+@runtime_checkable
+class Norming(Protocol):
+    """What a collective can do beside that knows a way to normalise rows while it adds them up."""
+
+    def add_sum_norm_(
+        self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> torch.Tensor | None:
+        """As add_sum_, and then rms_norm of residual [t, H] with weight [H], a new tensor; None where another does that
+        as well."""
 
 
 def path_of(collective: Collective) -> str:

@@ -374,6 +374,14 @@ int sum(const Team &team, void *x, void *residual, int64_t count, int64_t most_s
   return 0;
 }
 
+}  // namespace
+}  // namespace octavo
+
+#include "allreduce_norm.cuh"
+
+namespace octavo {
+namespace {
+
 bool is_team(int rank, int ranks) { return ranks >= 2 && ranks <= kMostRanks && rank >= 0 && rank < ranks; }
 
 }  // namespace
@@ -396,6 +404,27 @@ extern "C" int octavo_team_sum(void *const *regions, int rank, int ranks, void *
     case kBf16: return sum<bf16>(team, x, residual, count, most_small, stream);
     case kF16: return sum<f16>(team, x, residual, count, most_small, stream);
     case 3: return sum<int64_t>(team, x, residual, count, most_small, stream);
+    default: return int(cudaErrorInvalidValue);
+  }
+}
+
+// As octavo_team_sum onto a residual, rows of `width`; and out [rows, width]: RMSNorm of the residual with weight [width].
+// x is as it was. Of at most `most_small` bytes, or of two ranks.
+extern "C" int octavo_team_sum_norm(void *const *regions, int rank, int ranks, const void *x, void *residual,
+                                    const void *weight, void *out, int rows, int width, float eps, int64_t most_small,
+                                    int dtype, cudaStream_t stream) {
+  using namespace octavo;
+  if (!is_team(rank, ranks) || most_small > kSmallBytes / 2) return int(cudaErrorInvalidValue);
+  const Team team = team_of(regions, rank, ranks);
+  const auto with = [&](auto zero) {
+    using T = decltype(zero);
+    const Norm<T> norm = {(const T *)weight, (T *)out, rows, width, eps};
+    return sum_norm<T>(team, (const T *)x, (T *)residual, norm, most_small, stream);
+  };
+  switch (dtype) {
+    case kF32: return with(float());
+    case kBf16: return with(bf16());
+    case kF16: return with(f16());
     default: return int(cudaErrorInvalidValue);
   }
 }

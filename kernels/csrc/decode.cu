@@ -20,6 +20,7 @@ template <typename T> struct Args {
   int64_t q_stride, q_head_stride;  // elements
   int width;
   float scale;  // d^-0.5 log2 e: exponentials are powers of two
+  int window;   // tokens of a row that are seen, its last ones
   int clusters;
   Merge<T> merge;
 };
@@ -83,7 +84,7 @@ template <typename T, int D> struct Attention {
     return L::kHalf * sizeof(T) + L::offset((lane & 7) + (lane >> 4) * 8, 2 * i + ((lane >> 3) & 1));
   }
 
-  // One block of a row.
+  // One block of a row. tokens: those of the row from the block's first on.
   __device__ __forceinline__ void attend(Result<D> &result, uint32_t keys, int tokens) {
     float s[1][4] = {}, odd[4] = {};
 #pragma unroll
@@ -97,6 +98,10 @@ template <typename T, int D> struct Attention {
     if (tokens < kBlockTokens) {
       if ((lane >> 2) >= tokens) s[0][0] = s[0][1] = -INFINITY;
       if ((lane >> 2) + 8 >= tokens) s[0][2] = s[0][3] = -INFINITY;
+    }
+    if (tokens > args.window) {  // the window begins in this block: one token of it is seen at least
+      if ((lane >> 2) < tokens - args.window) s[0][0] = s[0][1] = -INFINITY;
+      if ((lane >> 2) + 8 < tokens - args.window) s[0][2] = s[0][3] = -INFINITY;
     }
     result.template weigh<1>(s, args.scale);
     uint32_t p[2];
@@ -322,11 +327,12 @@ template <typename T> int run(const Args<T> &args, int d, int ctas, cudaStream_t
 }  // namespace octavo
 
 // q: [rows, g * k, d] by its strides; pool: [2, k, blocks, 16, d]; tables: [slots, width]; out: [rows, g * k * d].
+// window: that of the plan.
 extern "C" int octavo_decode(const void *q, const void *pool, void *out, const int *tables, void *first, void *items,
                              int *members, void *parts, int *arrivals, float *partials, void *bounds,
                              int64_t tile_parts, int64_t kv_stride, int64_t head_stride, int64_t q_stride,
                              int64_t q_head_stride, int width, int heads, int group, int d, int ctas, int clusters,
-                             int dtype, cudaStream_t stream) {
+                             int window, int dtype, cudaStream_t stream) {
   using namespace octavo;
   const Plan plan{static_cast<Item *>(first), static_cast<Item *>(items), members, static_cast<Parts *>(parts),
                   arrivals};
@@ -335,7 +341,8 @@ extern "C" int octavo_decode(const void *q, const void *pool, void *out, const i
     const Merge<T> merge{static_cast<T *>(out), plan,  partials, static_cast<float2 *>(bounds),
                          tile_parts,            heads, group};
     const Args<T> args{static_cast<const T *>(q), static_cast<const T *>(pool), tables, kv_stride, head_stride,
-                       q_stride, q_head_stride, width, 1.4426950408889634f / sqrtf(float(d)), clusters, merge};
+                       q_stride, q_head_stride, width, 1.4426950408889634f / sqrtf(float(d)),
+                       window ? window : 0x7fffffff, clusters, merge};
     return run(args, d, ctas, stream);
   };
   if (dtype == kBf16) return with(bf16());

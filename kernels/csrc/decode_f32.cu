@@ -14,7 +14,7 @@ struct Args {
   float *out;
   const int *tables, *row_slots, *lengths, *header;
   int64_t kv_stride, head_stride, q_stride, q_head_stride;
-  int width, heads, group;
+  int width, heads, group, window;
   float scale;  // d^-0.5 log2 e
 };
 
@@ -53,6 +53,7 @@ template <int D> __global__ void __launch_bounds__(32 * kWarps) decode_kernel(co
   const int row = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   if (row >= args.header[1]) return;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, length = args.lengths[row];
+  const int first = args.window ? max(0, length - args.window) : 0;  // token that the row sees
   const int *table = args.tables + int64_t(args.row_slots[row]) * args.width;
   for (int at = threadIdx.x; at < args.group * D; at += 32 * kWarps)
     shared.q[at / D][at % D] = args.q[row * args.q_stride + (head * args.group + at / D) * args.q_head_stride + at % D];
@@ -61,16 +62,16 @@ template <int D> __global__ void __launch_bounds__(32 * kWarps) decode_kernel(co
   float o[kMostQueries][kColumns] = {}, maximum[kMostQueries], total[kMostQueries] = {};
 #pragma unroll
   for (int n = 0; n < kMostQueries; n++) maximum[n] = -1e30f;
-  for (int block = warp; block * kBlock < length; block += kWarps) {
+  for (int block = first / kBlock + warp; block * kBlock < length; block += kWarps) {
     const float *keys = args.pool + head * args.head_stride + int64_t(table[block]) * kBlock * D;
     const float *values = keys + args.kv_stride;
-    const int tokens = min(kBlock, length - block * kBlock);
+    const int tokens = min(kBlock, length - block * kBlock), hidden = max(0, first - block * kBlock);
     float s[kMostQueries];
     score<D>(s, shared, keys, args.group);
 #pragma unroll
     for (int n = 0; n < kMostQueries; n++) {
       if (n >= args.group) break;
-      const float scaled = lane / 2 < tokens ? s[n] * args.scale : -INFINITY;
+      const float scaled = lane / 2 >= hidden && lane / 2 < tokens ? s[n] * args.scale : -INFINITY;
       const float highest = fmaxf(maximum[n], warp_max(scaled));
       const float factor = exp2f(maximum[n] - highest), weight = exp2f(scaled - highest);
       maximum[n] = highest;
@@ -80,7 +81,7 @@ template <int D> __global__ void __launch_bounds__(32 * kWarps) decode_kernel(co
       if ((lane & 1) == 0) shared.weights[warp][n][lane / 2] = weight;
     }
     __syncwarp();
-    for (int token = 0; token < tokens; token++) {
+    for (int token = hidden; token < tokens; token++) {
       float v[kColumns];
 #pragma unroll
       for (int i = 0; i < kColumns; i++) v[i] = values[token * D + 32 * i + lane];
@@ -119,14 +120,15 @@ template <int D> __global__ void __launch_bounds__(32 * kWarps) decode_kernel(co
 }  // namespace octavo
 
 // q: [rows, g * k, d] by its strides; pool: [2, k, blocks, 16, d]; tables: [slots, width]; out: [rows, g * k * d].
+// window: tokens that a row sees, itself the last; 0: all.
 extern "C" int octavo_decode_f32(const float *q, const float *pool, float *out, const int *tables,
                                  const int *row_slots, const int *lengths, const int *header, int64_t kv_stride,
                                  int64_t head_stride, int64_t q_stride, int64_t q_head_stride, int width, int heads,
-                                 int group, int d, int rows, cudaStream_t stream) {
+                                 int group, int d, int window, int rows, cudaStream_t stream) {
   using namespace octavo;
   const float scale = 1.4426950408889634f / sqrtf(float(d));
   const Args args{q,           pool,     out,           tables, row_slots, lengths, header, kv_stride,
-                  head_stride, q_stride, q_head_stride, width,  heads,     group,   scale};
+                  head_stride, q_stride, q_head_stride, width,  heads,     group,   window, scale};
   if (group > kMostQueries) return int(cudaErrorInvalidValue);
   switch (d) {
     case 64: return launch(decode_kernel<64>, rows * heads, 32 * kWarps, 0, stream, args);

@@ -2,7 +2,8 @@
 //
 // Rows whose tables begin with the same blocks form a group; the blocks they share are read once for each tile of the
 // group's rows. The units, tiles first, are then laid on a line, a block as long as it costs, and the line is cut into
-// equal slices, one a CTA. Where units are few, each is instead cut by itself, so that no CTA has two items, and within
+// equal slices, one a CTA. Of a row that a window shows the end of, only blocks that it shows are anybody's work, and
+// only rows that are shown whole share a prefix. Where units are few, each is instead cut by itself, so that no CTA has two items, and within
 // one cluster if it can be, which merges faster than CTAs that meet in memory. Everything is decided by one CTA of
 // 1,024 threads, one a row, in integers: the same step, the same plan.
 #include "decode.cuh"
@@ -22,6 +23,7 @@ struct Shape {
   int least;                  // blocks a CTA should at least have
   int sharing;                // 0: look for no shared prefixes
   int clusters;               // 1: the CTAs are launched in clusters
+  int window;                 // tokens that a row sees, itself the last; 0: all
 };
 
 struct Scratch {
@@ -35,7 +37,7 @@ struct Scratch {
     } hash;
     struct {
       int start[kThreads], begin[kThreads], pieces[kThreads];  // of a row's own blocks
-      int place[kThreads];                                     // tile | first query << 16
+      int place[kThreads];                                     // tile | first query << 16; -1: of no tile
       int tile_base[kThreads], member_base[kThreads];          // of a leader
       int tile_member[kThreads / 4], tile_rows[kThreads / 4], tile_start[kThreads / 4];
       int tile_quads[kThreads / 4], tile_slot[kThreads / 4];
@@ -158,7 +160,8 @@ __global__ void __launch_bounds__(kThreads)
   int slot = 0, length = 0;
   if (row < shape.rows) slot = row_slots[row], length = lengths[row];
   const int blocks = max(1, ceil_div(length, kBlockTokens));
-  const int full = max(0, (length - 1) / kBlockTokens);  // blocks before that of the step's own token
+  const int hidden = shape.window ? max(0, length - shape.window) : 0;  // tokens before those that the row sees
+  const int full = hidden ? 0 : max(0, (length - 1) / kBlockTokens);    // blocks before that of the step's own token
   int shared = 0, rank = 0, size = 0, tiles = 0, all_tiles = 0, all_quads = 0, all_blocks, ignored;
   if (shape.sharing && rows >= kFewestRows)
     shared = find_groups(scratch, rows, slot, full, row_slots, lengths, tables, shape.width);
@@ -194,7 +197,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  const int own = row < rows ? blocks - shared : 0;
+  const int begin = shared ? shared : hidden / kBlockTokens;
+  const int own = row < rows ? blocks - begin : 0;
   const int own_start = exclusive_scan(own, scratch.sums, all_blocks);
   const int shared_cost = all_quads * heads * shape.quad_cost;
   const int tile_units = all_tiles * heads, units = tile_units + rows * heads;
@@ -220,7 +224,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (each_unit) apart = true, pieces = min(each_unit, ceil_div(own, shape.least));
   scratch.line.start[row] = apart ? piece_start : own_start;
-  scratch.line.begin[row] = shared;
+  scratch.line.begin[row] = begin;
+  if (!shared) scratch.line.place[row] = -1;
   scratch.line.pieces[row] = apart ? pieces : own;
   __syncthreads();
 
@@ -245,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
     const bool follows = unit + 1 < units && (start + count * each + lead) / width == to;
     Item item;
     item.unit = unit;
-    int first_block = 0, own_blocks = 0;
+    int first_block = 0, own_blocks = 0, place = -1;
     if (tiled) {
       item.row = scratch.line.tile_member[of];
       item.slot = scratch.line.tile_slot[of];
@@ -255,9 +260,10 @@ __global__ void __launch_bounds__(kThreads)
       item.slot = row_slots[of];
       item.length = lengths[of];
       first_block = scratch.line.begin[of];
+      place = scratch.line.place[of];
       own_blocks = max(1, ceil_div(item.length, kBlockTokens)) - first_block;
     }
-    const bool whole = !tiled && first_block == 0 && from == to;
+    const bool whole = !tiled && place < 0 && from == to;
     for (int cta = from; cta <= to; cta++) {
       int begin = cta == from ? 0 : ceil_div(cta * width - start, each);
       int end = cta == to ? count : ceil_div((cta + 1) * width - start, each);
@@ -277,8 +283,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int cta = to + 1; cta < from + each_unit; cta++) plan.first[cta] = Item{};
     if (tiled) continue;
     Parts parts = {index + from, whole ? 0 : to - from + 1, 0, 0};
-    if (first_block) {
-      const int place = scratch.line.place[of], tile = place & 0xffff, query = place >> 16;
+    if (place >= 0) {
+      const int tile = place & 0xffff, query = place >> 16;
       const int quads = scratch.line.tile_quads[tile];
       const int tile_start = (scratch.line.tile_start[tile] * heads + head * quads) * shape.quad_cost +
                              (tile * heads + head + 1) * shape.unit_cost;
@@ -295,16 +301,17 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 }  // namespace octavo
 
-// header: [16] int32, [1] counts the rows; row_slots, lengths: [rows]; tables: [slots, width]; the rest as in Plan.
+// header: [16] int32, [1] counts the rows; row_slots, lengths: [rows]; tables: [slots, width]; window: 0: none; the
+// rest as in Plan.
 extern "C" int octavo_decode_plan(const int *header, const int *row_slots, const int *lengths, const int *tables,
                                   void *first, void *items, int *members, void *parts, int *arrivals, int rows,
                                   int kv_heads, int group, int width, int ctas, int block_cost, int quad_cost,
-                                  int unit_cost, int least, int sharing, int clusters,
+                                  int unit_cost, int least, int sharing, int clusters, int window,
                                   cudaStream_t stream) {
   using namespace octavo;
   if (rows > kThreads || kv_heads > 255) return int(cudaErrorInvalidValue);
   const Shape shape{rows, kv_heads, group, width, ctas, block_cost, quad_cost, unit_cost, least, sharing,
-                    clusters};
+                    clusters, window};
   const Plan plan{static_cast<Item *>(first), static_cast<Item *>(items), members, static_cast<Parts *>(parts),
                   arrivals};
   return launch(plan_kernel, 1, kThreads, 0, stream, header, row_slots, lengths, tables, shape, plan);

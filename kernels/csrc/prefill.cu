@@ -12,6 +12,7 @@ struct PlanParams {
   int *head;
   Tile *tiles;
   int fill, bound, enough;  // queries of a full tile; tiles there is room for; as many as keep the device busy
+  int window;               // keys that a query sees, its own the last; 0: all before it
 };
 
 // A counting sort by the keys that a tile attends to: a long tile that begins last would leave the others waiting.
@@ -35,19 +36,23 @@ __global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) 
         visit(row, query, min(params.fill, count - query), start + query);
     }
   };
+  // The first key that a tile reads: that of its first query, or up to 127 before it.
+  const auto first_key = [&](int position) {
+    return params.window ? max(0, position - params.window + 1) / kPlanKeys * kPlanKeys : 0;
+  };
   each([&](int, int, int queries, int position) {
     atomicAdd(&whole, 1);
-    atomicAdd(&keys, position + queries);
+    atomicAdd(&keys, position + queries - first_key(position));
   });
   __syncthreads();
   int span = 1 << 30;
-  if (whole < params.enough)
+  if (whole < params.enough && params.window == 0)  // not every query sees the first key of a part of a window
     span = max(kLeastPart, (keys / (2 * params.enough) + kPlanKeys) / kPlanKeys * kPlanKeys);
   // Every query sees the first key of every part: the last one takes what is beyond a multiple of `span`, too.
   const auto each_part = [&](int queries, int position, auto &&visit) {
     const int parts = position / span + 1;
     for (int part = 0; part < parts; ++part) {
-      const int begin = part * span, end = part + 1 < parts ? begin + span : position + queries;
+      const int begin = part ? part * span : first_key(position), end = part + 1 < parts ? begin + span : position + queries;
       visit(part, parts, begin, end, kPlanLevels - 1 - min((end - begin - 1) / kPlanKeys, kPlanLevels - 1));
     }
   };
@@ -129,7 +134,8 @@ template <class S> int launch_tensor(const Launch &call) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const dim3 grid(min(processors, call.bound * params.kv_heads));
-  return launch(prefill_tensor<S>, grid, S::kThreads, sizeof(typename S::Shared), call.stream, queries, pool, params);
+  const auto kernel = params.window ? prefill_tensor<S, true> : prefill_tensor<S, false>;
+  return launch(kernel, grid, S::kThreads, sizeof(typename S::Shared), call.stream, queries, pool, params);
 }
 
 template <typename T> int launch_dim(int dim, const Launch &call) {
@@ -154,26 +160,27 @@ using namespace octavo;
 
 extern "C" int octavo_prefill_plan(const void *header, const void *row_slots, const void *starts, const void *counts,
                                    const void *begins, void *tiles, int fill, int bound, int enough,
-                                   cudaStream_t stream) {
+                                   int window, cudaStream_t stream) {
   const auto ints = [](const void *pointer) { return static_cast<const int *>(pointer); };
   Tile *list = static_cast<Tile *>(tiles);
   const PlanParams params = {ints(header), ints(row_slots), ints(starts), ints(counts), ints(begins),
-                             reinterpret_cast<int *>(list), list + 1, fill, bound, enough};
+                             reinterpret_cast<int *>(list), list + 1, fill, bound, enough, window};
   return launch(prefill_plan, 1, kPlanThreads, 0, stream, params);
 }
 
 // queries: [tokens, heads, dim] with rows q_stride apart; pool: [2, kv_heads, blocks, 16, dim]; tables: [slots, width];
-// tiles: [bound + 1, 12]; out: [tokens, heads * dim]; sums, bounds, arrivals: see PrefillParams.
+// tiles: [bound + 1, 12]; out: [tokens, heads * dim]; sums, bounds, arrivals: see PrefillParams;
+// window: that of the plan.
 extern "C" int octavo_prefill_attention(int dtype, int dim, const void *queries, int tokens, int q_stride, int heads,
                                         const void *pool, int kv_heads, int blocks, const void *tables, int width,
                                         void *tiles, int bound, void *out, void *sums, void *bounds, void *arrivals,
-                                        float scale, cudaStream_t stream) {
+                                        float scale, int window, cudaStream_t stream) {
   Tile *list = static_cast<Tile *>(tiles);
   int *head = reinterpret_cast<int *>(list);
   const PrefillParams params = {static_cast<const int *>(tables), head, list + 1, head + 1, out,
                                 static_cast<float *>(sums), static_cast<float2 *>(bounds),
                                 static_cast<int *>(arrivals), width, heads * dim, kv_heads, heads / kv_heads, blocks,
-                                scale * 1.4426950408889634f};
+                                window, scale * 1.4426950408889634f};
   const Launch call = {queries, pool, tokens, q_stride, heads, bound, params, stream};
   if (dtype == kBf16) return launch_dim<bf16>(dim, call);
   if (dtype == kF16) return launch_dim<f16>(dim, call);

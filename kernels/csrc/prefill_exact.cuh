@@ -41,7 +41,8 @@ __global__ __launch_bounds__(kExactThreads) void prefill_exact(const float *quer
     }
     float out[4][kDim / 16] = {}, greatest[4], sum[4] = {};
     for (int i = 0; i < 4; ++i) greatest[i] = -INFINITY;
-    for (int first = 0; first < length; first += kExactKeys) {
+    const unsigned window = params.window ? params.window : 0x7fffffff;
+    for (int first = tile.begin; first < length; first += kExactKeys) {
       __syncthreads();
       for (int unit = threadIdx.x; unit < kExactKeys * kUnits; unit += kExactThreads) {
         const int key = unit / kUnits, at = unit % kUnits * 4;
@@ -77,16 +78,18 @@ __global__ __launch_bounds__(kExactThreads) void prefill_exact(const float *quer
         float most = greatest[i];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          if (first + part + 16 * j > position) scores[i][j] = -INFINITY;
+          // As unsigned, a later key is beyond any window.
+          if (unsigned(position - (first + part + 16 * j)) >= window) scores[i][j] = -INFINITY;
           most = fmaxf(most, scores[i][j]);
         }
         for (int lane = 8; lane > 0; lane /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lane));
-        const float shrink = exp2f((greatest[i] - most) * params.scale);
+        const float base = most == -INFINITY ? 0.0f : most;  // of keys that all lie before the row's window
+        const float shrink = exp2f((greatest[i] - base) * params.scale);
         greatest[i] = most;
         sum[i] *= shrink;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const float weight = exp2f((scores[i][j] - most) * params.scale);
+          const float weight = exp2f((scores[i][j] - base) * params.scale);
           sum[i] += weight;
           shared.weights[first_row + i][part + 16 * j] = weight;
         }

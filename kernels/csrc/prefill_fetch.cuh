@@ -23,6 +23,7 @@ struct PrefillParams {
   float2 *bounds;  // [parts, k, rows]: that score in powers of two, and the sum of the weights
   int *arrivals;   // [parts, k, warpgroups]: of parts that are there; 0 before and after
   int width, out_stride, kv_heads, group, blocks;  // blocks: with the padding one
+  int window;                                      // keys that a query sees, its own the last; 0: all before it
   float scale;                                     // c
 };
 

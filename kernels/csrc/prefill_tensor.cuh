@@ -8,7 +8,8 @@
 //
 // Softmax is online (Milakov 2018): m is the greatest score seen, l the sum of 2^(c (s - m)), c = log2(e) / sqrt(d).
 // m follows a greater score only when it is ahead by more than kSlack, so that rescaling is rare; l shares the stale m,
-// so the result is the same. A tile with a part of the keys leaves its m, l and sums in memory; whoever comes last of
+// so the result is the same. Of a window (kWindow), the first keys of a tile may be before all that a row sees: its m is
+// -inf then, and what follows begins anew. A tile with a part of the keys leaves its m, l and sums in memory; whoever comes last of
 // the parts adds them up. (Dao 2023, flash decoding)
 //
 // Why not Triton: of four tile shapes its best reached 367 (d = 64) and 364 TFLOP/s (d = 128) for two prompts of 4,096,
@@ -19,13 +20,14 @@
 
 namespace octavo {
 
-template <class S> struct PrefillConsumer {
+template <class S, bool kWindow> struct PrefillConsumer {
   using T = typename S::Element;
   using Queries = Described<S::kRowBytes, 8 * S::kRowBytes>;
   typename S::Shared &shared;
   const Described<S::kRowBytes, S::kOctetBytes> all_keys{shared.k};
   const Described<S::kRowBytes, S::kOctetBytes, 8 * S::kRowBytes> all_values{shared.v};
   const float scale;
+  const unsigned window;
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1;  // the same in all lanes, for the compiler
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   static constexpr float kSlack = 8.0f;  // powers of two
@@ -37,7 +39,8 @@ template <class S> struct PrefillConsumer {
   Ring<S::kStages> keys, values;
   bool added;
 
-  __device__ PrefillConsumer(typename S::Shared &shared, float scale) : shared(shared), scale(scale) {}
+  __device__ PrefillConsumer(typename S::Shared &shared, const PrefillParams &params)
+      : shared(shared), scale(params.scale), window(params.window) {}
 
   // The tensor cores go round the warpgroups.
   __device__ void turn_begin() {
@@ -85,7 +88,9 @@ template <class S> struct PrefillConsumer {
 #pragma unroll
       for (int i = 0; i < S::kKeys / 2; ++i) {
         const int key = first_key + i / 4 * 8 + lane % 4 * 2 + i % 2;
-        if (key > position[i / 2 % 2]) scores[i] = -INFINITY;
+        // As unsigned, a later key is beyond any window.
+        const bool hidden = kWindow ? unsigned(position[i / 2 % 2] - key) >= window : key > position[i / 2 % 2];
+        if (hidden) scores[i] = -INFINITY;
       }
     }
 #pragma unroll
@@ -100,11 +105,11 @@ template <class S> struct PrefillConsumer {
       most = fmaxf(most, odd_most);
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      // The first keys are seen by every row, so `most` is finite from then on.
+      // Without a window the first keys are seen by every row, so `most` is finite from then on.
       const bool ahead = (most - greatest[row]) * scale > kSlack;
       shrink[row] = ahead ? power_of_two((greatest[row] - most) * scale) : 1.0f;
       if (ahead) greatest[row] = most;
-      const float offset = greatest[row] * scale;
+      const float offset = kWindow && greatest[row] == -INFINITY ? 0.0f : greatest[row] * scale;
       float part[2] = {0.0f, 0.0f};
 #pragma unroll
       for (int i = 2 * row; i < S::kKeys / 2; i += 4) {
@@ -291,6 +296,8 @@ template <class S> struct PrefillConsumer {
     const bool idle = first_row / params.group >= tile.queries;
     const int needed = idle ? 0 : min(all, (ahead + queries + S::kKeys - 1) / S::kKeys);
     const int clear = min((ahead + first_row / params.group + 1) / S::kKeys, needed);  // wholly before the first row
+    // Of a window, those that the last query does not see all of.
+    const int veiled = kWindow ? max(0, ahead + queries - int(window) + S::kKeys - 1) / S::kKeys : 0;
     if (needed > 0) {
       const Queries q(reinterpret_cast<char *>(shared.q[slot]) + first_row * S::kRowBytes);
 #pragma unroll
@@ -307,10 +314,12 @@ template <class S> struct PrefillConsumer {
       await<0>(scores);
       release(&shared.k_empty[keys.at]);
       ++keys;
-      if (clear > 0) soften<false>(tile.begin); else soften<true>(tile.begin);
+      if (clear > 0 && veiled == 0) soften<false>(tile.begin); else soften<true>(tile.begin);
       barrier_wait(&shared.v_full[values.at], values.filled);
       pack();
       int j = 1;
+      if (kWindow)
+        for (; j < min(veiled, needed); ++j) advance<true>(q, tile.begin + j * S::kKeys);
       for (; j < clear; ++j) advance<false>(q, tile.begin + j * S::kKeys);
       for (; j < needed; ++j) advance<true>(q, tile.begin + j * S::kKeys);
       if (needed == all && length % S::kKeys) clear_after(length % S::kKeys);
@@ -346,7 +355,7 @@ template <class S> struct PrefillConsumer {
   }
 };
 
-template <class S>
+template <class S, bool kWindow>
 __global__ __launch_bounds__(S::kThreads, 1) void prefill_tensor(const __grid_constant__ CUtensorMap queries,
                                                                  const __grid_constant__ CUtensorMap pool,
                                                                  const __grid_constant__ PrefillParams params) {
@@ -371,7 +380,7 @@ __global__ __launch_bounds__(S::kThreads, 1) void prefill_tensor(const __grid_co
     if (threadIdx.x < 32) prefill_fetch<S>(shared, &queries, &pool, params);
   } else {
     take_registers<S::kTake>();
-    PrefillConsumer<S>(shared, params.scale).run(params);
+    PrefillConsumer<S, kWindow>(shared, params).run(params);
   }
 }
 

@@ -7,13 +7,14 @@ from functools import cache
 import torch
 
 from octavo.kernels.cuda.checks import VECTOR_BYTES
-from octavo.kernels.cuda.library import DTYPES, INT, LONG, POINTER, function, library
+from octavo.kernels.cuda.library import DTYPES, FLOAT, INT, LONG, POINTER, function, library
 
 MOST_RANKS = 8
 MOST_GATHERED = 512 << 10  # bytes of each rank
 _CODES = DTYPES | {torch.int64: 3}
 _WORD_BYTES = 8
 _SMALL_BYTES = 512 << 10  # in one shot: each peer has all of it written to, twice over
+_MOST_VECTORS = 2048  # of a row that a CTA normalises: kHeld * kThreads of allreduce_norm.cuh
 
 
 def region_bytes(ranks: int) -> int:
@@ -26,6 +27,12 @@ def region_bytes(ranks: int) -> int:
 @cache
 def _sum() -> Callable[..., None]:
     return function("allreduce", "octavo_team_sum", POINTER, INT, INT, POINTER, POINTER, LONG, LONG, INT)
+
+
+@cache
+def _sum_norm() -> Callable[..., None]:
+    of_rows = (*[POINTER] * 4, INT, INT, FLOAT, LONG, INT)
+    return function("allreduce", "octavo_team_sum_norm", POINTER, INT, INT, *of_rows)
 
 
 @cache
@@ -61,6 +68,31 @@ class Team:
         if x.numel():
             onto = None if residual is None else residual.data_ptr()
             _sum()(self._address, self.rank, self.size, x.data_ptr(), onto, x.numel(), self._most_small, code)
+
+    def norms(self, x: torch.Tensor) -> bool:
+        """Whether sum_norm takes such an x: few rows of any number of ranks, or all of two."""
+        vectors = x.shape[-1] * x.element_size() / VECTOR_BYTES
+        few = x.numel() * x.element_size() <= self._most_small
+        return x.dtype in DTYPES and vectors.is_integer() and vectors <= _MOST_VECTORS and (few or self.size == 2)
+
+    def sum_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """residual [t, H] += the sum of x over the ranks, as sum_ does it; and rms_norm of that with weight [H]: a new
+        tensor [t, H], the same to the bit on each. Wants that it `norms` x."""
+        for name, tensor in (("x", x), ("residual", residual), ("weight", weight)):
+            _wants_plain(name, tensor)
+        rows, width = x.shape
+        if not self.norms(x) or residual.shape != x.shape or weight.shape != (width,):
+            shapes = f"x {tuple(x.shape)}, residual {tuple(residual.shape)}, weight {tuple(weight.shape)}"
+            raise ValueError(f"{shapes} {x.dtype}: not of one width, or more than is summed and normalised at once")
+        if not residual.dtype == weight.dtype == x.dtype:
+            raise ValueError(f"residual: {residual.dtype}, weight: {weight.dtype}; x: {x.dtype}")
+        out = torch.empty_like(x)
+        if rows:
+            _sum_norm()(
+                self._address, self.rank, self.size, x.data_ptr(), residual.data_ptr(), weight.data_ptr(),
+                out.data_ptr(), rows, width, eps, self._most_small, DTYPES[x.dtype],
+            )  # fmt: skip
+        return out
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[size, *x.shape], in the order of the ranks. x: at most 512 KiB."""

@@ -4,6 +4,7 @@ cuBLAS.
 See backend.py for the functions.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ from octavo.kernels.cuda.prefill import prefill_attention
 from octavo.kernels.cuda.rope import rope_and_write as _rope_and_write
 
 __all__ = [
-    "attention", "embed", "linear", "linear_add", "matrix", "norm_linear", "norm_linear_silu_mul", "rms_norm",
-    "rope_and_write", "rotary", "rotary_at", "windowed",
+    "attention", "embed", "linear", "linear_add", "linear_silu_mul", "matrix", "norm_linear", "norm_linear_silu_mul",
+    "rms_norm", "rope_and_write", "rotary", "rotary_at", "windowed",
 ]  # fmt: skip
 
 
@@ -75,10 +76,19 @@ def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix)
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and matvec.wins(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
-    normed = rms_norm(x, norm, eps)
+    return _linear_silu_mul(rms_norm(x, norm, eps), matrix)
+
+
+def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
+    if matrix.bias is None and matvec.wins(x, matrix.weight):
+        return matvec.norm_linear_silu_mul(x, None, 0.0, matrix.weight)
+    return _linear_silu_mul(x, matrix)
+
+
+def _linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and gemm.wins(x, matrix.weight):
-        return gemm.linear_silu_mul(normed, matrix.weight)
-    return silu_mul(F.linear(normed, matrix.weight, matrix.bias))
+        return gemm.linear_silu_mul(x, matrix.weight)
+    return silu_mul(F.linear(x, matrix.weight, matrix.bias))
 
 
 def rotary(frequencies: torch.Tensor, context: int, dtype: torch.dtype, device: torch.device) -> Rotary:
@@ -99,15 +109,15 @@ def rope_and_write(
 
 
 def windowed(paged: DevicePaged, window: int, pool: torch.Tensor) -> DevicePaged:
-    text = f"sliding_window: there is no GPU kernel for windows; lower --context-length to {window}, or serve on a CPU"
-    raise ValueError(text)
+    """window: one of those that the step was divided for."""
+    return replace(paged, window=window)
 
 
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: DevicePaged) -> torch.Tensor:
     """Rows of one token, then the others; each kernel writes its own tokens."""
-    step = paged.step
+    step, division = paged.step, paged.divisions[paged.window]
     out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
-    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, paged.decode, out)
-    if paged.tiles is not None:
-        prefill_attention(q, pool, paged.tables, paged.tiles, out)
+    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, division.decode, out)
+    if division.tiles is not None:
+        prefill_attention(q, pool, paged.tables, division.tiles, out)
     return out

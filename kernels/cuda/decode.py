@@ -25,7 +25,8 @@ class DecodePlan:
 
     arrivals must be zero before the first launch; every launch leaves it so. Costs: block_cost of 16 tokens of one row
     and kv head, quad_cost of 64 tokens of a tile of rows that share them, unit_cost of either beside its tokens. least:
-    blocks below which a CTA is not worth starting. sharing: read shared prefixes once. clustered_ctas: of launches for
+    blocks below which a CTA is not worth starting. sharing: read shared prefixes once. window: tokens that a row sees,
+    itself the last; 0: all. clustered_ctas: of launches for
     few rows, whose partial results meet within clusters.
     """
 
@@ -48,6 +49,7 @@ class DecodePlan:
     unit_cost: int = 32
     least: int = 8
     sharing: bool = True
+    window: int = 0
 
     @property
     def tile_parts(self) -> int:
@@ -56,7 +58,7 @@ class DecodePlan:
 
 
 def new_decode_plan(
-    rows: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device
+    rows: int, heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device, window: int = 0
 ) -> DecodePlan:
     """For steps of at most `rows` decode rows, of any length. Raises ValueError for shapes there is no kernel for."""
     group = heads // kv_heads
@@ -92,6 +94,7 @@ def new_decode_plan(
         arrivals=integers(units),
         partials=torch.empty(parts, head_dim, dtype=torch.float32, device=device),
         bounds=torch.empty(parts, 2, dtype=torch.float32, device=device),
+        window=window,
     )
 
 
@@ -106,7 +109,7 @@ def decode_plan(
             *_buffers(plan),
             *(row_slots.shape[0], plan.kv_heads, plan.group, tables.shape[1], _grid(plan, row_slots)),
             *(plan.block_cost, plan.quad_cost, plan.unit_cost, plan.least, int(plan.sharing)),
-            int(_clustered(plan, row_slots)),
+            *(int(_clustered(plan, row_slots)), plan.window),
         )
 
 
@@ -120,7 +123,8 @@ def decode_attention(
     plan: DecodePlan,
     out: torch.Tensor,
 ) -> None:
-    """out[i] = attention of q[i] over the first lengths[i] tokens of row i, for the first header[1] rows.
+    """out[i] = attention of q[i] over the first lengths[i] tokens of row i (or the last of these that the plan's window
+    shows), for the first header[1] rows.
 
     q: [t, h, d], heads contiguous; pool: [2, k, blocks, 16, d]; out: [t, h * d]. plan: of this step.
 
@@ -144,10 +148,10 @@ def decode_attention(
     shape = (tables.shape[1], kv_heads, group, head_dim)
     if not plan.ctas:
         rest = (row_slots.data_ptr(), lengths.data_ptr(), header.data_ptr())
-        _attention_f32()(*pointers, *rest, *strides, *shape, min(row_slots.shape[0], q.shape[0]))
+        _attention_f32()(*pointers, *rest, *strides, *shape, plan.window, min(row_slots.shape[0], q.shape[0]))
         return
     buffers = (*_buffers(plan), plan.partials.data_ptr(), plan.bounds.data_ptr(), plan.tile_parts)
-    launch = (_grid(plan, row_slots), int(_clustered(plan, row_slots)), DTYPES[plan.dtype])
+    launch = (_grid(plan, row_slots), int(_clustered(plan, row_slots)), plan.window, DTYPES[plan.dtype])
     _attention()(*pointers, *buffers, *strides, *shape, *launch)
 
 
@@ -182,14 +186,14 @@ def _check_rows(
 
 @cache
 def _plan() -> Callable[..., None]:
-    return function("decode_plan", "octavo_decode_plan", *[POINTER] * 9, *[INT] * 11)
+    return function("decode_plan", "octavo_decode_plan", *[POINTER] * 9, *[INT] * 12)
 
 
 @cache
 def _attention() -> Callable[..., None]:
-    return function("decode", "octavo_decode", *[POINTER] * 11, *[LONG] * 5, *[INT] * 7)
+    return function("decode", "octavo_decode", *[POINTER] * 11, *[LONG] * 5, *[INT] * 8)
 
 
 @cache
 def _attention_f32() -> Callable[..., None]:
-    return function("decode_f32", "octavo_decode_f32", *[POINTER] * 7, *[LONG] * 4, *[INT] * 5)
+    return function("decode_f32", "octavo_decode_f32", *[POINTER] * 7, *[LONG] * 4, *[INT] * 6)

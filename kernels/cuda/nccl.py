@@ -35,6 +35,14 @@ def _library() -> ctypes.CDLL:
     return loaded
 
 
+def available() -> bool:
+    try:
+        _library()
+    except OSError:
+        return False
+    return True
+
+
 def new_id() -> bytes:
     """What one rank makes, and all of them meet by."""
     made = _Id()

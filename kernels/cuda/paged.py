@@ -1,5 +1,6 @@
 """A step's rows on the device, as the layers' attention needs them: in buffers of fixed size, whose contents change."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +11,19 @@ from octavo.kernels.cuda.steps import StepBuffers
 
 
 @dataclass(frozen=True, slots=True)
+class Division:
+    """Of the attention of all layers with one window. tiles: None when the step has no rows of several tokens."""
+
+    decode: DecodePlan
+    tiles: PrefillTiles | None
+
+
+@dataclass(frozen=True, slots=True)
 class DevicePaged:
-    """tables: [slots + 1, width] int32, of all requests. tiles: None when the step has no rows of several tokens."""
+    """tables: [slots + 1, width] int32, of all requests. divisions: by window, 0 is none; window: the one that is
+    looked through."""
 
     step: StepBuffers
     tables: torch.Tensor
-    decode: DecodePlan
-    tiles: PrefillTiles | None
+    divisions: Mapping[int, Division]
+    window: int = 0

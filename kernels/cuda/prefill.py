@@ -2,8 +2,9 @@
 
 Once a step, rows are cut into tiles on the device, the same for all layers; see csrc/prefill_tensor.cuh for a tile, and
 prefill_exact.cuh for float32. A row's bits are its own: they depend neither on its neighbours nor on how a prompt was
-cut into chunks. The exception are the 16-bit dtypes in a step with too few tiles to keep the device busy: keys before
-the 2,048th and later ones are then read by different tiles, as many as that takes, and their results added up.
+cut into chunks. The exception are the 16-bit dtypes without a window in a step with too few tiles to keep the device
+busy: keys before the 2,048th and later ones are then read by different tiles, as many as that takes, and their results
+added up.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ class PrefillTiles:
     tiles: [bound + 1, 12] int32: their number and the launch's own counter, then each (struct Tile of
     prefill_fetch.cuh). queries: of a full tile, each with the `group` heads of one kv head. enough: tiles that keep the
     device busy. sums [parts, k, rows, d], bounds [parts, k, rows, 2] float32, arrivals [parts, k, rows / 64] int32: of
-    tiles with a part of their keys each.
+    tiles with a part of their keys each. window: keys that a query sees, its own the last; 0: all before it.
     """
 
     tiles: torch.Tensor
@@ -37,9 +38,10 @@ class PrefillTiles:
     sums: torch.Tensor
     bounds: torch.Tensor
     arrivals: torch.Tensor
+    window: int = 0
 
 
-def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor) -> PrefillTiles:
+def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor, window: int = 0) -> PrefillTiles:
     """For steps of at most `tokens` and `rows`. Raises ValueError for shapes there is no kernel for."""
     _, kv_heads, _, block_size, head_dim = pool.shape
     group = heads // kv_heads
@@ -52,12 +54,12 @@ def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor) ->
     queries = height // group
     enough = 0 if dtype == 0 else max(1, _processors(pool.device) // kv_heads)
     bound = tokens // queries + min(rows, tokens) + 2 * enough  # each row's last tile may be partly filled
-    parts = 3 * enough
+    parts = 0 if window else 3 * enough
     return PrefillTiles(
         torch.zeros((bound + 1, 12), dtype=torch.int32, device=pool.device), queries, group, enough,
         torch.empty((parts, kv_heads, height, head_dim), dtype=torch.float32, device=pool.device),
         torch.empty((parts, kv_heads, height, 2), dtype=torch.float32, device=pool.device),
-        torch.zeros((parts, kv_heads, height // 64), dtype=torch.int32, device=pool.device),
+        torch.zeros((parts, kv_heads, height // 64), dtype=torch.int32, device=pool.device), window,
     )  # fmt: skip
 
 
@@ -75,7 +77,7 @@ def prefill_plan(
     for name, tensor in rows.items():
         wants_int32(name, tensor, row_slots.shape[0])
     pointers = (tensor.data_ptr() for tensor in (header, *rows.values(), tiles.tiles))
-    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1, tiles.enough)
+    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1, tiles.enough, tiles.window)
 
 
 def prefill_attention(
@@ -99,7 +101,7 @@ def prefill_attention(
         *(pool.data_ptr(), kv_heads, blocks, tables.data_ptr(), tables.shape[1]),
         *(tiles.tiles.data_ptr(), tiles.tiles.shape[0] - 1, out.data_ptr()),
         *(part.data_ptr() for part in (tiles.sums, tiles.bounds, tiles.arrivals)),
-        head_dim**-0.5,
+        *(head_dim**-0.5, tiles.window),
     )
 
 
@@ -117,10 +119,10 @@ def _processors(device: torch.device) -> int:
 
 @cache
 def _plan() -> Callable[..., None]:
-    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, INT, INT, INT)
+    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, *[INT] * 4)
 
 
 @cache
 def _attention() -> Callable[..., None]:
     before = (INT, INT, POINTER, INT, INT, INT, POINTER, INT, INT, POINTER, INT)
-    return function("prefill", "octavo_prefill_attention", *before, POINTER, INT, *[POINTER] * 4, FLOAT)
+    return function("prefill", "octavo_prefill_attention", *before, POINTER, INT, *[POINTER] * 4, FLOAT, INT)

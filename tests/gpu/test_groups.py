@@ -9,13 +9,14 @@ import pytest
 import torch
 from support import gpu_logits
 from support.checkpoints import random_checkpoint
-from support.engine import LocalEngine
+from support.engine import Answer, LocalEngine
 from support.gpu_ranks import on_gpus
 from support.rank_processes import RankProcesses
+from support.scores import same_scores
 
 from octavo.worker.device import RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import Sampling
+from octavo.worker.request import FEATURES, Adjust, Sampling
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -39,6 +40,20 @@ DRAWS = [
     Sampling(temperature=1.1, top_k=300, top_p=0.95, seed=6),
     Sampling(temperature=100.0, seed=7),
 ]
+# Other vocabularies than powers of two: each rank has an odd number of columns, and the last one some that pad.
+EVERYTHING = Adjust(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
+    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+)  # fmt: skip
+ASKED = [
+    Sampling(adjust=Adjust(presence_penalty=1.5, repetition_penalty=1.4)),
+    Sampling(temperature=1.2, seed=3, adjust=Adjust(min_p=0.2)),
+    Sampling(logprobs=5, prompt_logprobs=3),
+    Sampling(),
+    Sampling(temperature=0.9, seed=3, top_k=40, adjust=EVERYTHING, logprobs=20, prompt_logprobs=0),
+    Sampling(adjust=Adjust(bias=((400, 4.0), (511, 3.5)), min_tokens=9, forbidden=tuple(range(0, 513, 3)))),
+    Sampling(temperature=1.0, seed=8, logprobs=0),
+]
 SETTINGS: dict[str, Any] = {
     "dtype": "float32",
     "max_requests": 32,
@@ -55,10 +70,15 @@ class Whole:
     prompts: list[list[int]]
     greedy: list[list[int]]
     drawn: list[list[int]]
+    asked: list[Answer]
 
 
 def draws() -> list[Sampling]:
     return [DRAWS[index % len(DRAWS)] for index in range(len(LENGTHS))]
+
+
+def asked() -> list[Sampling]:
+    return [ASKED[index % len(ASKED)] for index in range(len(LENGTHS))]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +88,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     prompts = [torch.randint(0, 256, (length,), generator=generator).tolist() for length in LENGTHS]
     engine = LocalEngine(open_runner(RunnerConfig(folder, device="cuda", **SETTINGS)))
     greedy, drawn = ([answer.ids for answer in engine.generate(prompts, TOKENS, how)] for how in (Sampling(), draws()))
-    return Whole(folder, prompts, greedy, drawn)
+    return Whole(folder, prompts, greedy, drawn, engine.generate(prompts, TOKENS, asked()))
 
 
 @pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor{split[0]}-pipeline{split[1]}")
@@ -106,6 +126,22 @@ def test_preempted_requests(group: RankProcesses, whole: Whole) -> None:
 
 def test_drawn_tokens(group: RankProcesses, whole: Whole) -> None:
     assert texts(group, whole, draws()) == whole.drawn
+
+
+@pytest.mark.parametrize("work", [{}, {"max_batch_tokens": 40}], ids=["a batch", "chunks"])
+@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
+def test_what_few_requests_ask(group: RankProcesses, whole: Whole, graphs: bool, work: dict[str, int]) -> None:
+    assert group.features == list(FEATURES)
+    engine = LocalEngine(group, stages=group.layout.pipeline, **work)
+    if graphs:
+        engine.capture()
+    answers = engine.generate(whole.prompts, TOKENS, asked())
+    for one, other, how in zip(whole.asked, answers, asked(), strict=True):
+        assert other.ids == one.ids
+        same_scores(one.scores, other.scores, how.logprobs)
+        if one.prompt_scores or other.prompt_scores:
+            same_scores(one.prompt_scores, other.prompt_scores, how.prompt_logprobs)
+    assert texts(group, whole, graphs=graphs) == whole.greedy, "slots that they left"
 
 
 @pytest.mark.parametrize(("tensor", "pipeline", "path"), [(2, 1, "nccl"), (1, 2, "local")])

@@ -23,7 +23,20 @@ SHAPES: dict[str, dict[str, Any]] = {
     "grouped": {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64},
     "alone": {"hidden_size": 192, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 96},
     "wide": {"hidden_size": 256, "num_attention_heads": 7, "num_key_value_heads": 1, "head_dim": 128},
-}
+    "a window": {
+        "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 50,
+    },
+    "windows above": {
+        "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4, "sliding_window": 21,
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "use_sliding_window": True,
+        "max_window_layers": 1,
+    },
+    "norms of heads": {
+        "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+    },
+}  # fmt: skip
 SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=7)
 
 

@@ -53,13 +53,16 @@ def make_step(
     common: int = 0,
     extra: int = 3,
     width: int | None = None,
+    window: int = 0,
 ) -> Step:
-    """Rows of one family other than 0 have the same first `common` blocks."""
+    """Rows of one family other than 0 have the same first `common` blocks. What a window hides is NaN but for the block
+    that it begins in: there values are finite, as a request's own are, and large."""
     rows, width = len(lengths), width or -(-max(lengths) // BLOCK) + 2
     needed = [-(-length // BLOCK) for length in lengths]
     blocks = sum(needed) + 5
     free = iter(torch.randperm(blocks).tolist())
     has = torch.zeros(blocks + 1, BLOCK, dtype=torch.bool)
+    large = torch.zeros_like(has)
     tables = torch.full((rows + extra + 1, width), blocks, dtype=torch.int32)
     slots = torch.randperm(rows + extra)[:rows]
     prefixes: dict[int, list[int]] = {}
@@ -70,10 +73,13 @@ def make_step(
         if family and family not in prefixes:
             prefixes[family] = table[:common]
         tables[slots[row], : needed[row]] = torch.tensor(table)
-        has[table[:-1]] = True
-        has[table[-1], : length - (needed[row] - 1) * BLOCK] = True
+        hidden = max(0, length - window) if window else 0
+        seen = torch.arange(hidden, length)
+        has[torch.tensor(table)[seen // BLOCK], seen % BLOCK] = True
+        large[table[hidden // BLOCK], : hidden % BLOCK] = True
     pool = torch.randn(2, kv_heads, blocks + 1, BLOCK, d, device=DEVICE).to(dtype)
     pool.masked_fill_(~has.to(DEVICE)[:, :, None], torch.nan)
+    pool.masked_fill_((large & ~has).to(DEVICE)[:, :, None], 1e3)
     qkv = torch.randn(rows + extra, heads + 2 * kv_heads, d, device=DEVICE).to(dtype)
     padding = [rows + extra] * extra
     return Step(
@@ -87,12 +93,13 @@ def make_step(
     )
 
 
-def exact(step: Step) -> torch.Tensor:
+def exact(step: Step, window: int = 0) -> torch.Tensor:
     out = []
     group = step.q.shape[1] // step.pool.shape[1]
     for row, length in enumerate(step.lengths):
         table = step.tables[step.row_slots[row]][: -(-length // BLOCK)].long()
-        keys, values = (part[:, table].flatten(1, 2)[:, :length].double() for part in step.pool)
+        first = max(0, length - window) if window else 0
+        keys, values = (part[:, table].flatten(1, 2)[:, first:length].double() for part in step.pool)
         q = step.q[row].double().unflatten(0, (-1, group))  # [k, g, d]
         weights = (q @ keys.transpose(1, 2) * q.shape[2] ** -0.5).softmax(-1)
         out.append((weights @ values).flatten())
@@ -185,6 +192,36 @@ def test_a_prefix_shared_by_many_rows_beside_a_few_that_share_less() -> None:
     assert_close(run(step), exact(step), 64)
 
 
+WINDOWS = [1, 15, 16, 17, 100, 257, 640, 5000]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("d", "group"), [(64, 4), (128, 4), (96, 3), (128, 8), (64, 1)])
+def test_rows_seen_through_a_window(dtype: torch.dtype, window: int, d: int, group: int) -> None:
+    step = make_step([1, 15, 16, 17, 4097, 640, 33, 257], 2 * group, 2, d, dtype, window=window)
+    assert_close(run(step, window=window), exact(step, window), d)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("window", [7, 130, 1000])
+@pytest.mark.parametrize("lengths", [[640], [4097], [1, 300], [129, 640, 17, 2000], [100] * 16], ids=str)
+def test_few_rows_through_a_window_by_many_ctas(dtype: torch.dtype, window: int, lengths: list[int]) -> None:
+    for heads, kv_heads, d in ((32, 8, 64), (32, 8, 128), (8, 1, 64)):
+        step = make_step(lengths, heads, kv_heads, d, dtype, extra=0, window=window)
+        assert_close(run(step, least=1, window=window), exact(step, window), d)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("window", [100, 350, 1000])
+def test_only_rows_that_a_window_shows_whole_share_prefixes(dtype: torch.dtype, window: int) -> None:
+    rows = 100
+    families = torch.randint(0, 4, (rows,)).tolist()
+    lengths = (200 + torch.randint(0, 300, (rows,))).tolist()
+    step = make_step(lengths, 8, 2, 64, dtype, families, common=12)  # what one row does not see another may
+    assert_close(run(step, window=window), exact(step, window), 64)
+
+
 def planned(plan: DecodePlan, ctas: int) -> list[Piece]:
     """What the CTAs would do."""
     first, items, members = plan.first.tolist(), plan.items.tolist(), plan.members.tolist()
@@ -205,16 +242,17 @@ def planned(plan: DecodePlan, ctas: int) -> list[Piece]:
 @pytest.mark.parametrize("rows", [1, 3, 8, 31, 54, 64, 200, 1000])
 @pytest.mark.parametrize("common", [0, 9, 40])
 @pytest.mark.parametrize("least", [1, 16])
-def test_the_plan_is_that_of_its_model(rows: int, common: int, least: int) -> None:
+@pytest.mark.parametrize("window", [0, 1, 300, 600])
+def test_the_plan_is_that_of_its_model(rows: int, common: int, least: int, window: int) -> None:
     lengths = torch.randint(1, 900, (rows,)).tolist()
     families = torch.randint(0, 6, (rows,)).tolist() if common else None
     step = make_step(lengths, 8, 2, 64, torch.bfloat16, families, common, extra=7 if rows < 1000 else 0)
-    plan = new_plan(step, least=least)
+    plan = new_plan(step, least=least, window=window)
     divided(step, plan)
     clusters = 4 * len(step.row_slots) <= plan.clustered_ctas
     ctas = plan.clustered_ctas if clusters else plan.ctas
     costs = Costs(ctas, plan.block_cost, plan.quad_cost, plan.unit_cost, least, clusters)
-    assert planned(plan, ctas) == divide(lengths, step.row_tables, 2, 4, costs)
+    assert planned(plan, ctas) == divide(lengths, step.row_tables, 2, 4, costs, window=window)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -30,7 +30,8 @@ class Shape:
 class Step:
     """Fixed buffers for `tokens` and `rows`, filled with (start, count) of rows; the first may be decode rows."""
 
-    def __init__(self, shape: Shape, tokens: int, rows: int, blocks: int = 1800) -> None:
+    def __init__(self, shape: Shape, tokens: int, rows: int, blocks: int = 1800, window: int = 0) -> None:
+        self.window = window
         self.shape, self.tokens, self.rows = shape, tokens, rows
         like = {"dtype": shape.dtype, "device": DEVICE}
         self.pool = torch.empty(2, shape.kv_heads, blocks + 1, BLOCK, shape.dim, **like)
@@ -40,10 +41,10 @@ class Step:
             torch.zeros(size, dtype=torch.int32, device=DEVICE) for size in (16, rows, rows, rows, rows)
         )
         self.tables = torch.full((SLOTS + 1, WIDTH), blocks, dtype=torch.int32, device=DEVICE)
-        self.tiles: PrefillTiles = new_prefill_tiles(tokens, rows, shape.heads, self.pool)
+        self.tiles: PrefillTiles = new_prefill_tiles(tokens, rows, shape.heads, self.pool, window)
 
     def fill(self, rows: list[tuple[int, int]], decoding: int = 0) -> None:
-        """Random contents; what no row may read is not a number."""
+        """Random contents; what no row may read is not a number, what a window hides is large."""
         blocks = self.pool.shape[2] - 1
         free = iter(torch.randperm(blocks).tolist())
         slots = torch.randperm(SLOTS)[: len(rows)]
@@ -57,6 +58,8 @@ class Step:
             places = torch.arange(length, device=DEVICE)
             flat = self.pool.view(2, self.shape.kv_heads, -1, self.shape.dim)
             new = torch.randn(2, self.shape.kv_heads, length, self.shape.dim, device=DEVICE).to(self.shape.dtype)
+            if self.window:
+                new[:, :, : max(0, start + 1 - self.window)] = 1e3
             flat[:, :, used[places // BLOCK] * BLOCK + places % BLOCK] = new
         padding = self.rows - len(rows)
         starts, counts = ([row[i] for row in rows] for i in (0, 1))
@@ -84,7 +87,8 @@ class Step:
         table = self.tables[slot, : -(-(start + count) // BLOCK)].long()
         keys, values = (part[:, table].flatten(1, 2)[:, : start + count].double() for part in self.pool)
         positions = torch.arange(start, start + count, device=DEVICE)
-        hidden = torch.arange(start + count, device=DEVICE) > positions[:, None]
+        after = torch.arange(start + count, device=DEVICE) - positions[:, None]
+        hidden = (after > 0) | (after <= -self.window) if self.window else after > 0
         exact = torch.empty(count, self.shape.heads, self.shape.dim, dtype=torch.float64, device=DEVICE)
         for head in range(self.shape.heads):
             kv_head = head // (self.shape.heads // self.shape.kv_heads)
@@ -109,8 +113,8 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-def checked(shape: Shape, rows: list[tuple[int, int]], decoding: int = 0) -> None:
-    step = Step(shape, sum(count for _, count in rows) + 37, len(rows) + 3)
+def checked(shape: Shape, rows: list[tuple[int, int]], decoding: int = 0, window: int = 0) -> None:
+    step = Step(shape, sum(count for _, count in rows) + 37, len(rows) + 3, window=window)
     step.fill(rows, decoding)
     step.launch()
     step.check()
@@ -160,6 +164,33 @@ def test_chunks_after_long_prefixes_are_exact(rows: list[tuple[int, int]], dim: 
         step.launch()
         step.check()
     assert not step.tiles.arrivals.any()
+
+
+@dtypes
+@pytest.mark.parametrize("dim", [64, 96, 128])
+@pytest.mark.parametrize("window", [1, 16, 100, 127, 128, 129, 1000, 30_000])
+def test_rows_seen_through_a_window_are_exact(window: int, dim: int, dtype: torch.dtype) -> None:
+    checked(Shape(dim=dim, dtype=dtype), [*EDGES, (0, 700), (3000, 129), (2049, 3)], window=window)
+
+
+@dtypes
+@pytest.mark.parametrize("group", range(1, 9))
+def test_groups_of_any_size_look_through_a_window(group: int, dtype: torch.dtype) -> None:
+    checked(Shape(heads=3 * group, kv_heads=3, dim=128, dtype=dtype), [(0, 400), (777, 130), (300, 3)], window=150)
+
+
+@dtypes
+@pytest.mark.parametrize("dim", [64, 128])
+def test_a_prompt_through_a_window_gives_the_same_bits_in_chunks(dim: int, dtype: torch.dtype) -> None:
+    step = Step(Shape(dim=dim, dtype=dtype), 1000, 2, window=200)
+    step.fill([(0, 1000)])
+    step.launch()
+    whole, q = step.out.clone(), step.qkv.clone()
+    for start, count in ((0, 7), (7, 250), (257, 511), (768, 232)):
+        step.starts[0], step.counts[0], step.header[2] = start, count, count
+        step.qkv[:count] = q[start : start + count]
+        step.launch()
+        assert torch.equal(step.out[:count], whole[start : start + count])
 
 
 def test_keys_are_divided_into_as_many_parts_as_keep_the_device_busy() -> None:

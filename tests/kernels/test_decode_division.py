@@ -28,12 +28,18 @@ def covered(pieces: list[Piece]) -> Counter[tuple[int, int, int]]:
 steps = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 2)), min_size=1, max_size=40)
 
 
-@given(steps, st.integers(1, 60), st.integers(1, 300), st.booleans())
-def test_every_block_is_attended_to_once(rows: list[tuple[int, int]], common: int, ctas: int, clusters: bool) -> None:
+windows = st.one_of(st.just(0), st.integers(1, 3200))
+
+
+@given(steps, st.integers(1, 60), st.integers(1, 300), st.booleans(), windows)
+def test_every_block_that_a_row_sees_is_attended_to_once(
+    rows: list[tuple[int, int]], common: int, ctas: int, clusters: bool, window: int
+) -> None:
     lengths, families = [length for length, _ in rows], [family for _, family in rows]
     costs = Costs(ctas, clusters=clusters)
-    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, costs)
-    wanted = {(r, h, b) for r, n in enumerate(lengths) for h in range(HEADS) for b in range(-(-n // BLOCK))}
+    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, costs, window=window)
+    seen = [range(max(0, n - (window or n)) // BLOCK, -(-n // BLOCK)) for n in lengths]
+    wanted = {(row, head, block) for row, blocks in enumerate(seen) for head in range(HEADS) for block in blocks}
     assert covered(pieces) == Counter(wanted)
     assert all(piece.begin < piece.end for piece in pieces)
     assert all(piece.cta < ctas for piece in pieces)
@@ -52,12 +58,12 @@ def test_pieces_that_meet_in_a_cluster_are_in_one(lengths: list[int], least: int
         assert [piece.cta - pieces[0].cta for piece in pieces] == list(range(len(pieces)))
 
 
-@given(steps, st.integers(1, 60), st.integers(1, 300))
+@given(steps, st.integers(1, 60), st.integers(1, 300), windows)
 def test_pieces_of_a_cta_follow_each_other_and_parts_do_not_meet(
-    rows: list[tuple[int, int]], common: int, ctas: int
+    rows: list[tuple[int, int]], common: int, ctas: int, window: int
 ) -> None:
     lengths, families = [length for length, _ in rows], [family for _, family in rows]
-    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, Costs(ctas))
+    pieces = divide(lengths, tables_of(lengths, families, common), HEADS, GROUP, Costs(ctas), window=window)
     order = [piece.cta for piece in pieces]
     assert order == sorted(order)
     assert set(order) == set(range(order[-1] + 1)) and order[-1] < ctas
@@ -89,6 +95,14 @@ def test_a_row_that_shares_little_does_not_cut_the_others_short() -> None:
     tables = tables_of(lengths, [1] * 6, 140)
     tables[5][10:] = range(50_000, 50_000 + len(tables[5]) - 10)
     assert groups(lengths, tables) == {0: ([0, 1, 2, 3, 4], 140)}
+
+
+def test_rows_that_a_window_shows_the_end_of_share_nothing() -> None:
+    lengths = [200] * 4 + [201]
+    tables = tables_of(lengths, [1] * 5, 12)
+    assert groups(lengths, tables, window=201) == {0: ([0, 1, 2, 3, 4], 12)}
+    assert groups(lengths, tables, window=200) == {0: ([0, 1, 2, 3], 12)}
+    assert groups(lengths, tables, window=199) == {}
 
 
 def test_the_block_of_the_new_token_is_never_shared() -> None:

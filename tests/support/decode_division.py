@@ -37,22 +37,27 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
+    """joined: its rows' first blocks are another unit's, a tile's."""
+
     rows: tuple[int, ...]
     head: int
     begin: int
     blocks: int
     shared: bool
+    joined: bool
 
 
 def _agreeing(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     return next((i for i in range(limit) if a[i] != b[i]), limit)
 
 
-def groups(lengths: Sequence[int], tables: Sequence[Sequence[int]]) -> dict[int, tuple[list[int], int]]:
-    """Leader -> its rows, and how many blocks they share. tables: one a row."""
+def groups(
+    lengths: Sequence[int], tables: Sequence[Sequence[int]], window: int = 0
+) -> dict[int, tuple[list[int], int]]:
+    """Leader -> its rows, and how many blocks they share. tables: one a row. window: tokens that a row sees, 0: all."""
     found: dict[int, tuple[list[int], int]] = {}
     taken: set[int] = set()
-    full = [max(0, (length - 1) // BLOCK) for length in lengths]
+    full = [0 if window and length > window else max(0, (length - 1) // BLOCK) for length in lengths]
     if len(lengths) < FEWEST_ROWS:
         return found
     for depth in DEPTHS:
@@ -74,10 +79,17 @@ def groups(lengths: Sequence[int], tables: Sequence[Sequence[int]]) -> dict[int,
 
 
 def divide(
-    lengths: Sequence[int], tables: Sequence[Sequence[int]], heads: int, group: int, costs: Costs, sharing: bool = True
+    lengths: Sequence[int],
+    tables: Sequence[Sequence[int]],
+    heads: int,
+    group: int,
+    costs: Costs,
+    sharing: bool = True,
+    window: int = 0,
 ) -> list[Piece]:
-    shared = groups(lengths, tables) if sharing else {}
-    begins = [0] * len(lengths)
+    shared = groups(lengths, tables, window) if sharing else {}
+    begins = [max(0, length - window) // BLOCK if window else 0 for length in lengths]
+    joined = {row for rows, _ in shared.values() for row in rows}
     tiles: list[tuple[tuple[int, ...], int]] = []
     for rows, common in shared.values():
         for row in rows:
@@ -85,8 +97,12 @@ def divide(
         size = TILE_QUERIES // group
         tiles += [(tuple(rows[i : i + size]), common) for i in range(0, len(rows), size)]
     own = [max(1, -(-length // BLOCK)) - begin for length, begin in zip(lengths, begins, strict=True)]
-    units = [_Unit(rows, head, 0, common, True) for rows, common in tiles for head in range(heads)]
-    units += [_Unit((row,), head, begins[row], own[row], False) for row in range(len(own)) for head in range(heads)]
+    units = [_Unit(rows, head, 0, common, True, False) for rows, common in tiles for head in range(heads)]
+    units += [
+        _Unit((row,), head, begins[row], own[row], False, row in joined)
+        for row in range(len(own))
+        for head in range(heads)
+    ]
     tile_units = len(tiles) * heads
 
     def length(unit: _Unit) -> int:
@@ -114,7 +130,7 @@ def _each_unit(own: Sequence[int], units: int, costs: Costs, even: int) -> int:
 def _in_clusters(units: Sequence[_Unit], each_unit: int, least: int) -> Iterator[Piece]:
     for index, unit in enumerate(units):
         count = min(each_unit, -(-unit.blocks // least))
-        bounds = [unit.blocks * i // count for i in range(count + 1)]
+        bounds = [unit.begin + unit.blocks * i // count for i in range(count + 1)]
         for i, (begin, end) in enumerate(pairwise(bounds)):
             part = i if count > 1 else None
             yield Piece(index * each_unit + i, unit.rows, unit.head, begin, end, False, part, count > 1)
@@ -124,7 +140,7 @@ def _apart(units: Sequence[_Unit], pieces: Sequence[int], heads: int) -> Iterato
     cta = 0
     for index, unit in enumerate(units):
         count = pieces[unit.rows[0]]
-        bounds = [unit.blocks * i // count for i in range(count + 1)]
+        bounds = [unit.begin + unit.blocks * i // count for i in range(count + 1)]
         for begin, end in pairwise(bounds):
             yield Piece(cta, unit.rows, unit.head, begin, end, False, index + cta if count > 1 else None)
             cta += 1
@@ -138,7 +154,7 @@ def _on_a_line(units: Sequence[_Unit], tile_units: int, slice_: int, costs: Cost
         owners: dict[int, list[int]] = defaultdict(list)
         for block in range(unit.blocks // step):
             owners[(at + block * each) // slice_].append(block)
-        whole = not unit.shared and unit.begin == 0 and len(owners) == 1
+        whole = not unit.shared and not unit.joined and len(owners) == 1
         index = number if unit.shared else number - tile_units
         for cta, blocks in owners.items():
             begin, end = unit.begin + blocks[0] * step, unit.begin + (blocks[-1] + 1) * step

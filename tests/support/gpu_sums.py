@@ -3,12 +3,19 @@
 import torch
 
 from octavo.kernels.cuda import nccl
+from octavo.kernels.cuda.elementwise import rms_norm
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda.collectives import exchange_by
 from octavo.worker.gloo import Gloo
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64]
 SIZES = [1, 2, 3, 7, 8, 9, 127, 1000, 4096, 12289, 65536, 131073, 600_001, 5_000_003]  # the last in several chunks
+
+
+NORMED = [  # rows, width
+    (2, 64), (3, 4096), (63, 4096), (64, 4096), (65, 4096), (250, 4096), (1025, 4096), (40, 8192), (7, 5120),
+    (300, 256), (129, 16384),
+]  # fmt: skip
 
 
 def given(rank: int, size: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -47,6 +54,33 @@ def sums(gloo: Gloo) -> list[str]:
             wide = total(gloo.size, size, dtype)
             if not torch.equal(residual.cpu(), (given(7, size, dtype).to(wide.dtype) + wide).to(dtype)):
                 wrong.append(f"the sum of {size} {dtype} onto something")
+    return wrong
+
+
+def norms(gloo: Gloo) -> list[str]:
+    """Sums with the norm of what they make, against both apart; few rows and many, in any width."""
+    together, wrong = peers(gloo), list[str]()
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for rows, width in NORMED:
+            size = rows * width
+            x = given(gloo.rank, size, dtype).view(rows, width).cuda()
+            residual, alone = (given(7, size, dtype).view(rows, width).cuda() for _ in range(2))
+            weight = given(8, width, dtype).cuda()
+            made = together.add_sum_norm_(residual, x.clone(), weight, 1e-5)
+            together.add_sum_(alone, x)
+            if not torch.equal(residual, alone):
+                wrong.append(f"the residual of {rows} x {width} {dtype}")
+            if made is None:
+                if gloo.size == 2 and width * dtype.itemsize <= 32768:
+                    wrong.append(f"{rows} x {width} {dtype} were not normalised")
+                continue
+            apart = (made.float() - rms_norm(alone, weight, 1e-5).float()).abs()
+            bound = 4 * torch.finfo(dtype).eps * made.float().abs() + 1e-5
+            if not bool((apart <= bound).all()):
+                wrong.append(f"the norm of {rows} x {width} {dtype}, off by {float(apart.max()):.1e}")
+            everyone = together.gather(made.reshape(-1)[:4096].clone())
+            if not all(torch.equal(one, everyone[0]) for one in everyone):
+                wrong.append(f"ranks differ in the norm of {rows} x {width} {dtype}")
     return wrong
 
 

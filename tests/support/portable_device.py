@@ -27,7 +27,12 @@ def download_words(words: torch.Tensor) -> torch.Tensor:
 
 
 def adjust(
-    logits: torch.Tensor, rows: torch.Tensor, tokens: torch.Tensor, masks: torch.Tensor | None, out: torch.Tensor
+    logits: torch.Tensor,
+    rows: torch.Tensor,
+    tokens: torch.Tensor,
+    masks: torch.Tensor | None,
+    out: torch.Tensor,
+    first: int = 0,
 ) -> None:
     table = rows.view(-1, ROW_WORDS)
     assert table.shape[0] == out.shape[0]
@@ -36,22 +41,22 @@ def adjust(
         changed.copy_(logits[row])
         if mask != NO_MASK:
             assert masks is not None
-            bind(changed, [0], Masks(0, masks[mask].numpy().tobytes()), 0)
+            bind(changed, [0], Masks(0, masks[mask].numpy().tobytes()), first)
         low, high = (word & 0xFFFFFFFF for word in address)
         if low or high:
-            prompt, how = read_changes(low | high << 32, out.shape[1])
+            prompt, how = read_changes(low | high << 32)
             known = tokens[slot, :end].long()
-            adjust_(changed, [Adjusted(0, Changes(how, Columns(0, out.shape[1])), known, end - prompt)])
+            adjust_(changed, [Adjusted(0, Changes(how, Columns(first, out.shape[1])), known, end - prompt)])
 
 
-def read_changes(address: int, vocabulary: int) -> tuple[int, Adjust]:
+def read_changes(address: int) -> tuple[int, Adjust]:
     """(tokens of the prompt, the rest) of what pack_changes_of_logits has packed, which lies at `address`."""
     header = _words(address, HEADER_WORDS)
     prompt, min_tokens, forbidden, biases, words, word_ids, bits = header[:7].tolist()
     sizes = (forbidden, biases, biases, words, word_ids, bits)
     rest = _words(address + 4 * HEADER_WORDS, sum(sizes))
     never, biased, values, ends, ids, allowed = np.split(rest, np.cumsum(sizes)[:-1])
-    flags = np.unpackbits(allowed.view(np.uint8), bitorder="little")[:vocabulary]
+    flags = np.unpackbits(allowed.view(np.uint8), bitorder="little")
     repetition, presence, frequency = header[7:10].view(np.float32).tolist()
     return prompt, Adjust(
         presence_penalty=presence,

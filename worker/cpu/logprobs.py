@@ -6,6 +6,7 @@ The order of the likeliest is by logit, of equal ones by id, whatever the number
 """
 
 import struct
+from typing import NamedTuple
 
 import torch
 
@@ -14,33 +15,47 @@ from octavo.worker.cpu.sampler import Vocabulary
 FLOOR = -9999.0  # JSON knows no infinity
 
 
+class Scores(NamedTuple):
+    """finite: [rows] whether the logits were; ranks: [rows] of the token, from 1; ids, values: [rows, 1 + top], the
+    token first; values in float32, none below FLOOR."""
+
+    finite: torch.Tensor
+    ranks: torch.Tensor
+    ids: torch.Tensor
+    values: torch.Tensor
+
+
 def logprobs(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabulary) -> "Found":
     """Of logits [rows, columns], float32, -inf where they pad: for the token ids [rows] of each row, and for the `top`
     likeliest."""
+    return Found(scores(logits, ids, top, vocabulary))
+
+
+def scores(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabulary) -> Scores:
+    """The same, left where the logits are."""
     collective, columns = vocabulary.collective, logits.shape[1]
     local = ids - vocabulary.first
     mine = (local >= 0) & (local < columns)
     own = logits.gather(1, local.clamp(0, columns - 1)[:, None])[:, 0].double()
-    chosen = collective.sum_(torch.where(mine, own, 0.0))  # [rows]
+    chosen = collective.gather(torch.where(mine, own, 0.0)).sum(dim=0)  # [rows]; all but one are 0
     total = collective.gather(logits.logsumexp(dim=1).double()).logsumexp(dim=0)
     ranks = 1 + collective.sum_((logits > chosen.float()[:, None]).count_nonzero(dim=1))
     values, likeliest = _likeliest(logits, min(top, vocabulary.size), vocabulary)
-    return Found(
+    values = (torch.cat((chosen[:, None], values), dim=1) - total[:, None]).float()
+    return Scores(
         finite=torch.isfinite(total),
         ranks=ranks,
         ids=torch.cat((ids[:, None], likeliest), dim=1),
-        values=(torch.cat((chosen[:, None], values), dim=1) - total[:, None]).float(),
+        values=values.nan_to_num(FLOOR, 0.0, FLOOR).clamp_(min=FLOOR),
     )
 
 
 class Found:
-    """finite: [rows] whether the logits were; ranks: [rows] of the token, from 1; ids, values: [rows, 1 + top], the
-    token first."""
+    """Scores on their way to the wire."""
 
-    def __init__(self, finite: torch.Tensor, ranks: torch.Tensor, ids: torch.Tensor, values: torch.Tensor) -> None:
-        self.finite = finite
-        self._ranks, self._ids = ranks.tolist(), ids.tolist()
-        self._values = values.nan_to_num(FLOOR, 0.0, FLOOR).clamp_(min=FLOOR).tolist()
+    def __init__(self, scores: Scores) -> None:
+        self.finite = scores.finite
+        self._ranks, self._ids, self._values = scores.ranks.tolist(), scores.ids.tolist(), scores.values.tolist()
 
     def pack(self, row: int, top: int) -> bytes:
         """As proto Scores has it: the token, and the `top` likeliest of those found."""
@@ -52,7 +67,8 @@ def _likeliest(logits: torch.Tensor, top: int, vocabulary: Vocabulary) -> tuple[
     """(logits as float64, ids), each [rows, top], the best first."""
     rows = logits.shape[0]
     if not top:
-        return torch.empty((rows, 0), dtype=torch.float64), torch.empty((rows, 0), dtype=torch.int64)
+        none = logits[:, :0]
+        return none.double(), none.long()
     gathered = vocabulary.collective.gather(_best_keys(logits, top, vocabulary.first))
     best = gathered.transpose(0, 1).reshape(rows, -1).topk(top, dim=1).values
     return _value(best >> 32).double(), 0xFFFFFFFF - (best & 0xFFFFFFFF)
@@ -68,7 +84,7 @@ def _best_keys(logits: torch.Tensor, top: int, first: int) -> torch.Tensor:
     # Which of equal ones topk takes at its end is open; there, and nowhere else, all have to be looked at.
     open_rows = (found.values[:, top] == found.values[:, top - 1]).nonzero().squeeze(1)
     if open_rows.numel():
-        everyone = _keys(logits[open_rows], torch.arange(first, first + columns))
+        everyone = _keys(logits[open_rows], torch.arange(first, first + columns, device=logits.device))
         keys[open_rows] = everyone.topk(top, dim=1).values
     return keys
 

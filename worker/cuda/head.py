@@ -15,8 +15,9 @@ from octavo.kernels.cuda.sample import sample, sample_parts
 from octavo.kernels.cuda.sample_split import join_samples
 from octavo.kernels.cuda.steps import StepBuffers
 from octavo.worker.collective import Collective
-from octavo.worker.cpu.sampler import Draw, Vocabulary
+from octavo.worker.cpu.sampler import Vocabulary
 from octavo.worker.cpu.sampler import sample as sample_exactly
+from octavo.worker.cuda.ways import draw_of
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.request import Sampling
 
@@ -51,9 +52,15 @@ class Head:
         parts = sample_parts(logits, step, state, self._collective.rank * columns)
         return Output(*join_samples(self._collective.gather(parts), columns, step, state), kept)
 
+    @property
+    def shared(self) -> Vocabulary:
+        """As this rank sees it."""
+        return Vocabulary(self._vocabulary, self._collective.rank * self._logits.shape[1], self._collective)
+
     def redraws(self, sampling: Sampling) -> bool:
         """Whether rows of such a request are to be drawn again."""
         filtered = 0 < sampling.top_k < self._vocabulary or sampling.top_p < 1
+        filtered |= sampling.adjust is not None and sampling.adjust.min_p > 0
         return self._collective.size > 1 and sampling.temperature > 0 and filtered
 
     def redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: State) -> None:
@@ -65,15 +72,7 @@ class Head:
         logits = self._logits
         places = torch.tensor(rows, device=logits.device)
         slots, ends = step.sample_slots[places].long(), step.sample_ends[places].long()
-        draw = Draw(
-            temperature=state.temperature[slots],
-            top_k=state.top_k[slots].long(),
-            top_p=state.top_p[slots],
-            seeds=state.seeds[slots],
-            counters=step.counters[places].long(),
-            min_p=state.min_p[slots],
-        )
-        first = self._collective.rank * logits.shape[1]
-        found, _ = sample_exactly(logits[places].float(), draw, Vocabulary(self._vocabulary, first, self._collective))
+        draw = draw_of(state, slots, step.counters[places])
+        found, _ = sample_exactly(logits[places].float(), draw, self.shared)
         ids[places] = found.int()
         state.tokens[slots, ends] = found.int()

@@ -8,11 +8,12 @@ after another, and what they leave in it nobody reads.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from octavo.kernels.cuda.decode import decode_plan, new_decode_plan
-from octavo.kernels.cuda.paged import DevicePaged
+from octavo.kernels.cuda.paged import DevicePaged, Division
 from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.prepare import State, prepare_step
 from octavo.kernels.cuda.steps import StepBuffers, packed_words
@@ -34,8 +35,13 @@ class Passes:
         self._most = Graph(rows, tokens)
         self.layout = Layout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
-        self._decode_plan = new_decode_plan(rows, heads, kv_heads, head_dim, pools[0].dtype, device)
-        self._tiles = new_prefill_tiles(tokens, rows, heads, pools[0])
+        self._divisions = {
+            window: Division(
+                new_decode_plan(rows, heads, kv_heads, head_dim, pools[0].dtype, device, window),
+                new_prefill_tiles(tokens, rows, heads, pools[0], window),
+            )
+            for window in sorted(model.windows)
+        }
         self._graphs: dict[Graph, tuple[torch.cuda.CUDAGraph, Output]] = {}
         self._memory = torch.cuda.graph_pool_handle()
 
@@ -71,11 +77,15 @@ class Passes:
     def _forward(self, bucket: Graph, step: StepBuffers, last: torch.Tensor | None) -> torch.Tensor:
         state = self.state
         prepare_step(self.layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
-        decode_plan(self._decode_plan, step.header, step.row_slots, step.lengths, state.tables)
-        tiles = None if bucket.rows == bucket.tokens else self._tiles
-        if tiles is not None:
-            prefill_plan(tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
-        paged = DevicePaged(step, state.tables, self._decode_plan, tiles)
+        several = bucket.rows < bucket.tokens
+        for division in self._divisions.values():
+            decode_plan(division.decode, step.header, step.row_slots, step.lengths, state.tables)
+            if several and division.tiles is not None:
+                prefill_plan(division.tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
+        divisions = self._divisions
+        if not several:
+            divisions = {window: replace(division, tiles=None) for window, division in divisions.items()}
+        paged = DevicePaged(step, state.tables, divisions)
         arrived = None if self._arrived is None else self._arrived[: bucket.tokens]
         return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools, arrived)
 

@@ -34,6 +34,7 @@ from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.upload import Upload
+from octavo.worker.cuda.ways import Alone, Together
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.graphs import Graph
@@ -100,15 +101,13 @@ class CudaRunner:
             logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
             self._head = self._head_of(model, shard, together) if shard.last else None
-            self._wishes: Wishes | None = None  # a group's ranks offer none
-            if place.layout.ranks == 1:
-                self._wishes = Wishes(model.vocabulary, self.max_requests, self._device)
+            self._wishes = None if self._head is None else self._wishes_of(model, shard, self._head)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
-        self.features = list(FEATURES) if self._wishes is not None else []
+        self.features = list(FEATURES)
         self.model_info = ModelInfo.of(checkpoint, plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests, place.layout.pipeline)
@@ -124,6 +123,14 @@ class CudaRunner:
         rows = self.max_requests if shard.size > 1 else 0
         logits = torch.empty((rows, columns.stop - columns.start), dtype=self._dtype, device=self._device)
         return Head(self._model, model.vocabulary, together, logits)
+
+    def _wishes_of(self, model: ModelConfig, shard: Shard, head: Head) -> Wishes:
+        columns = shard.vocabulary(model.vocabulary)
+        ways = Alone() if shard.size == 1 else Together(head.shared)
+        return Wishes(
+            model.vocabulary, columns.stop - columns.start, self.max_requests, self._device, ways,
+            self._stages is not None,
+        )  # fmt: skip
 
     def _traits(self) -> list[str]:
         """For people."""
@@ -212,13 +219,14 @@ class CudaRunner:
         if self._redrawn:
             again = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
             self._head.redraw(output.ids, again, buffers, self._state)
-        if self._stages is not None:
-            self._stages.send_sampled(step, buffers, output.ids)
         for row, values in zip(turn.up, (output.ids, output.failed), strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
-        if wish is None or self._wishes is None:
-            return None
-        return self._wishes.carry_out(step, wish, output, self._passes, masks)
+        told = None
+        if wish is not None and self._wishes is not None:
+            told = self._wishes.carry_out(step, wish, output, self._passes, masks)
+        if self._stages is not None:
+            self._stages.send_sampled(step, buffers, output.ids)
+        return told
 
     def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
         words = packed_words(graph.rows, graph.rows)

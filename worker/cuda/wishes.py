@@ -18,13 +18,13 @@ import numpy.typing as npt
 import torch
 
 from octavo.kernels.cuda.adjust import ROW_WORDS, Changes, adjust, new_rows, pack_changes_of_logits
-from octavo.kernels.cuda.logprobs import ASKED_WORDS, logprobs, told_words
+from octavo.kernels.cuda.logprobs import ASKED_WORDS, told_words
 from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.sample import sample
 from octavo.kernels.cuda.steps import HEADER_WORDS
 from octavo.worker.cuda.buffers import download_words, upload_words
 from octavo.worker.cuda.head import Output
 from octavo.worker.cuda.passes import Passes
+from octavo.worker.cuda.ways import Ways
 from octavo.worker.cuda.wished import SCORED_ROWS, Held, Prompt, Wished, wished
 from octavo.worker.request import Adjust
 from octavo.worker.step import Admit, Masks, MaskSource, Step, StepResult
@@ -69,10 +69,14 @@ class Told:
 
 
 class Wishes:
-    def __init__(self, vocabulary: int, slots: int, device: torch.device) -> None:
+    def __init__(
+        self, vocabulary: int, columns: int, slots: int, device: torch.device, ways: Ways, hands_on: bool
+    ) -> None:
+        """columns: of the vocabulary, this rank's. hands_on: another stage is told the ids of a pass."""
         self._vocabulary, self._device = vocabulary, device
-        self.room = min(slots, max(1, _ROWS_BYTES // (4 * vocabulary)))
-        self._rows = new_rows(self.room, vocabulary, device)
+        self._ways, self._hands_on = ways, hands_on
+        self.room = min(slots, max(1, _ROWS_BYTES // (4 * columns)))
+        self._rows = new_rows(self.room, columns, device)
         self._header = torch.full((HEADER_WORDS,), 1 << 30, dtype=torch.int32, device=device)
         self._words: dict[int, torch.Tensor] = {}  # by slot: changes on the device
         self._held: dict[int, Held] = {}
@@ -114,12 +118,15 @@ class Wishes:
         again, of_tokens, *on_prompts = up.split(wish.sizes)
         parts_asked = of_prompts.split([ASKED_WORDS * one.count for one in wish.prompts])
         for prompt, part, results in zip(wish.prompts, parts_asked, on_prompts, strict=True):
-            _tell_prompt(prompt, part, output, passes, results)
+            self._tell_prompt(prompt, part, output, passes, results)
         if count:
             bits = self._upload(masks(step.number), len(step.sample.masked)) if step.sample.masked else None
             self._draw_again(Again(logits, rows, bits, *draws), passes.state, again)
+            if self._hands_on:
+                self._put(wish, again, output)
         if told:
-            logprobs(logits, asked, passes.state.tokens, wish.top, of_tokens.view(told, told_words(wish.top)))
+            of_tokens = of_tokens.view(told, told_words(wish.top))
+            self._ways.logprobs(logits, asked, passes.state.tokens, wish.top, of_tokens)
         return Told(wish, download_words(up), self.room)
 
     def _upload(self, masks: Masks, bound: int) -> torch.Tensor:
@@ -129,18 +136,27 @@ class Wishes:
     def _draw_again(self, again: Again, state: State, up: torch.Tensor) -> None:
         for first, end in _portions(len(again.counters), self.room):
             changed, rows = self._rows[: end - first], again.rows[ROW_WORDS * first : ROW_WORDS * end]
-            adjust(again.logits, rows, state.tokens, again.masks, changed)
+            adjust(again.logits, rows, state.tokens, again.masks, changed, self._ways.first)
             slots, ends, counters = (part[first:end] for part in (again.slots, again.ends, again.counters))
-            sample(changed, Draws(self._header, slots, ends, counters), state, up[2 * first : 2 * end])
+            draws = Draws(self._header, slots, ends, counters)
+            self._ways.sample(changed, draws, state, up[2 * first : 2 * end])
 
+    def _put(self, wish: Wished, again: torch.Tensor, output: Output) -> None:
+        """The second draw among the ids of the pass."""
+        assert output.ids is not None
+        entries = upload_words(np.array(wish.drawn, np.int32), self._device).long()
+        for first, end in _portions(len(wish.drawn), self.room):
+            output.ids.index_copy_(0, entries[first:end], again[2 * first : first + end])
 
-def _tell_prompt(prompt: Prompt, asked: torch.Tensor, output: Output, passes: Passes, up: torch.Tensor) -> None:
-    assert output.hidden is not None, "a pass whose prompts are scored keeps its hidden states"
-    told = up.view(prompt.count, -1)
-    for first, end in _portions(prompt.count, SCORED_ROWS):
-        logits = passes.logits_of(output.hidden[prompt.hidden + first : prompt.hidden + end])
-        part = asked[ASKED_WORDS * first : ASKED_WORDS * end]
-        logprobs(logits, part, passes.state.tokens, prompt.top, told[first:end])
+    def _tell_prompt(
+        self, prompt: Prompt, asked: torch.Tensor, output: Output, passes: Passes, up: torch.Tensor
+    ) -> None:
+        assert output.hidden is not None, "a pass whose prompts are scored keeps its hidden states"
+        told = up.view(prompt.count, -1)
+        for first, end in _portions(prompt.count, SCORED_ROWS):
+            logits = passes.logits_of(output.hidden[prompt.hidden + first : prompt.hidden + end])
+            part = asked[ASKED_WORDS * first : ASKED_WORDS * end]
+            self._ways.logprobs(logits, part, passes.state.tokens, prompt.top, told[first:end])
 
 
 def _portions(count: int, each: int) -> Iterator[tuple[int, int]]:

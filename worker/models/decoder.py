@@ -13,7 +13,7 @@ import torch
 
 from octavo.kernels.backend import Backend, HeadNorms
 from octavo.kernels.rope import inverse_frequencies, llama3_frequencies
-from octavo.worker.collective import Collective
+from octavo.worker.collective import Collective, Norming
 from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.rope import Rope
 from octavo.worker.models.weights import LayerWeights, Weights, local_heads
@@ -59,6 +59,7 @@ class Decoder:
         config, shard = weights.config, weights.shard
         self._config, self._shard = config, shard
         self._backend, self._collective = backend, collective
+        self._norming = collective if isinstance(collective, Norming) else None
         self.heads, self.kv_heads = local_heads(config, shard)
         self._rotary = backend.rotary(rope_frequencies(config), context_length, weights.dtype, weights.device)
         self._embedding = weights.embedding() if shard.first else None
@@ -73,7 +74,7 @@ class Decoder:
             self._final_norm = weights.final_norm()
             shared = self._embedding if config.tied else None
             self._head = backend.matrix(weights.head() if shared is None else shared)
-        self._windows = {layer.window for layer in self._layers} - {0}
+        self.windows = frozenset(layer.window for layer in self._layers)  # 0: of layers that see all
         progress(100)
 
     def forward(self, batch: Batch, pools: Sequence[torch.Tensor], x: torch.Tensor | None = None) -> torch.Tensor:
@@ -83,15 +84,23 @@ class Decoder:
         kernels, eps = self._backend, self._config.norm_eps
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
         rotary = kernels.rotary_at(self._rotary, batch.positions)
-        seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self._windows}
+        seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self.windows - {0}}
         if x is None:
             x = self._embed(batch.ids)  # [t, hidden]
-        for layer, pool in zip(self._layers, pools, strict=True):
-            qkv = kernels.norm_linear(x, layer.input_norm, eps, layer.qkv).view(qkv_shape)
-            q = kernels.rope_and_write(qkv, rotary, pool, batch.paged, layer.head_norms)
-            self._add(kernels.attention(q, pool, seen[layer.window]), layer.o, x)
-            wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
-            self._add(wide, layer.down, x)
+        normed = None  # x, where a sum over the ranks has normalised it for what comes next
+        following = [layer.input_norm for layer in self._layers[1:]]
+        for layer, pool, next_norm in zip(self._layers, pools, (*following, None), strict=True):
+            if normed is None:
+                qkv = kernels.norm_linear(x, layer.input_norm, eps, layer.qkv)
+            else:
+                qkv = kernels.linear(normed, layer.qkv)
+            q = kernels.rope_and_write(qkv.view(qkv_shape), rotary, pool, batch.paged, layer.head_norms)
+            normed = self._add(kernels.attention(q, pool, seen[layer.window]), layer.o, x, layer.post_norm)
+            if normed is None:
+                wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
+            else:
+                wide = kernels.linear_silu_mul(normed, layer.gate_up)
+            normed = self._add(wide, layer.down, x, next_norm)
         return x if batch.kept is None or not self._shard.last else x.index_select(0, batch.kept)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
@@ -102,12 +111,19 @@ class Decoder:
             return self._backend.embed(ids, table)
         return self._collective.sum_(self._backend.embed(ids, table, self._shard.rank * table.shape[0]))
 
-    def _add(self, inputs: torch.Tensor, matrix: Any, x: torch.Tensor) -> None:
-        """x += inputs W^T, of which each rank has some of the columns of W."""
+    def _add(
+        self, inputs: torch.Tensor, matrix: Any, x: torch.Tensor, norm: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """x += inputs W^T, of which each rank has some of the columns of W. Then rms_norm(x) by `norm`, where that was
+        made in passing."""
         if self._collective.size == 1:
             self._backend.linear_add(inputs, matrix, x)
-        else:
-            self._collective.add_sum_(x, self._backend.linear(inputs, matrix))
+            return None
+        part = self._backend.linear(inputs, matrix)
+        if norm is not None and self._norming is not None:
+            return self._norming.add_sum_norm_(x, part, norm, self._config.norm_eps)
+        self._collective.add_sum_(x, part)
+        return None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary / ranks] of this rank, on the last stage; what pads the vocabulary is -inf."""

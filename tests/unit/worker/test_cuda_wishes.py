@@ -1,20 +1,23 @@
 """What the host packs and reads of steps with wishes is what the CPU gives; the kernels are in PyTorch here."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support import portable_device
+from support.scores import same_scores
+from support.threads import on_each
 
 from octavo.kernels.cuda.prepare import State, new_state
+from octavo.worker.collective import Collective
 from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampler import Draw, Vocabulary
 from octavo.worker.cpu.sampler import sample as sample_on_cpu
 from octavo.worker.cpu.wishes import Wishes as OnCpu
-from octavo.worker.cuda import wishes
+from octavo.worker.cuda import ways, wishes
 from octavo.worker.cuda.passes import Output
 from octavo.worker.cuda.wished import SCORED_ROWS
 from octavo.worker.request import Adjust, Sampling
@@ -26,8 +29,10 @@ HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
 
 @pytest.fixture(autouse=True)
 def portable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("adjust", "logprobs", "sample", "upload_words", "download_words"):
+    for name in ("adjust", "upload_words", "download_words"):
         monkeypatch.setattr(wishes, name, getattr(portable_device, name))
+    monkeypatch.setattr(ways, "sample", portable_device.sample)
+    monkeypatch.setattr(ways.kernels, "logprobs", portable_device.logprobs)
 
 
 def logits_of(hidden: torch.Tensor) -> torch.Tensor:
@@ -42,8 +47,19 @@ class Pair:
     tokens: torch.Tensor  # the CPU's pool
     gpu: wishes.Wishes
     state: State
+    admits: list[Admit] = field(default_factory=list)
+    head: torch.Tensor = field(default_factory=lambda: HEAD)
+    pads: int = 0  # of its columns
+    vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary(SIZE))
+
+    def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = hidden @ self.head
+        if self.pads:
+            logits[:, -self.pads :] = float("-inf")
+        return logits
 
     def admit(self, admit: Admit) -> None:
+        self.admits.append(admit)
         self.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens)
         self.state.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens, dtype=torch.int32)
         how = admit.sampling
@@ -79,18 +95,25 @@ class Pair:
         failed = tuple((~finite).nonzero()[:, 0].tolist())
         return StepResult(step.number, tuple(ids.tolist()), failed, self.cpu.scores(raw, slots, ids), prompts)
 
+    def pass_draws(self, logits: torch.Tensor, draws: wishes.Draws, drawn: torch.Tensor) -> None:
+        if self.vocabulary.collective.size == 1:
+            portable_device.sample(logits, draws, self.state, drawn)
+        else:
+            ways.Together(self.vocabulary).sample(logits, draws, self.state, drawn)
+
     def on_gpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
         """As worker/cuda/runner.py has it; the pass draws for all rows."""
         forward, wanted = step.forward, step.sample
         begins = torch.tensor(forward.counts).cumsum(0).tolist()
-        logits = logits_of(hidden[[begins[row] - 1 for row in wanted.rows]])
+        logits = self.logits_of(hidden[[begins[row] - 1 for row in wanted.rows]])
         slots = torch.tensor([forward.slots[row] for row in wanted.rows], dtype=torch.int32)
         ends = torch.tensor([forward.starts[row] + forward.counts[row] for row in wanted.rows], dtype=torch.int32)
         header = torch.full((16,), len(slots))
         draws = wishes.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
         drawn = torch.zeros(2 * len(slots), dtype=torch.int32)
-        output = Output(*portable_device.sample(logits, draws, self.state, drawn), logits, hidden)
-        passes: Any = SimpleNamespace(state=self.state, logits_of=logits_of)
+        self.pass_draws(logits, draws, drawn)
+        output = Output(*drawn.view(2, -1), logits, hidden)
+        passes: Any = SimpleNamespace(state=self.state, logits_of=self.logits_of)
         wish = self.gpu.of(step)
         if wish is None:
             ids, failed = drawn.view(2, -1)
@@ -101,7 +124,7 @@ class Pair:
 
 def pair(room: int = SLOTS) -> Pair:
     state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
-    gpu = wishes.Wishes(SIZE, room, torch.device("cpu"))
+    gpu = wishes.Wishes(SIZE, SIZE, room, torch.device("cpu"), ways.Alone(), hands_on=False)
     tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
     return Pair(OnCpu(Vocabulary(SIZE), tokens), tokens, gpu, state)
 
@@ -198,6 +221,47 @@ def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None
         assert torch.equal(both.state.tokens[:SLOTS].long(), both.tokens)
         for life in lives:
             life.known += 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, ranks: int) -> None:
+    """Each with its columns, of which the last one's pad; all of them draw the same, for the pool and for who asked."""
+    draw, both = random.Random(seed), pair()
+    lives = [begin(draw, both, slot) for slot in range(6)]
+    steps = [prefill(1, lives)]
+    for number in range(2, 5):
+        for life in lives:
+            life.known += 1
+        steps.append(decode(number, lives, tuple(sorted(draw.sample(range(6), 3)))))
+    hiddens = [torch.randn(sum(step.forward.counts), HIDDEN) for step in steps]
+    masks = [masks_of(draw, step) for step in steps]
+    admits, begun = both.admits, both.state.tokens.clone()
+    alone = [both.on_gpu(*one) for one in zip(steps, hiddens, masks, strict=True)]
+
+    def of_rank(collective: Collective) -> tuple[list[StepResult], torch.Tensor]:
+        columns = -(-SIZE // ranks)
+        first = columns * collective.rank
+        pads = torch.full((HIDDEN, max(0, first + columns - SIZE)), 0.0)
+        head = torch.cat((HEAD[:, first : first + columns], pads), dim=1)
+        mine = replace(both, state=replace(both.state, tokens=begun.clone()), head=head, pads=pads.shape[1])
+        mine.gpu = wishes.Wishes(
+            SIZE, columns, SLOTS, torch.device("cpu"), ways.Together(Vocabulary(SIZE, first, collective)), hands_on=True
+        )
+        for admit in admits:
+            mine.gpu.admit(admit)
+        mine.vocabulary = Vocabulary(SIZE, first, collective)
+        return [mine.on_gpu(*one) for one in zip(steps, hiddens, masks, strict=True)], mine.state.tokens
+
+    for results, tokens in on_each(ranks, of_rank):
+        for found, wanted in zip(results, alone, strict=True):
+            assert (found.ids, found.failed) == (wanted.ids, wanted.failed)
+            assert [entry for entry, _ in found.scores] == [entry for entry, _ in wanted.scores]
+            for (_, one), (_, other) in zip(found.scores, wanted.scores, strict=True):
+                same_scores(one, other, (len(one) // 4 - 3) // 2)
+            for one, other in zip(found.prompts, wanted.prompts, strict=True):
+                assert len(one) == len(other)
+        assert torch.equal(tokens, both.state.tokens)
 
 
 def test_long_prompts_are_scored_in_portions() -> None:
