@@ -14,15 +14,16 @@ from transformers import AutoModelForCausalLM
 
 
 class Oracle:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         # transformers is not typed as far as this
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval().to(device)
+        self._device = device
         eos = self._model.generation_config.eos_token_id
         self._ends = {eos} if isinstance(eos, int) else set(eos or ())
         self._whole: dict[tuple[int, ...], torch.Tensor] = {}
 
     def logits(self, ids: Sequence[int], last: int = 0) -> torch.Tensor:
-        """[len(ids), vocabulary]; last: only of so many positions at the end."""
+        """[len(ids), vocabulary] float32 on the host; last: only of so many positions at the end."""
         if last:
             return self._pass(ids, last)
         key = tuple(ids)
@@ -32,8 +33,8 @@ class Oracle:
 
     @torch.inference_mode()
     def _pass(self, ids: Sequence[int], last: int = 0) -> torch.Tensor:
-        logits: torch.Tensor = self._model(torch.tensor([ids]), logits_to_keep=last).logits[0]
-        return logits
+        logits: torch.Tensor = self._model(torch.tensor([ids], device=self._device), logits_to_keep=last).logits[0]
+        return logits.float().cpu()
 
     def confirm(self, prompt: Sequence[int], answer: Sequence[int], max_tokens: int) -> None:
         """Fails unless `answer` is what greedy decoding gives: max_tokens of them, or fewer and then an EOS, which it
