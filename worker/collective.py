@@ -3,6 +3,7 @@
 Every rank calls the same functions in the same order. A call whose peers are gone raises PeerLost.
 """
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -41,6 +42,18 @@ class Norming(Protocol):
     ) -> torch.Tensor | None:
         """As add_sum_, and then rms_norm of residual [t, H] with weight [H], a new tensor; None where another does that
         as well."""
+
+
+@runtime_checkable
+class Overlapping(Protocol):
+    """What a collective can do beside that adds up while its device computes other things."""
+
+    def overlaps(self, x: torch.Tensor) -> bool:
+        """Whether sums of [t, H] such as x are worth it, in two halves of its rows."""
+
+    def begin_sum(self, x: torch.Tensor) -> Callable[[], None]:
+        """x becomes the sum over the ranks, in place and the same to the bit on each, once what is returned has been
+        called; nobody reads or writes it until then. x is contiguous."""
 
 
 def path_of(collective: Collective) -> str:

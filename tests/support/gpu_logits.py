@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from octavo.worker.cuda import collectives
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.gloo import Gloo
@@ -22,7 +23,10 @@ def of(runner: DeviceRunner, prompt: Sequence[int]) -> torch.Tensor:
     return runner.logits(Forward((admit,), (blocks,), (0,), (0,), (len(prompt),))).float().cpu()
 
 
-def of_rank(gloo: Gloo, folder: Path, settings: dict[str, Any], prompt: Sequence[int]) -> torch.Tensor:
-    """Of its columns."""
+def of_rank(
+    gloo: Gloo, folder: Path, settings: dict[str, Any], prompt: Sequence[int], large: int | None
+) -> torch.Tensor:
+    """Of its columns. large: bytes of what is large to the ranks' sums; None: what they think themselves."""
+    collectives._LARGE_BYTES = large or collectives._LARGE_BYTES
     place = Place(Layout(gloo.size, 1, gloo.size), gloo.rank)
     return of(CudaRunner(RunnerConfig(folder, device="cuda", place=place, **settings), collective=gloo), prompt)

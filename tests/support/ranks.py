@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 import torch
-from support.threads import ThreadCollective, Together
+from support.threads import LateCollective, ThreadCollective, Together
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import ALONE, Collective
@@ -91,7 +91,7 @@ def _rank(config: RunnerConfig, meeting: Together | Path, queues: Sequence[Seque
 
 def _collective(place: Place, meeting: Together | Path) -> Collective:
     if isinstance(meeting, Together):
-        return ThreadCollective(meeting, place.part)
+        return (LateCollective if meeting.late else ThreadCollective)(meeting, place.part)
     if place.layout.tensor == 1:
         return ALONE
     return Gloo(place.part, place.layout.tensor, f"file://{meeting}.{place.stage}", "first")
@@ -108,13 +108,15 @@ class Ranks:
 
     device, graphs, features = "cpu", list[str](), list[str]()
 
-    def __init__(self, config: RunnerConfig, tensor: int, pipeline: int, meeting: Path | None = None) -> None:
-        """Threads; with a path to meet at, processes."""
+    def __init__(
+        self, config: RunnerConfig, tensor: int, pipeline: int, meeting: Path | None = None, late: bool = False
+    ) -> None:
+        """Threads, whose sums of several rows may be late; with a path to meet at, processes."""
         self.layout = Layout(tensor, pipeline, tensor)
         ranks = range(self.layout.ranks)
         queue: Any = SimpleQueue if meeting is None else _START.SimpleQueue
         worker: Any = threading.Thread if meeting is None else _START.Process
-        stages = [Together(tensor) if meeting is None else meeting / uuid.uuid4().hex for _ in range(pipeline)]
+        stages = [Together(tensor, late) if meeting is None else meeting / uuid.uuid4().hex for _ in range(pipeline)]
         queues: list[list[Queue]] = [[queue() for _ in ranks] for _ in range(4)]
         self._steps, self._answers = queues[:2]
         config = replace(config, threads=1)

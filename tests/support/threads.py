@@ -16,7 +16,9 @@ Result = TypeVar("Result")
 class Together:
     """Where the threads of a stage meet."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, late: bool = False) -> None:
+        """late: whether what adds up several rows does so while they compute with others."""
+        self.late = late
         self.barrier = threading.Barrier(size)
         self.given: list[torch.Tensor] = [torch.empty(0)] * size
 
@@ -44,6 +46,23 @@ class ThreadCollective:
         except threading.BrokenBarrierError:
             raise PeerLost("a thread of this stage is gone") from None
         return gathered
+
+
+class LateCollective(ThreadCollective):
+    """Its sums of several rows are there only once they are waited for; until then nobody finds anything."""
+
+    def overlaps(self, x: torch.Tensor) -> bool:
+        return x.shape[0] > 1
+
+    def begin_sum(self, x: torch.Tensor) -> Callable[[], None]:
+        total = self.sum_(x.clone())
+        x.fill_(torch.nan)
+
+        def end() -> None:
+            assert x.isnan().all(), "written to while it was added up"
+            x.copy_(total)
+
+        return end
 
 
 def on_each(size: int, work: Callable[[Collective], Result]) -> Sequence[Result]:

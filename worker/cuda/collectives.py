@@ -1,6 +1,7 @@
 """How the GPUs of a stage add up: by each other's memory where they reach it, else by NCCL. Chosen once, by all."""
 
 import logging
+from collections.abc import Callable
 
 import torch
 
@@ -23,6 +24,7 @@ class Peers:
         self.rank, self.size = rank, len(regions)
         self._team = allreduce.Team(rank, regions)
         self._large = large
+        self._side = None if large is None else torch.cuda.Stream()
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         if self._is_large(x) and self._large is not None:
@@ -44,6 +46,18 @@ class Peers:
             self.add_sum_(residual, x)
             return None
         return self._team.sum_norm(x, residual, weight, eps)
+
+    def overlaps(self, x: torch.Tensor) -> bool:
+        return self._side is not None and self._is_large(x)
+
+    def begin_sum(self, x: torch.Tensor) -> Callable[[], None]:
+        assert self._large is not None and self._side is not None, "asked for although it does not overlap"
+        computing = torch.cuda.current_stream()
+        self._side.wait_stream(computing)
+        with torch.cuda.stream(self._side):
+            self._large.sum_(x)
+        summed = self._side.record_event()
+        return lambda: computing.wait_event(summed)
 
     @staticmethod
     def _is_large(x: torch.Tensor) -> bool:

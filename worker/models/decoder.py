@@ -13,8 +13,9 @@ import torch
 
 from octavo.kernels.backend import Backend, HeadNorms
 from octavo.kernels.rope import inverse_frequencies, llama3_frequencies
-from octavo.worker.collective import Collective, Norming
+from octavo.worker.collective import Collective, Norming, Overlapping
 from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.halves import Half
 from octavo.worker.models.rope import Rope
 from octavo.worker.models.weights import LayerWeights, Weights, local_heads
 
@@ -31,6 +32,10 @@ class Layer:
     gate_up: Any
     down: Any
     window: int
+
+
+# The queries, keys and values of a layer [t, heads * head_dim] to what its heads make of them.
+Attend = Callable[[Layer, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Decoder:
         self._config, self._shard = config, shard
         self._backend, self._collective = backend, collective
         self._norming = collective if isinstance(collective, Norming) else None
+        self._overlapping = collective if isinstance(collective, Overlapping) else None
         self.heads, self.kv_heads = local_heads(config, shard)
         self._rotary = backend.rotary(rope_frequencies(config), context_length, weights.dtype, weights.device)
         self._embedding = weights.embedding() if shard.first else None
@@ -81,12 +87,26 @@ class Decoder:
         """Write the batch's KV into `pools` (one a layer of the stage). The last stage returns the hidden states
         that the batch keeps, the others those of all tokens, for the stage after. x: what the stage before returned,
         overwritten; None on the first."""
-        kernels, eps = self._backend, self._config.norm_eps
+        kernels = self._backend
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
         rotary = kernels.rotary_at(self._rotary, batch.positions)
         seen = {0: batch.paged} | {size: kernels.windowed(batch.paged, size, pools[0]) for size in self.windows - {0}}
+
+        def attend(layer: Layer, pool: torch.Tensor, qkv: torch.Tensor) -> torch.Tensor:
+            q = kernels.rope_and_write(qkv.view(qkv_shape), rotary, pool, batch.paged, layer.head_norms)
+            return kernels.attention(q, pool, seen[layer.window])
+
         if x is None:
             x = self._embed(batch.ids)  # [t, hidden]
+        if self._overlapping is not None and self._overlapping.overlaps(x):
+            x = self._pass_in_halves(x, pools, attend, self._overlapping)
+        else:
+            self._pass(x, pools, attend)
+        return x if batch.kept is None or not self._shard.last else x.index_select(0, batch.kept)
+
+    def _pass(self, x: torch.Tensor, pools: Sequence[torch.Tensor], attend: Attend) -> None:
+        """x [t, hidden] through the layers, in place."""
+        kernels, eps = self._backend, self._config.norm_eps
         normed = None  # x, where a sum over the ranks has normalised it for what comes next
         following = [layer.input_norm for layer in self._layers[1:]]
         for layer, pool, next_norm in zip(self._layers, pools, (*following, None), strict=True):
@@ -94,14 +114,27 @@ class Decoder:
                 qkv = kernels.norm_linear(x, layer.input_norm, eps, layer.qkv)
             else:
                 qkv = kernels.linear(normed, layer.qkv)
-            q = kernels.rope_and_write(qkv.view(qkv_shape), rotary, pool, batch.paged, layer.head_norms)
-            normed = self._add(kernels.attention(q, pool, seen[layer.window]), layer.o, x, layer.post_norm)
+            normed = self._add(attend(layer, pool, qkv), layer.o, x, layer.post_norm)
             if normed is None:
                 wide = kernels.norm_linear_silu_mul(x, layer.post_norm, eps, layer.gate_up)
             else:
                 wide = kernels.linear_silu_mul(normed, layer.gate_up)
             normed = self._add(wide, layer.down, x, next_norm)
-        return x if batch.kept is None or not self._shard.last else x.index_select(0, batch.kept)
+
+    def _pass_in_halves(
+        self, x: torch.Tensor, pools: Sequence[torch.Tensor], attend: Attend, collective: Overlapping
+    ) -> torch.Tensor:
+        """The same, returned: while the ranks add up one half of the rows, they compute with the other."""
+        kernels, eps, first = self._backend, self._config.norm_eps, self._collective.rank == 0
+        halves = [Half(rows, kernels, collective, first) for rows in x.tensor_split(2)]
+        for layer, pool in zip(self._layers, pools, strict=True):
+            qkv = [kernels.norm_linear(half.whole(), layer.input_norm, eps, layer.qkv) for half in halves]
+            mixed = attend(layer, pool, torch.cat(qkv))
+            for half, rows in zip(halves, mixed.tensor_split(2), strict=True):
+                half.add(rows, layer.o)
+            for half in halves:
+                half.add(kernels.norm_linear_silu_mul(half.whole(), layer.post_norm, eps, layer.gate_up), layer.down)
+        return torch.cat([half.whole() for half in halves])
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Every rank has some rows of the table; ids of the others' give zeros, and the sum is the whole."""
