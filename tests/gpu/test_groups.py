@@ -11,6 +11,7 @@ from support import gpu_logits
 from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
 from support.gpu_ranks import on_gpus
+from support.masking import Masking
 from support.rank_processes import RankProcesses
 from support.scores import same_scores
 
@@ -71,6 +72,7 @@ class Whole:
     greedy: list[list[int]]
     drawn: list[list[int]]
     asked: list[Answer]
+    bound: list[Answer]
 
 
 def draws() -> list[Sampling]:
@@ -86,9 +88,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = random_checkpoint(tmp_path_factory.mktemp("model"), seed=3, config=SHAPE)
     generator = torch.Generator().manual_seed(1)
     prompts = [torch.randint(0, 256, (length,), generator=generator).tolist() for length in LENGTHS]
-    engine = LocalEngine(open_runner(RunnerConfig(folder, device="cuda", **SETTINGS)))
+    runner = open_runner(RunnerConfig(folder, device="cuda", **SETTINGS))
+    engine = LocalEngine(runner)
     greedy, drawn = ([answer.ids for answer in engine.generate(prompts, TOKENS, how)] for how in (Sampling(), draws()))
-    return Whole(folder, prompts, greedy, drawn, engine.generate(prompts, TOKENS, asked()))
+    bound = Masking(runner).generate(prompts, TOKENS, asked())
+    return Whole(folder, prompts, greedy, drawn, engine.generate(prompts, TOKENS, asked()), bound)
 
 
 @pytest.fixture(scope="module", params=SPLITS, ids=lambda split: f"tensor{split[0]}-pipeline{split[1]}")
@@ -135,13 +139,24 @@ def test_what_few_requests_ask(group: RankProcesses, whole: Whole, graphs: bool,
     engine = LocalEngine(group, stages=group.layout.pipeline, **work)
     if graphs:
         engine.capture()
-    answers = engine.generate(whole.prompts, TOKENS, asked())
-    for one, other, how in zip(whole.asked, answers, asked(), strict=True):
+    same(whole.asked, engine.generate(whole.prompts, TOKENS, asked()))
+    assert texts(group, whole, graphs=graphs) == whole.greedy, "slots that they left"
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
+def test_rows_that_grammars_bind(group: RankProcesses, whole: Whole, graphs: bool) -> None:
+    engine = Masking(group, stages=group.layout.pipeline)
+    if graphs:
+        engine.capture()
+    same(whole.bound, engine.generate(whole.prompts, TOKENS, asked()))
+
+
+def same(expected: list[Answer], found: list[Answer]) -> None:
+    for one, other, how in zip(expected, found, asked(), strict=True):
         assert other.ids == one.ids
         same_scores(one.scores, other.scores, how.logprobs)
         if one.prompt_scores or other.prompt_scores:
             same_scores(one.prompt_scores, other.prompt_scores, how.prompt_logprobs)
-    assert texts(group, whole, graphs=graphs) == whole.greedy, "slots that they left"
 
 
 @pytest.mark.parametrize(("tensor", "pipeline", "path"), [(2, 1, "nccl"), (1, 2, "local")])

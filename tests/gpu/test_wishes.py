@@ -9,12 +9,13 @@ import pytest
 import torch
 from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
+from support.masking import Masking
 from support.scores import same_scores
 
-from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
+from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.devices import open_runner
 from octavo.worker.request import FEATURES, Adjust, Sampling
-from octavo.worker.step import Masks, Step
+from octavo.worker.step import Masks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -81,26 +82,6 @@ def on_gpu(folder: Path, dtype: str = "float32") -> RunnerConfig:
     return RunnerConfig(
         folder, device="cuda", dtype=dtype, max_requests=16, max_batch_tokens=1024, kv_cache_bytes=256 << 20
     )
-
-
-class Masking(LocalEngine):
-    """Binds rows as a grammar would: which ids one may sample, and whether it is bound, depends on how long it is."""
-
-    def _give(self, step: Step) -> Pending:
-        sample, forward = step.sample, step.forward
-        ends = [forward.starts[row] + forward.counts[row] for row in sample.rows]
-        masked = tuple(entry for entry, end in enumerate(ends) if end % 3)
-        masks = Masks(step.number, b"".join(allowed(ends[entry]) for entry in masked))
-        return self._runner.issue(replace(step, sample=replace(sample, masked=masked)), lambda _: self.ask(masks))
-
-    def ask(self, masks: Masks) -> Masks:
-        return masks
-
-
-def allowed(end: int) -> bytes:
-    """A third of the ids, by bits."""
-    bits = sum(1 << token for token in range(SIZE) if (token // 2 + end) % 3 == 0)
-    return bits.to_bytes(4 * -(-SIZE // 32), "little")
 
 
 def check(one: list[Answer], other: list[Answer], samplings: list[Sampling]) -> None:

@@ -21,7 +21,7 @@ from octavo.worker.config import Config
 from octavo.worker.gpu import VISIBLE
 from octavo.worker.hello import Hello
 from octavo.worker.ring import Reader, Writer
-from octavo.worker.step import Step, StepResult
+from octavo.worker.step import MaskSource, Step, StepResult, no_masks
 from octavo.worker.wiring import Wiring, create_shared
 
 _BE_RANK = "from octavo.worker import process, rank; process.run('rank', rank.main)"
@@ -106,16 +106,20 @@ class RankProcesses:
             self.close()
             raise process.Fault("RankFailed", f"no result of a step for {_STEP_S} s")
 
-    def issue(self, step: Step) -> "Pending":
+    def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
         self._refuse_if_closed()
         self._number += 1
-        record = encode(replace(step, number=self._number))
+        self._tell(encode(replace(step, number=self._number)))
+        if step.sample.masked:
+            self._tell(encode(replace(masks(step.number), number=self._number)))
+        return Pending(self, step.number)
+
+    def _tell(self, record: bytes) -> None:
         end = time.monotonic() + _STEP_S
         for steps in self._steps:
             while not steps.push(record):
                 self._check(end)
                 time.sleep(0.001)
-        return Pending(self, step.number)
 
     def collect(self, number: int) -> StepResult:
         """Of the oldest step without one, which is called so here."""
