@@ -1,51 +1,82 @@
 """From mapped files to the device: through pinned buffers, so that reading and the copy over the bus overlap.
 
-    file (page cache) --copy by several threads--> pinned buffer --DMA--> device
+    file (page cache) --copy by threads--> pinned buffers --DMA--> device
 
-A buffer is filled again once its copy has left; with four of them the bus is never idle while the threads keep up.
+One thread reads a mapped file at a fraction of the bus's speed; several keep it busy. A buffer is filled again once its
+copy has left.
 """
 
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+
+import numpy as np
 import torch
 
-_BUFFERS = 4
-_BYTES = 32 << 20  # of each: long enough for the bus, short enough that the first copy starts at once
+_THREADS = 8
+_BYTES = 16 << 20  # of each buffer: long enough for the bus, short enough that the first copy starts at once
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # which NumPy has, unlike bfloat16
 
 
 class Upload:
+    """Copies are made in any order, and none is waited for before `finish`."""
+
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
-        self._buffers = [torch.empty(_BYTES, dtype=torch.uint8, pin_memory=True) for _ in range(_BUFFERS)]
-        self._free = [torch.cuda.Event() for _ in range(_BUFFERS)]
-        self._next = 0
+        count = min(_THREADS, len(os.sched_getaffinity(0)))
+        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="upload")
+        self._buffers: SimpleQueue[torch.Tensor] = SimpleQueue()
+        for _ in range(count):
+            self._buffers.put(torch.empty(_BYTES, dtype=torch.uint8, pin_memory=True))
+        self._under_way: list[Future[None]] = []
+        self._most = 2 * count  # parts; what is asked for beyond waits, so that progress tells the truth
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """target, on the device, becomes source, on the host; 1 or 2 dimensions, dtypes may differ. Does not wait."""
+        """target, on the device, becomes source, on the host; 1 or 2 dimensions, dtypes may differ. Both have to stay.
+
+        Raises what an earlier copy has failed with.
+        """
         rows = source.unsqueeze(0) if source.dim() == 1 else source
         into = target.unsqueeze(0) if target.dim() == 1 else target
         at_once = max(1, _BYTES // (rows.shape[1] * rows.element_size()))
         for first in range(0, rows.shape[0], at_once):
             part = slice(first, first + at_once)
-            self._copy(into[part], rows[part])
+            self._divide(into[part], rows[part])
+
+    def _divide(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        if source.numel() * source.element_size() > _BYTES:  # one row larger than a buffer
+            half = source.shape[1] // 2
+            self._divide(target[:, :half], source[:, :half])
+            self._divide(target[:, half:], source[:, half:])
+            return
+        while len(self._under_way) >= self._most:
+            self._under_way.pop(0).result()
+        self._under_way.append(self._threads.submit(self._copy, target, source))
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        size = source.numel() * source.element_size()
-        if size > _BYTES:  # one row larger than a buffer
-            half = source.shape[1] // 2
-            self._copy(target[:, :half], source[:, :half])
-            self._copy(target[:, half:], source[:, half:])
-            return
-        buffer, free = self._buffers[self._next], self._free[self._next]
-        self._next = (self._next + 1) % _BUFFERS
-        free.synchronize()
-        staged = buffer[:size].view(source.dtype).view(source.shape)
-        staged.copy_(source)
-        with torch.cuda.stream(self._stream):
-            if target.is_contiguous() and target.dtype == source.dtype:
-                target.copy_(staged, non_blocking=True)
-            else:
-                target.copy_(staged.to(target.device, non_blocking=True))
-            free.record(self._stream)
+        buffer = self._buffers.get()
+        try:
+            staged = buffer[: source.numel() * source.element_size()].view(source.dtype).view(source.shape)
+            integers = _INTEGERS[source.element_size()]
+            np.copyto(staged.view(integers).numpy(), source.view(integers).numpy())  # lets other threads run
+            with ExitStack() as here:  # a thread has a device, a stream and a mode of its own
+                here.enter_context(torch.inference_mode())
+                here.enter_context(torch.cuda.stream(self._stream))
+                if target.is_contiguous() and target.dtype == source.dtype:
+                    target.copy_(staged, non_blocking=True)
+                else:
+                    target.copy_(staged.to(self._device, non_blocking=True))
+                left = self._stream.record_event()
+            left.synchronize()
+        finally:
+            self._buffers.put(buffer)
 
     def finish(self) -> None:
-        """Wait until everything is there."""
-        self._stream.synchronize()
+        """Wait until everything is there. Raises what a copy has failed with."""
+        try:
+            for copy in self._under_way:
+                copy.result()
+            self._stream.synchronize()
+        finally:
+            self._threads.shutdown(cancel_futures=True)

@@ -1,0 +1,51 @@
+"""What is copied to the device through several buffers at once is there, whole and in its place, at the end."""
+
+import pytest
+import torch
+
+from octavo.worker.cuda import upload
+from octavo.worker.cuda.upload import Upload
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
+
+DEVICE = torch.device("cuda")
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(autouse=True)
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that everything is divided."""
+    monkeypatch.setattr(upload, "_BYTES", 4096)
+
+
+@pytest.mark.parametrize("to", DTYPES)
+@pytest.mark.parametrize("stored", DTYPES)
+def test_all_shapes_of_sources_arrive(stored: torch.dtype, to: torch.dtype) -> None:
+    whole = torch.randn(333, 1000, generator=torch.Generator().manual_seed(1)).to(stored)
+    wide = torch.randn(3, 9001, generator=torch.Generator().manual_seed(2)).to(stored)
+    sources = [whole, whole[17:101], whole[:, 250:500], whole[5], wide, wide[:, 1:8000], whole[:1, :1], whole[:0]]
+    targets = [torch.full(source.shape, 7.0, dtype=to, device=DEVICE) for source in sources]
+    with torch.inference_mode():
+        making = Upload(DEVICE)
+        for target, source in zip(targets, sources, strict=True):
+            making.copy(target, source)
+        making.finish()
+    for target, source in zip(targets, sources, strict=True):
+        assert torch.equal(target.cpu(), source.to(to))
+
+
+def test_parts_of_one_target_do_not_touch_each_other() -> None:
+    target = torch.zeros(60, 500, device=DEVICE)
+    parts = [torch.full((20, 500), float(index)) for index in range(3)]
+    making = Upload(DEVICE)
+    for index, part in enumerate(parts):
+        making.copy(target[20 * index : 20 * index + 20], part)
+    making.finish()
+    assert torch.equal(target.cpu(), torch.cat(parts))
+
+
+def test_what_cannot_be_copied_is_told() -> None:
+    making = Upload(DEVICE)
+    with pytest.raises(RuntimeError, match="size"):
+        making.copy(torch.zeros(3, 5, device=DEVICE), torch.zeros(3, 4))
+        making.finish()
