@@ -1,8 +1,8 @@
 """PyTorch, imported without what only its compiler asks for: three quarters of a second of a CPU less.
 
-`torch._meta_registrations` brings a thousand functions in Python that tell shapes without numbers, and modules of operators
-that nobody computes with. `import torch` ends by importing it, and uses nothing of it. Here it is imported when
-something of it is wanted, as by the compiler.
+`torch._meta_registrations` brings a thousand functions in Python that tell shapes without numbers, and modules of
+operators that nobody computes with. `import torch` ends by importing it, and uses nothing of it. Here it is imported
+when something of it is wanted, as by the compiler.
 """
 
 import sys
