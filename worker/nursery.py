@@ -21,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 
-from octavo.worker import process, wiring
+from octavo.worker import process, pytorch, wiring
 from octavo.worker.wiring import Wiring
 
 PID = struct.Struct("<i")
@@ -86,6 +86,7 @@ def main(argv: list[str]) -> None:
     process.die_with(int(argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pytorch.load()
     import octavo.worker.cpu.runner
     import octavo.worker.devices  # noqa: F401  # both for what they import
     from octavo.worker import rank
