@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-import kopf
+
+from octavo.operator.kopf_alone import kopf
 
 FIELD_MANAGER = "octavo"
 USER_AGENT = "octavo-operator"

@@ -8,9 +8,7 @@ import logging
 import os
 from dataclasses import replace
 
-import kopf
-from kubernetes import client, config
-
+from octavo.operator.kopf_alone import kopf
 from octavo.operator.kube import KubeUnreachable
 
 
@@ -31,6 +29,8 @@ def login(logger: logging.Logger) -> kopf.ConnectionInfo:
 
 def _by_program(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
     """The same server with what the kubeconfig's program says. A user without any login stays anonymous."""
+    from kubernetes import client, config  # of a size that only who needs it shall bear
+
     loaded = client.Configuration()
     try:
         # The path is given: the client reads the variable once, when it is imported.

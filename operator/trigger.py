@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import kopf
-
 from octavo.operator import kube
+from octavo.operator.kopf_alone import kopf
 from octavo.operator.login import login
 
 DAY_OF_RETRIES = 10_000  # an API server that is down for long must not end the watch

@@ -25,6 +25,7 @@ from support.patience import PATIENCE_S, Bound
 T = TypeVar("T")
 SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
 COMMAND_S = 2 * PATIENCE_S  # for one that waits by itself, as helm does; no promise
+LOOK_S = 0.5  # a look costs this process and the API server some milliseconds of a CPU
 
 
 class BedError(Exception):
@@ -176,7 +177,7 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
     bound = Bound(timeout_s)
     while not (value := probe()):
         assert not bound.over, f"{what}: not within {bound}, last seen: {value!r}"
-        time.sleep(0.2)
+        time.sleep(LOOK_S)
     bound.kept()
     return value
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from support.bed import COMMAND_S, BedError, Cluster, locked, wait_until
+from support.bed import COMMAND_S, LOOK_S, BedError, Cluster, locked, wait_until
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 
@@ -51,6 +51,16 @@ class Release:
         service.apply(**spec)
         return service
 
+    def letters(self) -> "Service":
+        """Of one group that serves the alphabet; tests share it, and leave it with a spec that serves as well."""
+        letters = Service(self, "letters")
+        if self.bed.get("infsvc", letters.name, self.namespace):
+            letters.change(replicas=1)
+        else:
+            letters.apply(replicas=1, engine={"kvCacheMemory": "128Mi"})
+        letters.settled()
+        return letters
+
     def left(self, name: str) -> list[str]:
         """What is there of a service, the service itself included."""
         kinds = "pods,statefulsets,deployments,services,secrets,serviceaccounts,roles,rolebindings,pdb,networkpolicies"
@@ -79,6 +89,15 @@ class Service:
             }
         )
 
+    def spec(self) -> dict[str, Any]:  # Any: its fields
+        """With the defaults of what was not said."""
+        return dict(self.object()["spec"])
+
+    def change(self, **fields: Any) -> None:  # Any: the fields of spec; None takes one back
+        """Applies the service as it is but for these."""
+        kept = {**self.spec(), **fields}
+        self.apply(kept.pop("model")["uri"], **{name: value for name, value in kept.items() if value is not None})
+
     def object(self) -> dict[str, Any]:
         found = self.release.bed.get("infsvc", self.name, self.release.namespace)
         assert found is not None, f"there is no service {self.name}"
@@ -106,7 +125,7 @@ class Service:
                 bound.kept()
                 return seen
             assert not bound.over, f"{kind} {status} {reason}: not in {bound}, but {self.object().get('status')}"
-            time.sleep(0.2)
+            time.sleep(LOOK_S)
 
     def settled(self, groups: int = 1, timeout_s: float = SERVES_S) -> None:
         """Until that many groups of the present spec serve, nothing else is left of the service's workers, and it is
@@ -213,15 +232,17 @@ def _forget(bed: Cluster) -> None:
 
 
 @contextmanager
-def release(bed: Cluster, name: str, models: Path) -> Iterator[Release]:
-    """Installs the chart with its default values (but for the images) in a new namespace that enforces `restricted`."""
+def release(bed: Cluster, name: str, models: Path, replicas: int = 2) -> Iterator[Release]:
+    """Installs the chart with its default values (but for the images) in a new namespace that enforces `restricted`.
+    replicas: of the operator."""
     with bed.namespace(name, **RESTRICTED, **_mark(bed)) as namespace:
         here = Release(bed, namespace, models)
         bed.apply(*_volume(namespace, models, _mark(bed)))
         try:
             # The CRD stays when a release goes, and is then the next one's; two lanes must not both make it.
             with locked(bed.state / "helm.lock"):
-                here.helm("install", "octavo", str(CHART), "--values", str(VALUES), "--take-ownership", "--wait")
+                values = ("--values", str(VALUES), "--set", f"replicas={replicas}")
+                here.helm("install", "octavo", str(CHART), *values, "--take-ownership", "--wait")
             yield here
         finally:
             _remove(here)

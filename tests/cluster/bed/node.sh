@@ -86,9 +86,9 @@ enforceNodeAllocatable: [pods]
 podLogsDir: $folder/pod-logs
 Y
 }
-kubelet_start() {
+kubelet_start() { # nobody reads the figures that its housekeeping collects
   start $node-kubelet nsenter --net=/run/netns/$link -- kubelet --config "$folder/kubelet.yaml" --kubeconfig $node.conf \
-    --hostname-override=$node --node-ip=$address --root-dir="$folder/kubelet"
+    --hostname-override=$node --node-ip=$address --root-dir="$folder/kubelet" --housekeeping-interval=60s
 }
 proxy_start() {
   start $node-proxy nsenter --net=/run/netns/$link -- kube-proxy --kubeconfig proxy.conf --hostname-override=$node --proxy-mode=iptables \
