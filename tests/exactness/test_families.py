@@ -48,7 +48,7 @@ def test_logits_are_those_of_transformers(folder: Path, oracle: Oracle, backend:
     ours = runner(folder, backend=backend)
     chunks = (1, 7, 1000) if backend == "cpu" else (1000,)
     for chunk in chunks:
-        assert difference(ours, oracle, PROMPTS[-1], chunk) < TOLERANCE
+        assert difference(ours, oracle, chunk, PROMPTS[-1]) < TOLERANCE
 
 
 def test_greedy_text_is_that_of_transformers(folder: Path, oracle: Oracle) -> None:
@@ -60,7 +60,7 @@ def test_greedy_text_is_that_of_transformers(folder: Path, oracle: Oracle) -> No
 
 def test_bfloat16_is_float32_but_for_rounding(folder: Path, oracle: Oracle) -> None:
     spread = float(oracle.logits(PROMPTS[-1]).std())
-    assert difference(runner(folder, dtype="bfloat16"), oracle, PROMPTS[-1], 40) < HALF_TOLERANCE * spread
+    assert difference(runner(folder, dtype="bfloat16"), oracle, 40, PROMPTS[-1]) < HALF_TOLERANCE * spread
 
 
 def test_all_ends_of_generation_config_count(folder: Path) -> None:

@@ -25,8 +25,8 @@ PROMPT = [(7 * index * index + 3) % 250 for index in range(90)]
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 1000])
 def test_logits_are_those_of_transformers(subject: Subject, chunk: int) -> None:
-    for prompt in sorted(subject.prompts, key=len)[-4:]:
-        assert difference(subject.runner, subject.oracle, prompt[:80], chunk) < TOLERANCE
+    prompts = [prompt[:80] for prompt in sorted(subject.prompts, key=len)[-4:]]
+    assert difference(subject.runner, subject.oracle, chunk, *prompts) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_logits_are_those_of_transformers(subject: Subject, chunk: int) -> None:
 def test_every_setting_of_the_config_counts(tmp_path: Path, config: dict[str, Any]) -> None:
     folder = random_checkpoint(tmp_path, config=config, shards=2)
     runner = Runner(RunnerConfig(folder, max_requests=1))
-    assert difference(runner, Oracle(folder), PROMPT, 40) < TOLERANCE
+    assert difference(runner, Oracle(folder), 40, PROMPT) < TOLERANCE
 
 
 def test_the_three_spellings_of_rope_scaling_are_one(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_logits_of_other_families_are_those_of_transformers(
 ) -> None:
     folder = random_checkpoint(tmp_path, seed=3, config=config)
     group = Ranks(settings(folder), tensor, pipeline)
-    assert difference(group, Oracle(folder), PROMPTS[-1], 40) < TOLERANCE
+    assert difference(group, Oracle(folder), 40, PROMPTS[-1]) < TOLERANCE
     group.close()
 
 
@@ -155,7 +155,7 @@ def test_logits_of_other_families_are_those_of_transformers(
 def test_logits_of_smollm2_are_those_of_transformers(tensor: int, pipeline: int) -> None:
     folder = bundled.ensure("smollm2-135m-instruct")
     group = Ranks(settings(folder, context_length=512), tensor, pipeline)
-    assert difference(group, Oracle(folder), list(range(1000, 1060)), 40) < TOLERANCE
+    assert difference(group, Oracle(folder), 40, list(range(1000, 1060))) < TOLERANCE
     group.close()
 
 

@@ -1,5 +1,7 @@
 """How far the logits of our runner are from those of transformers."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from support.oracle import Oracle
 from support.ranks import Ranks
@@ -9,18 +11,34 @@ from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 
 
-def difference(runner: Runner | Ranks, oracle: Oracle, ids: list[int], chunk: int) -> float:
-    """The largest difference at the ends of chunks of the prompt."""
-    expected = oracle.logits(ids)
-    blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
-    worst = 0.0
-    for start in range(0, len(ids), chunk):
-        count = min(chunk, len(ids) - start)
-        admits = (Admit(0, tuple(ids), Sampling(), 0),) if start == 0 else ()
-        forward = Forward(admits, (blocks,) if start == 0 else (), (0,), (start,), (count,))
-        logits = _logits(runner, Step(start + 1, forward, Sample()))
-        worst = max(worst, float((logits[0] - expected[start + count - 1]).abs().max()))
+def difference(runner: Runner | Ranks, oracle: Oracle, chunk: int, *prompts: list[int]) -> float:
+    """The largest difference at the ends of chunks of the prompts, each computed beside those of the others."""
+    worst, rows = 0.0, [(slot, 0) for slot in range(len(prompts))]  # of each prompt, where its next chunk begins
+    number, admits, blocks = 1, tuple(map(_admit, range(len(prompts)), prompts)), tuple(_blocks(prompts))
+    while rows:
+        counts = {slot: min(chunk, len(prompts[slot]) - start) for slot, start in rows}
+        rows.sort(key=lambda row: counts[row[0]] > 1)  # those of one token come first
+        slots, starts = zip(*rows, strict=True)
+        forward = Forward(admits, blocks, slots, starts, tuple(counts[slot] for slot in slots))
+        rows = [(slot, start + counts[slot]) for slot, start in rows]
+        for logits, (slot, end) in zip(_logits(runner, Step(number, forward, Sample())), rows, strict=True):
+            worst = max(worst, float((logits - oracle.logits(prompts[slot])[end - 1]).abs().max()))
+        rows = [(slot, end) for slot, end in rows if end < len(prompts[slot])]
+        number, admits, blocks = number + 1, (), ()
     return worst
+
+
+def _admit(slot: int, ids: list[int]) -> Admit:
+    return Admit(slot, tuple(ids), Sampling(), 0)
+
+
+def _blocks(prompts: Sequence[list[int]]) -> Iterator[Blocks]:
+    """A place of its own for each."""
+    begin = 0
+    for slot, ids in enumerate(prompts):
+        end = begin - (-len(ids) // 16)
+        yield Blocks(slot, 0, tuple(range(begin, end)))
+        begin = end
 
 
 def _logits(runner: Runner | Ranks, step: Step) -> torch.Tensor:

@@ -14,21 +14,24 @@ Result = TypeVar("Result")
 
 
 class Together:
-    """Where the threads of a stage meet."""
+    """Where the threads of a stage meet. given: at this meeting and at the one before; nobody comes to the next before
+    all have read what was given at the last but one, so that they meet once for each."""
 
     def __init__(self, size: int, late: bool = False) -> None:
         """late: whether what adds up several rows does so while they compute with others."""
         self.late = late
+        self.size = size
         self.barrier = threading.Barrier(size)
-        self.given: list[torch.Tensor] = [torch.empty(0)] * size
+        self.given = tuple([torch.empty(0)] * size for _ in range(2))
 
 
 class ThreadCollective:
     transport = group_pb2.TRANSPORT_UNSPECIFIED
 
     def __init__(self, together: Together, rank: int) -> None:
-        self.rank, self.size = rank, len(together.given)
+        self.rank, self.size = rank, together.size
         self._together = together
+        self._meetings = 0
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         assert x.is_contiguous()
@@ -38,14 +41,14 @@ class ThreadCollective:
         residual += self.sum_(x)
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
+        given = self._together.given[self._meetings % 2]
+        self._meetings += 1
+        given[self.rank] = x.clone()  # x may change while others still read
         try:
-            self._together.given[self.rank] = x
-            self._together.barrier.wait()
-            gathered = torch.stack(self._together.given)
             self._together.barrier.wait()
         except threading.BrokenBarrierError:
             raise PeerLost("a thread of this stage is gone") from None
-        return gathered
+        return torch.stack(given)
 
 
 class LateCollective(ThreadCollective):
