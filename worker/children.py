@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from octavo.worker import wiring
@@ -46,6 +47,8 @@ class Children:
     def __init__(self, cradle: Cradle) -> None:
         self._cradle = cradle
         self._alive: dict[int, _Child] = {}
+        self._births = 0  # under way
+        self._gone: dict[int, int] = {}  # exit codes of processes that are not known, or not yet, by pid
         self.exits: list[Exit] = []
         self.changed = asyncio.Event()
         self._killing_since: float | None = None
@@ -77,6 +80,7 @@ class Children:
     async def bear(self, share: Wiring) -> int:
         """Start a rank; its pid. Raises OSError."""
         reading, writing = _report()
+        self._births += 1
         try:
             pid, go = await self._cradle.bear(replace(share, report=writing))
         except BaseException:
@@ -84,8 +88,13 @@ class Children:
             raise
         finally:
             os.close(writing)
-        self._alive[pid] = _Child("rank", share.rank, reading)
-        with os.fdopen(go, "wb") as begin:
+            self._births -= 1
+        child = _Child("rank", share.rank, reading)
+        if (code := self._gone.get(pid)) is not None:  # it has ended before its pid was heard here
+            self._collect(child, code)
+        else:
+            self._alive[pid] = child
+        with suppress(BrokenPipeError), os.fdopen(go, "wb", 0) as begin:  # of one that has ended, its exit tells
             begin.write(b"g")
         return pid
 
@@ -107,6 +116,8 @@ class Children:
             child = self._alive.pop(ended.si_pid, None)
             if child is not None:
                 self._collect(child, code)
+            elif self._births:
+                self._gone[ended.si_pid] = code
 
     def _collect(self, child: _Child, code: int) -> None:
         self.exits.append(Exit(child.name, child.rank, code, read_report(child.report), child.killed))

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -15,6 +17,7 @@ from octavo.worker.wiring import Wiring
 # it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
 _OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 _WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_STUCK_S = 60.0  # beyond any import: a nursery that has said nothing for so long is stopped, or hangs
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
 
 
@@ -26,6 +29,8 @@ class Cradle:
         self._turn = asyncio.Lock()
         self._born: asyncio.Future[int] | None = None
         self._unwanted = 0  # answers to come to questions that were taken back
+        self._pid = 0
+        self._silent_since_s = 0.0  # with an answer to come
 
     async def bear(self, share: Wiring) -> tuple[int, int]:
         """(pid, go) of a new rank, a child of this process. It begins when a byte is written to the descriptor `go`,
@@ -47,6 +52,13 @@ class Cradle:
                 os.close(reading)
 
     def _ask(self, share: Wiring, go: int) -> None:
+        now_s = time.monotonic()
+        if not self._unwanted:
+            self._silent_since_s = now_s
+        elif now_s - self._silent_since_s > _STUCK_S:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            self._close()
         if self._end is not None:
             with suppress(ConnectionError):  # it was lost while nobody asked
                 nursery.ask(self._end, share, go)
@@ -66,6 +78,7 @@ class Cradle:
                 ours.close()
                 raise
         process.returncode = 0  # Children.reap collects it
+        self._pid, self._silent_since_s = process.pid, time.monotonic()
         ours.setblocking(False)
         asyncio.get_running_loop().add_reader(ours, self._hear)
         self._end = ours
@@ -82,6 +95,7 @@ class Cradle:
                 self._born.set_exception(OSError("the process that ranks are forked from has ended"))
         elif self._unwanted:
             self._unwanted -= 1
+            self._silent_since_s = time.monotonic()
         elif self._born is not None and not self._born.done():
             self._born.set_result(nursery.PID.unpack(data)[0])
 

@@ -7,11 +7,13 @@ from typing import TypeAlias
 from octavo.proto.v1 import group_pb2
 from octavo.worker.children import Exit
 from octavo.worker.config import Config
+from octavo.worker.group.incarnation import JOIN_REFUSED
 from octavo.worker.process import PEER_LOST
 from octavo.worker.status import failure
 from octavo.worker.watch import Verdict
 
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
+LEADER_LOST = "LeaderLost"
 _MORE_MEMORY = "raise resources.limits.memory or lower kvCacheMemory"
 
 
@@ -20,6 +22,11 @@ def second_hand(ended: Ended) -> bool:
     if not isinstance(ended, Exit) or ended.report is None:
         return False
     return ended.name == "serve" or ended.report.reason == PEER_LOST
+
+
+def first_hand(ended: Ended) -> bool:
+    """Whether this pod found it out by itself: not from the leader, nor by the loss of that."""
+    return isinstance(ended, Exit) or (isinstance(ended, Verdict) and ended.reason not in (LEADER_LOST, JOIN_REFUSED))
 
 
 def better(exits: Sequence[Exit], said: Ended) -> Ended:

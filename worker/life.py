@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from octavo.proto.v1 import group_pb2
 from octavo.worker.board import Board, Gauge, Slot
 from octavo.worker.cgroup import oom_kills
-from octavo.worker.children import Children, Exit
+from octavo.worker.children import Children
 from octavo.worker.config import Config
-from octavo.worker.ending import Ended, better, named, not_started, second_hand
+from octavo.worker.ending import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
 from octavo.worker.feed import Feed
 from octavo.worker.group import pod
+from octavo.worker.group.incarnation import JOIN_REFUSED
 from octavo.worker.status import GroupState
 from octavo.worker.tls import dial
 from octavo.worker.vitals import Vitals
@@ -60,7 +61,7 @@ class Life:
         self._vitals = Vitals(self._board, birth.config)
         self._membership = pod.Membership(_handshake(birth), self)
         self._feed: Feed | None = None
-        self._group = group_pb2.STARTING  # as the leader says
+        self._group = group_pb2.PHASE_UNSPECIFIED  # else as the leader says
         self._begun: asyncio.Future[Wiring] = asyncio.get_running_loop().create_future()
         self._served_since: float | None = None
         self._draining = False
@@ -88,11 +89,13 @@ class Life:
             tasks = [asyncio.create_task(one) for one in (self._exit(), self._watch(), self._join())]
             ended = await self._end(bearing, *tasks)
             cause = named(self._config, ended, oom_kills() > ooms)
-            if cause is not None and isinstance(ended, Exit) and not self._config.leads:
-                await self._tell(cause, tasks[2])
+            if cause is not None and first_hand(ended):
+                await self._tell(cause, tasks)
             return cause
         except OSError as error:
-            return not_started(self._config.pod_name, error, oom_kills() > ooms)
+            cause = not_started(self._config.pod_name, error, oom_kills() > ooms)
+            await self._tell(cause, tasks)
+            return cause
         finally:
             for task in (*tasks, bearing):
                 task.cancel()
@@ -101,18 +104,13 @@ class Life:
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
 
-    async def _end(
-        self,
-        bearing: asyncio.Task[None],
-        exiting: asyncio.Task[Ended],
-        watching: asyncio.Task[Ended],
-        joining: asyncio.Task[Ended],
-    ) -> Ended:
+    async def _end(self, bearing: asyncio.Task[None], *tasks: asyncio.Task[Ended]) -> Ended:
         """What ended this life. Who only heard of a loss waits a moment for who can say more."""
-        await asyncio.wait({exiting, watching, joining, bearing}, return_when=asyncio.FIRST_COMPLETED)
+        exiting, watching, joining = tasks
+        await asyncio.wait({*tasks, bearing}, return_when=asyncio.FIRST_COMPLETED)
         if bearing.done():
             bearing.result()  # raises what kept a rank from being started
-            await asyncio.wait({exiting, watching, joining}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         ended = next(task for task in (joining, exiting, watching) if task.done()).result()
         if ended is None and self._config.leads:  # drained: let serve write its last bytes and leave by itself
             await asyncio.wait({exiting}, timeout=_LEAVE_S)
@@ -122,11 +120,12 @@ class Life:
             return better(self._children.exits, said)
         return ended
 
-    async def _tell(self, cause: group_pb2.Failure, joining: asyncio.Task[Ended]) -> None:
-        """Tell the leader why; it ends the life everywhere."""
-        self._membership.failed(cause)
-        await self._children.kill()
-        await asyncio.wait({joining}, timeout=_LAST_WORD_S)
+    async def _tell(self, cause: group_pb2.Failure, tasks: list[asyncio.Task[Ended]]) -> None:
+        """In a pod that does not lead: tell the leader why; it ends the life everywhere."""
+        if not self._config.leads:
+            self._membership.failed(cause)
+            await self._children.kill()
+            await asyncio.wait(tasks[-1:], timeout=_LAST_WORD_S)
 
     def drain(self) -> None:
         """Ask the leader to refuse new work, finish and end the life. Before it serves there is nothing to finish."""
@@ -173,7 +172,8 @@ class Life:
         while True:
             serving = self._show()
             if self._config.leads:
-                incomplete = self._group == group_pb2.STARTING  # a pod that does not come is no stalled load
+                # A pod that does not come is no stalled load; a serve that does not begin is one.
+                incomplete = self._group == group_pb2.STARTING
                 watch, verdict = look(watch, self._vitals.pulses(), serving or incomplete, time.monotonic_ns())
                 if verdict is not None:
                     return verdict
@@ -186,11 +186,13 @@ class Life:
         try:
             async with dial(address, self._config) as channel:
                 return await self._membership.join(channel)
+        except pod.Refused as error:
+            return Verdict(JOIN_REFUSED, -1, str(error))
         except pod.LeaderLost as error:
             try:  # a leader that died is better named by its exit
                 return await asyncio.wait_for(self._exit(), _LAST_WORD_S)
             except TimeoutError:
-                return Verdict("LeaderLost", -1, str(error))
+                return Verdict(LEADER_LOST, -1, str(error))
 
     # What the leader says
 

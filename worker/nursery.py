@@ -27,7 +27,6 @@ from octavo.worker.wiring import Wiring
 PID = struct.Struct("<i")
 MESSAGE_BYTES = 1 << 17
 DESCRIPTORS = 64
-_ADOPTED_S = 10.0
 
 
 def ask(end: socket.socket, share: Wiring, go: int) -> None:
@@ -53,26 +52,26 @@ def _bear(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], N
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
+        parent = os.getpid()
         rank = os.fork()
         if rank != 0:
             os.write(writing, PID.pack(rank))
             os._exit(0)
         for fd in (reading, writing, end.fileno()):
             os.close(fd)
-        _be_rank(share, go, main)
+        _be_rank(share, go, main, parent)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as pipe:
         os.close(writing)
         return int(PID.unpack(pipe.read(PID.size))[0])
 
 
-def _be_rank(share: Wiring, go: int, main: Callable[[Wiring], None]) -> None:
+def _be_rank(share: Wiring, go: int, main: Callable[[Wiring], None], middle: int) -> None:
     """Be what `python -m octavo.worker.rank` would be, once the supervisor knows this pid. Never returns."""
     try:
         if os.read(go, 1):  # else the supervisor wants it no longer
             os.close(go)
-            end = time.monotonic() + _ADOPTED_S
-            while os.getppid() != share.parent and time.monotonic() < end:
+            while os.getppid() == middle:  # then it is the supervisor's child, or that has ended
                 time.sleep(0.001)
             process.rename("octavo.worker.rank", str(share.rank))
             process.run("rank", main, share)

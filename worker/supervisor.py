@@ -26,7 +26,7 @@ from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
 from octavo.worker.cradle import Cradle
 from octavo.worker.fit import check_fit
-from octavo.worker.group.incarnation import POD_REPLACED
+from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.health import health_pages
 from octavo.worker.life import Birth, Life
 from octavo.worker.metrics import Totals, metrics_page
@@ -37,6 +37,7 @@ from octavo.worker.process import adopt_orphans
 from octavo.worker.status import GroupState, StatusServicer, failure
 from octavo.worker.tls import Roles, bind
 
+_REFUSED_S = 2.0  # between two attempts to join that a leader refuses, at most: each checks the model
 _DRAIN_MARGIN_S = 5.0  # a drain ends so long before the kubelet's SIGKILL
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Supervisor:
             self._state.failed(failed)
             wait_s, backoff = backoff.after(served_s)
             if not self._config.leads:  # the leader waits; whoever follows it is there when it begins
-                wait_s = FIRST_S
+                wait_s = min(wait_s, _REFUSED_S) if failed.reason == JOIN_REFUSED else FIRST_S
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(

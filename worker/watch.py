@@ -58,7 +58,7 @@ def look(watch: Watch, pulses: Sequence[Pulse], serving: bool, now_ns: int) -> t
     after = Watch(now_ns, since, progress, blind_until)
     if now_ns < blind_until:
         return after, None
-    return after, _silent(pulses, now_ns) or _overdue(pulses, now_ns) or _stalled(after, serving, now_ns)
+    return after, _silent(pulses, now_ns) or _overdue(pulses, now_ns) or _stalled(after, pulses, serving)
 
 
 def _silent(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
@@ -89,7 +89,12 @@ def _blamed(pulses: Sequence[Pulse], now_ns: int) -> int:
     return min(ranks, key=lambda pulse: pulse.finished).rank
 
 
-def _stalled(watch: Watch, serving: bool, now_ns: int) -> Verdict | None:
-    if serving or now_ns - watch.since_ns <= LOADING_S * _NS:
+def _stalled(watch: Watch, pulses: Sequence[Pulse], serving: bool) -> Verdict | None:
+    """It names who has got least far: serve or core when they have not begun, else a rank."""
+    if serving or watch.look_ns - watch.since_ns <= LOADING_S * _NS:
         return None
-    return Verdict("LoadStalled", 0, f"no progress in loading for {LOADING_S:.0f} s")
+    unborn = [pulse for pulse in pulses if pulse.beats and not pulse.heartbeat_ns]
+    ranks = [pulse for pulse in pulses if pulse.rank >= 0]
+    late = min(unborn or ranks, key=lambda pulse: (pulse.phase, pulse.progress))
+    who = late.name if late.rank < 0 else f"rank {late.rank}"
+    return Verdict("LoadStalled", late.rank, f"no progress in loading for {LOADING_S:.0f} s: {who} has got least far")

@@ -7,7 +7,8 @@ from pathlib import Path
 from octavo.kernels.cuda.library import MissingKernels
 from octavo.operator.causes import REPORTED
 from octavo.worker.config import ConfigError
-from octavo.worker.group.incarnation import POD_REPLACED
+from octavo.worker.ending import LEADER_LOST
+from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.models import errors
 from octavo.worker.process import PEER_LOST
 
@@ -42,6 +43,6 @@ def _texts(value: ast.expr) -> Iterator[str]:
 def test_the_operator_knows_every_reason_that_a_worker_gives() -> None:
     said = {text for path in WORKER.rglob("*.py") for text in _said(ast.parse(path.read_text()))}
     said |= {errors.NOT_FOUND, errors.INVALID, errors.UNREADABLE, ConfigError.reason, MissingKernels.reason}
-    said |= {PEER_LOST, POD_REPLACED}
+    said |= {PEER_LOST, POD_REPLACED, JOIN_REFUSED, LEADER_LOST}
     said |= {f"{child}Failed" for child in CHILDREN}  # process.run names any other exception so
     assert said == set(REPORTED)

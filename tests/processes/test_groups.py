@@ -12,6 +12,7 @@ from support.checkpoints import random_checkpoint, successor_checkpoint
 from support.group import GroupProcesses, group
 from support.joins import PodEar
 from support.patience import PATIENCE_S, Bound
+from support.processes import lives
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
@@ -72,14 +73,6 @@ async def _serves_anew(one: GroupProcesses, before: str, bound: Bound | None = N
         assert _right(0, answer.ids)
 
 
-def _lives(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.fixture(scope="module")
 def pipeline(letters: Path) -> Iterator[GroupProcesses]:
     """Two pods of a stage each, shared by tests that leave it serving."""
@@ -115,7 +108,7 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
             answers = await _streams(router)
             os.kill(two_pods.pods[victim].ranks()[0], signal.SIGKILL)
             bound = Bound(two_pods.recovery_s)
-            await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), GONE_S, two_pods.text)
+            await until(lambda pids=ranks: not any(lives(pid) for pid in pids), GONE_S, two_pods.text)
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
@@ -132,7 +125,7 @@ async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: Group
         await _streams(router)
         os.kill(two_pods.pods[1].ranks()[0], signal.SIGSTOP)
         # Busy tests make predictions long; a hang is a step of more than ten times its own.
-        await until(lambda: not any(_lives(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
+        await until(lambda: not any(lives(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
     await _serves_anew(two_pods, before.incarnation)
     failure = (await two_pods.leader.status()).last_failure
     assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
@@ -144,7 +137,7 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pip
         before, ranks = await pipeline.leader.status(), pipeline.leader.ranks()
         follower.signal(loss)
         noticed = NOTICE_S if loss is signal.SIGSTOP else 0.0
-        await until(lambda pids=ranks: not any(_lives(pid) for pid in pids), noticed + GONE_S, pipeline.text)
+        await until(lambda pids=ranks: not any(lives(pid) for pid in pids), noticed + GONE_S, pipeline.text)
         if loss is signal.SIGKILL:
             follower.start()
         else:
@@ -157,7 +150,7 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pip
 async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(pipeline: GroupProcesses) -> None:
     before, ranks = (await pipeline.leader.status()).incarnation, pipeline.pods[1].ranks()
     pipeline.leader.signal(signal.SIGKILL)
-    await until(lambda: not any(_lives(pid) for pid in ranks), GONE_S, pipeline.text)
+    await until(lambda: not any(lives(pid) for pid in ranks), GONE_S, pipeline.text)
     assert pipeline.pods[1].get("health", "/readyz")[0] == 503
     pipeline.leader.start()
     await _serves_anew(pipeline, before)

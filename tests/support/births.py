@@ -5,9 +5,13 @@ In a process of its own, because it becomes the parent of orphans.
 
 import asyncio
 import os
+import signal
+import socket
 from pathlib import Path
 
+from octavo.worker import cradle as cradles
 from octavo.worker import process
+from octavo.worker.children import Children
 from octavo.worker.config import Config
 from octavo.worker.cradle import Cradle
 from octavo.worker.wiring import Wiring, create_shared
@@ -34,18 +38,52 @@ async def main() -> None:
     print("waits for its go:", b"nursery" in _command(pid))
     os.close(go)
     print("without it:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    os.kill(nursery, 9)
-    os.waitpid(nursery, 0)
-    pid, go = await cradle.bear(share)
-    print("another nursery:", pid > 0)
     asking = asyncio.create_task(cradle.bear(share))
     await asyncio.sleep(0)
-    (nursery,) = [other for other in _children() if other != pid]
     os.kill(nursery, 9)
+    print("lost nursery:", await _refusal(asking))
+    os.waitpid(nursery, 0)
+    early = Early()
+    children = early.children = Children(early)
+    await children.bear(share)
+    print("another nursery, and a rank that had ended before it was heard of:", children.exits[0].code, children.pids)
+    await children.kill()
+    (nursery,) = _children()
+    os.kill(nursery, signal.SIGSTOP)
+    for _ in range(2):
+        asking = asyncio.create_task(early.bear(share))
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        await asyncio.wait({asking})
+    cradles._STUCK_S = 0.1
+    early._open = _no_more  # type: ignore[method-assign]
+    print("stopped nursery:", await _refusal(asyncio.create_task(early.bear(share))))
+    print("is ended:", os.waitstatus_to_exitcode(os.waitpid(nursery, 0)[1]))
+
+
+class Early(Cradle):
+    """Its ranks have ended, and were collected, when their pid is told."""
+
+    children: Children
+
+    async def bear(self, share: Wiring) -> tuple[int, int]:
+        pid, go = await super().bear(share)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self.children.reap()
+        return pid, go
+
+
+def _no_more() -> socket.socket:
+    raise OSError("another is asked for")
+
+
+async def _refusal(asking: "asyncio.Task[tuple[int, int]]") -> OSError | None:
     try:
         await asking
     except OSError as error:
-        print("lost nursery:", error)
+        return error
+    return None
 
 
 def _children() -> list[int]:

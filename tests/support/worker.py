@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from support import commands
-from support.forked import Forked
+from support.forked import Forked, Main
 from support.patience import PATIENCE_S, Bound
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
@@ -27,7 +27,7 @@ NO_TOKEN = 0xFFFFFFFF
 
 
 class WorkerProcess:
-    """`octavo worker` in a folder of its own. addresses: unix: unless `addresses` says otherwise."""
+    """`octavo worker` in a folder of its own, run by `main`. addresses: unix: unless `addresses` says otherwise."""
 
     def __init__(self, model: str | Path, *flags: str, addresses: dict[str, str] | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="octavo-test-"))
@@ -37,6 +37,7 @@ class WorkerProcess:
         places = [part for name, address in self.addresses.items() for part in (f"--{name}", address)]
         self._arguments = ["--model", str(model), *places, "--max-requests", "32", "--kv-cache-memory", "64MiB"]
         self.flags = list(flags)
+        self.main: Main = commands.main
         self.process: Forked | None = None
 
     def add_flags(self, *flags: str) -> None:
@@ -44,7 +45,7 @@ class WorkerProcess:
         self.flags += flags
 
     def start(self) -> "WorkerProcess":
-        self.process = Forked(commands.main, ["worker", *self._arguments, *self.flags], {}, self.log)
+        self.process = Forked(self.main, ["worker", *self._arguments, *self.flags], {}, self.log)
         return self
 
     @property

@@ -11,7 +11,7 @@ import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
-from octavo.worker.group.incarnation import POD_REPLACED, Identity, Incarnation
+from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED, Identity, Incarnation
 from octavo.worker.process import PEER_LOST
 from octavo.worker.tls import Roles
 
@@ -128,7 +128,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
             mine.late += 1
             # Nothing can come of a life that waits for this pod; the leader's own must be there to be told why.
             if awaited and 0 in mine.names and not mine.complete:
-                self.end(_failure(shake.name, "JoinRefused", refusal))
+                self.end(_failure(shake.name, JOIN_REFUSED, refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         return shake.pod
 
@@ -151,7 +151,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         try:
             self._listener.heartbeat(pod, beat)
         except ValueError as error:
-            self.end(_failure(self.incarnation.names[pod], "JoinRefused", str(error)))
+            self.end(_failure(self.incarnation.names[pod], JOIN_REFUSED, str(error)))
 
     def _failed(self, failure: group_pb2.Failure) -> None:
         """A rank that only lost its peer is believed when no better cause is told within a moment."""

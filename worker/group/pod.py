@@ -4,15 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 
 _HEARTBEAT_S = 0.5
+_REFUSALS = (
+    grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
+)  # fmt: skip
 
 
 class LeaderLost(Exception):
     """The stream to the leader broke, or the leader refused this pod."""
+
+
+class Refused(LeaderLost):
+    """The leader does not want this pod; to ask again at once is no use."""
 
 
 class Listener(Protocol):
@@ -41,7 +49,7 @@ class Membership:
     async def join(self, channel: grpc.aio.Channel) -> group_pb2.Failure | None:
         """Belong to the leader's life until it ends: the failure that ended it, or None when the group drained.
 
-        Waits for the leader to be there. Raises LeaderLost.
+        Waits for the leader to be there. Raises LeaderLost, or Refused.
         """
         beating = asyncio.create_task(self._beat())
         try:
@@ -58,7 +66,8 @@ class Membership:
                     self._joined.set()
                     self._listener.joined(message.incarnation)
         except grpc.aio.AioRpcError as error:
-            raise LeaderLost(f"{error.code().name}: {error.details()}") from error
+            lost = Refused if error.code() in _REFUSALS else LeaderLost
+            raise lost(f"{error.code().name}: {error.details()}") from error
         finally:
             beating.cancel()
             self._joined.set()

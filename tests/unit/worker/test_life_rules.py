@@ -89,6 +89,16 @@ def test_loading_may_take_for_ever_as_long_as_it_progresses():
     assert verdict.reason == "LoadStalled"
 
 
+def test_a_stalled_load_names_who_has_got_least_far():
+    ranks = [Pulse("rank", rank, 200 * S, 3, progress, beats=False) for rank, progress in enumerate((100, 40, 70))]
+    leader = [Pulse("serve", -1, 200 * S, 0, 0), Pulse("core", -1, 200 * S, 0, 0)]
+    seen = Watch(200 * S, 10 * S, tuple((pulse.phase, pulse.progress) for pulse in (*leader, *ranks)))
+    _, verdict = look(seen, [*leader, *ranks], False, 201 * S)
+    assert (verdict.reason, verdict.rank) == ("LoadStalled", 1) and "rank 1" in verdict.message
+    _, verdict = look(seen, [replace(leader[0], heartbeat_ns=0), leader[1], *ranks], False, 201 * S)
+    assert (verdict.reason, verdict.rank) == ("LoadStalled", -1) and "serve" in verdict.message
+
+
 def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
     watch = Watch(10 * S, 10 * S)
     watch, verdict = look(watch, _pulses(10.0), True, 40 * S)
