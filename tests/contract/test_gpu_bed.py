@@ -1,4 +1,4 @@
-"""What the proof on a GPU (tests/cluster/gpu) rests on, without a GPU: its device plugin, its images, its cluster's spec."""
+"""What the proof on a GPU (tests/cluster/gpu) rests on, without a GPU: its device plugin and its images."""
 
 import json
 import tarfile

@@ -1,7 +1,7 @@
-"""A device plugin for the bed: tells a node's kubelet of `nvidia.com/gpu`, one for each /dev/nvidiaN, and hands them out.
+"""A device plugin for the bed: tells a node's kubelet of `nvidia.com/gpu`, one for each /dev/nvidiaN; hands them out.
 
-It speaks the kubelet's device plugin API (v1beta1) over gRPC, as NVIDIA's and Google's do, and runs beside the kubelet as
-a program of the node. A container gets the nodes of its GPUs, those that all GPUs share, and the driver's folder at
+It speaks the kubelet's device plugin API (v1beta1) over gRPC, as NVIDIA's and Google's do, and runs beside the kubelet
+as a program of the node. A container gets the nodes of its GPUs, those that all GPUs share, and the driver's folder at
 /usr/local/nvidia where the node keeps its driver there. GPUs are never found unhealthy: a bed lives for minutes.
 
 usage: device_plugin.py [--devices FOLDER] [--driver FOLDER]

@@ -61,12 +61,13 @@ class Service:
     namespace: str
     name: str
 
-    def apply(self, model: str, accelerator: str, tensor: int) -> None:
+    def apply(self, model: str, accelerator: str, tensor: int, **more: Any) -> None:  # Any: other fields of the spec
         spec: Json = {
             "model": {"uri": f"pvc://models/{model}", "contextLength": 2048},
             "replicas": 1,
             "accelerator": {"resource": accelerator},
             "parallelism": {"tensor": tensor},
+            **more,
         }
         if accelerator == "cpu":
             spec["engine"] = {"kvCacheMemory": "128Mi"}

@@ -1,7 +1,7 @@
-"""A service on a GPU in a real cluster, from nothing: `make prove-gpu`, or this program with PYTHONPATH=src:tests:benchmarks.
+"""A service on a GPU in a real cluster, from nothing: `make prove-gpu`, or this with PYTHONPATH=src:tests:benchmarks.
 
-Starts the bed with one node, which is this machine; tells it of its GPUs by a device plugin; installs the chart; applies an
-InferenceService with `accelerator.resource: nvidia.com/gpu`; and looks that
+Starts the bed with one node, which is this machine; tells it of its GPUs by a device plugin; installs the chart; and
+applies an InferenceService with `accelerator.resource: nvidia.com/gpu`. Looks that
 
 - a pod of another sort, with the same restrictions, computes on the GPU;
 - the service becomes Ready, answers at its Service's address, and its rank's process holds memory of the GPU;
@@ -11,7 +11,8 @@ InferenceService with `accelerator.resource: nvidia.com/gpu`; and looks that
 
 Needs root, the bed's programs (`make programs`), a Python with PyTorch (this one), and the kernels
 (`python -m octavo.kernels.build`). No registry and no large image: thin_images.py says how. The model has the shape of
-Llama 3.2 1B and random weights. Where something fails, the logs of all that took part are printed, and the exit code is 1.
+Llama 3.2 1B and random weights. Where something fails, the logs of all that took part are printed, and the exit code
+is 1.
 
 --accelerator cpu goes the same way without a GPU. --pretend makes two files that are no GPUs and looks that the status
 says so.
@@ -30,17 +31,18 @@ from pathlib import Path
 from typing import Any
 
 import device_plugin
+import failure
+import probe_pod
 import record
 import thin_images
 from gpu_service import RESTRICTED, Service, install, memory_mib, volume
-from shapes import checkpoint
 from support.api_client import ApiClient
 from support.bed import Bed, places, wait_until
 
 DNS = Path(__file__).parents[1] / "bed" / "coredns.yaml"
 NODE = "node1"
 SOCKET = f"/run/octavo-bed/{NODE}.sock"
-UP_S, IMAGES_S, GPU_S, POD_S, READY_S, GONE_S = 120, 60, 40, 60, 150, 130  # what each phase may take
+MODEL_S, UP_S, IMAGES_S, GPU_S, DNS_S, READY_S, GONE_S = 90, 120, 60, 40, 60, 150, 130  # what each phase may take
 FREE_MIB = 64  # of a GPU's memory: two looks at an idle one may differ by that
 HOLDS_MIB = 1024  # the weights alone are more
 Json = dict[str, Any]  # Any: JSON
@@ -95,7 +97,7 @@ def running(work: Path, args: argparse.Namespace, laps: Laps) -> Iterator[Bed]:
             result["MiB"] = sum(archive.stat().st_size for archive in archives) >> 20
         with laps.lap("names of the cluster"):
             bed.apply(DNS.read_text().replace("replicas: 2", "replicas: 1"))
-            bed.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", f"--timeout={POD_S}s")
+            bed.kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", f"--timeout={DNS_S}s")
         if args.accelerator == device_plugin.RESOURCE:
             with laps.lap("device plugin") as result:
                 plugin = _plugin(state, args)
@@ -104,7 +106,7 @@ def running(work: Path, args: argparse.Namespace, laps: Laps) -> Iterator[Bed]:
                 result["allocatable"] = wanted
         yield bed
     except BaseException:
-        _tell(bed)
+        failure.tell(bed)
         raise
     finally:
         if plugin is not None:
@@ -127,66 +129,6 @@ def plugin_says(bed: Bed, plugin: subprocess.Popen[bytes]) -> str:
     assert plugin.poll() is None, "the device plugin has ended"
     node = bed.get("node", NODE, "") or {}
     return str(node.get("status", {}).get("allocatable", {}).get(device_plugin.RESOURCE, ""))
-
-
-def _tell(bed: Bed) -> None:
-    """Everything that says why."""
-    for words in (
-        "get nodes,pods,infsvc -A -o wide", "describe infsvc -A", "describe pods -A", "describe node",
-        "get events -A --sort-by=.lastTimestamp",
-    ):  # fmt: skip
-        _show(f"kubectl {words}", lambda words=words: bed.kubectl(*words.split(), timeout=20)[-12_000:])  # type: ignore[misc]
-    for selector in ("app.kubernetes.io/name=octavo-operator", "octavo.dev/component", "octavo-bed=probe"):
-        words = ["logs", "-n", "octavo", "-l", selector, "--tail=60", "--prefix", "--all-containers"]
-        _show(f"logs of {selector}", lambda words=words: bed.kubectl(*words, timeout=20))  # type: ignore[misc]
-    for log in sorted((bed.state / "log").glob("*.log")):
-        if log.name != "audit.log":
-            _show(log.name, lambda log=log: "\n".join(log.read_text(errors="replace").splitlines()[-25:])[-5000:])  # type: ignore[misc]
-
-
-def _show(what: str, read: Any) -> None:  # Any: returns text
-    print(f"\n======== {what}", flush=True)
-    try:
-        print(read(), flush=True)
-    except Exception as error:  # the next one may tell
-        print(f"{type(error).__name__}: {error}", flush=True)
-
-
-PROBE = """
-import json, os, torch
-found = {"uid": os.getuid(), "torch": torch.__version__, "cuda": torch.cuda.is_available(), "gpus": torch.cuda.device_count()}
-if found["cuda"]:
-    x = torch.ones(64, 64, device="cuda")
-    found |= {"name": torch.cuda.get_device_name(), "sum": float((x @ x).sum())}
-print(json.dumps(found))
-"""
-
-
-def probe(bed: Bed, namespace: str, gpus: int) -> str:
-    """What a pod with that many GPUs says of them. It is as restricted as the operator's own pods."""
-    container: Json = {
-        "name": "probe", "image": "localhost/octavo-worker:test", "imagePullPolicy": "Never", "command": ["python3", "-c", PROBE],
-        "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}},
-        "resources": {"limits": {device_plugin.RESOURCE: str(gpus)}},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }  # fmt: skip
-    security = {"runAsNonRoot": True, "runAsUser": thin_images.USER, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {
-        "restartPolicy": "Never", "automountServiceAccountToken": False, "securityContext": security,
-        "containers": [container], "volumes": [{"name": "tmp", "emptyDir": {}}],
-    }  # fmt: skip
-    metadata = {"name": "probe", "namespace": namespace, "labels": {"octavo-bed": "probe"}}
-    bed.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-
-    def phase() -> str:
-        seen = str((bed.get("pod", "probe", namespace) or {})["status"].get("phase"))
-        return seen if seen in ("Succeeded", "Failed") else ""
-
-    ended = wait_until(phase, POD_S, "the end of the pod `probe`")
-    said = bed.kubectl("-n", namespace, "logs", "probe", timeout=20).strip()
-    assert ended == "Succeeded", f"the pod `probe` failed: {said[-2000:]}"
-    bed.kubectl("-n", namespace, "delete", "pod", "probe", "--timeout=60s", timeout=70)
-    return said
 
 
 def prove(service: Service, laps: Laps, args: argparse.Namespace, tensor: int) -> None:
@@ -230,7 +172,8 @@ def _free_again(before: list[int]) -> list[int]:
 def refused(service: Service, laps: Laps, args: argparse.Namespace) -> None:
     """Of what only looks like a GPU the status says that there is none."""
     with laps.lap("a device that is no GPU") as result:
-        service.apply(args.model_name, args.accelerator, 1)
+        small = {"requests": {"cpu": "100m"}}  # a machine without a GPU may have few CPUs
+        service.apply(args.model_name, args.accelerator, 1, resources=small)
         message = wait_until(lambda: service.complaint("PyTorch sees no GPU"), READY_S, "a status that says why")
         result["message"] = message
         service.delete(GONE_S)
@@ -238,7 +181,7 @@ def refused(service: Service, laps: Laps, args: argparse.Namespace) -> None:
 
 def steps(work: Path, args: argparse.Namespace, laps: Laps) -> None:
     with laps.lap("model"):
-        folder = args.model or checkpoint("1b", args.models)
+        folder = args.model or written(args.models)
         args.model_name = folder.name
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -250,7 +193,7 @@ def steps(work: Path, args: argparse.Namespace, laps: Laps) -> None:
         gpus = len(device_plugin.gpus(args.devices)) if args.accelerator == device_plugin.RESOURCE else 0
         if gpus:
             with laps.lap("a pod of another sort") as result:
-                result["said"] = probe(bed, "octavo", gpus)
+                result["said"] = probe_pod.run(bed, "octavo", gpus)
                 assert args.pretend or '"cuda": true' in result["said"], "the pod found no GPU"
         service = Service(bed, "octavo", "chat")
         if args.pretend:
@@ -258,6 +201,13 @@ def steps(work: Path, args: argparse.Namespace, laps: Laps) -> None:
             return
         for tensor in (1, 2) if gpus > 1 else (1,):
             prove(service, laps, args, tensor)
+
+
+def written(models: Path) -> Path:
+    """The folder of random weights; by a process of its own, which takes its part of the GPU with it."""
+    code = "import shapes, pathlib, sys; shapes.checkpoint('1b', pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(models)], check=True, timeout=MODEL_S)
+    return models / "1b"
 
 
 def main() -> None:

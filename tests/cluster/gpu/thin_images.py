@@ -1,9 +1,9 @@
 """Images for a node that is this very machine: our sources and an environment, a few MiB; all else is the host's.
 
-An image with PyTorch and CUDA's libraries has gigabytes. These hold only `octavo` from the tree as it is, and the node's
-containers have the host's /usr and the environment of the Python that runs this, read-only, in the places where they are
-here: `runtime_spec` has those mounts, with which containerd begins each container. The environment
-variables are those that the Dockerfile gives the image of the same name, so that what runs here runs there.
+An image with PyTorch and CUDA's libraries has gigabytes. These hold only `octavo` from the tree as it is. The node's
+containers have the host's /usr and the environment of the Python that runs this, read-only, in the same places:
+`runtime_spec` has those mounts, and containerd begins each container with it. The environment variables are those that
+the Dockerfile gives the image of the same name, so that what runs here runs there.
 """
 
 import io
@@ -84,7 +84,7 @@ def runtime_spec() -> str:
 def build(folder: Path, dns: Path, packages: Sequence[Path] = ()) -> list[Path]:
     """Archives of localhost/{pause,coredns}:1 and localhost/octavo-COMPONENT:test, for `ctr images import`.
 
-    dns: the program coredns. packages: folders of packages that this Python lacks, as `pip install --target` makes them.
+    dns: the program coredns. packages: folders of what this Python lacks, as `pip install --target` makes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     layer = folder / "layer.tar"
