@@ -74,6 +74,8 @@ RUN PYTHONPATH=/src python -m octavo.bundled /opt/octavo/models
 FROM ${WORKER_BASE} AS worker
 ARG INDEX=
 ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+# Where nodes without NVIDIA's container toolkit, those of GKE among them, mount the driver: nothing tells the loader of it.
+ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 RUN test -x /opt/venv/bin/python || python3 -m venv /opt/venv
 COPY --from=pins /pins/worker.txt /opt/octavo/
 RUN pip install -q ${INDEX:+--index-url ${INDEX}} --no-deps --require-hashes -r /opt/octavo/worker.txt

@@ -19,7 +19,7 @@ GPU_PYTHON ?= $(BIN)/python
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/octavo/mypy
 PROMPT ?= What is the capital of France?
 
-.PHONY: run test test-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed programs clean
+.PHONY: run test test-gpu prove-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed programs clean
 
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
@@ -34,6 +34,10 @@ test-gpu:
 
 unit: setup
 	$(BIN)/python -m pytest -q tests/unit tests/kernels tests/contract $(PYTEST)
+
+# The same in a cluster: a service on this machine's GPU, from `helm install` on. Needs root and the bed (`make programs`).
+prove-gpu:
+	PYTHONPATH=src:tests:benchmarks $(GPU_PYTHON) tests/cluster/gpu/prove.py $(PROVE)
 
 check: lint types imports stale
 

@@ -184,7 +184,7 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
 
 @contextmanager
 def api_server() -> Iterator[Bed]:
-    state, binaries = _places("api")
+    state, binaries = places("api")
     bed = Bed("api", state, binaries, ApiClient(state))
     with _session(bed, "lane-api"):
         yield bed
@@ -193,7 +193,7 @@ def api_server() -> Iterator[Bed]:
 @contextmanager
 def cluster(lane: Lane) -> Iterator[Cluster]:
     """Our images are built from the tree as it is, and are on every node."""
-    state, binaries = _places("cluster")
+    state, binaries = places("cluster")
     bed = Cluster("cluster", state, binaries, ApiClient(state), lane)
     with _session(bed, f"lane-{lane.name}", prepare=lambda: bed.script("images.sh", timeout=1500)):
         yield bed
@@ -201,7 +201,7 @@ def cluster(lane: Lane) -> Iterator[Cluster]:
 
 def missing(mode: str) -> str | None:
     """Why this machine has no bed, or None."""
-    _, binaries = _places(mode)
+    _, binaries = places(mode)
     if not (binaries / ".complete").exists():
         return f"its programs are not built: run {SCRIPTS}/deps.sh and {SCRIPTS}/build.sh"
     if shutil.which("openssl") is None:
@@ -289,7 +289,7 @@ def _answers(bed: Bed) -> bool:
     return True
 
 
-def _places(mode: str) -> tuple[Path, Path]:
+def places(mode: str) -> tuple[Path, Path]:
     """The state folder of a mode, and the folder of the programs."""
     line = '. "$0"/env.sh && printf "%s\\n" "$STATE" "$BIN"'
     text = _run(["bash", "-c", line, str(SCRIPTS)], env=os.environ | {"BED_MODE": mode}, timeout=PATIENCE_S)

@@ -10,7 +10,7 @@ fi
 "$HERE/control.sh" down
 if [ "$MODE" = cluster ]; then
   ip link del $BRIDGE 2>/dev/null
-  find /sys/fs/cgroup/*/octavo-bed -depth -type d -exec rmdir {} + 2>/dev/null
+  for tree in $(cgroup_trees); do find "$tree/octavo-bed" -depth -type d -exec rmdir {} + 2>/dev/null; done
 fi
 rm -rf "$STATE"
 exit 0

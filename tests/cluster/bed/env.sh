@@ -53,6 +53,10 @@ stop() { # stop NAME [SIGNAL]: end a process that start() started, and wait for 
 }
 on_node() { local node=$1; shift; nsenter --net="/run/netns/octavo-$node" -- "$@"; } # `ip netns exec` would hide the cgroups
 node_ctr() { local node=$1; shift; ctr -a "$RUN/$node.sock" -n k8s.io "$@"; }
+cgroup_trees() { # the roots of the cgroups: one, or one for each controller where there is no cgroup v2 alone
+  if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo /sys/fs/cgroup; return; fi
+  local tree; for tree in /sys/fs/cgroup/*; do [ ! -f "$tree/cgroup.procs" ] || echo "$tree"; done
+}
 wait_for() { # wait_for SECONDS COMMAND...
   local end=$((SECONDS + $1)); shift
   until "$@" >/dev/null 2>&1; do

@@ -47,10 +47,15 @@ containerd_start() {
   wait_for 30 node_ctr $node version
 }
 cgroups() { # a cgroup root of its own, or two kubelets remove each other's pods
-  local tree file
-  for tree in /sys/fs/cgroup/*/; do
-    [ -f "$tree/cgroup.procs" ] || continue
+  local tree file controller
+  for tree in $(cgroup_trees); do
     mkdir -p "$tree$cgroup"
+    if [ -f "$tree/cgroup.controllers" ] && [ "$tree" = /sys/fs/cgroup ]; then
+      for controller in $(cat "$tree/cgroup.controllers"); do # for the kubelet, which wants them in the root that it is given
+        echo "+$controller" >"$tree/cgroup.subtree_control"
+        echo "+$controller" >"$tree/octavo-bed/cgroup.subtree_control"
+      done
+    fi
     [ "$(basename "$tree")" = cpuset ] || continue
     for file in cpuset.cpus cpuset.mems; do
       cat "$tree/$file" >"$tree/octavo-bed/$file"
@@ -106,7 +111,7 @@ add() {
 }
 pids() { # of every container of the node, and of their shims
   pgrep -f "containerd-shim-runc-v2 .*-address $RUN/$node.sock" || :
-  find /sys/fs/cgroup/*$cgroup -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un || :
+  local tree; for tree in $(cgroup_trees); do find "$tree$cgroup" -name cgroup.procs -exec cat {} + 2>/dev/null; done | sort -un || :
 }
 crash() {
   local process pid
@@ -124,7 +129,7 @@ remove() {
   ip link del $link 2>/dev/null || :
   ip netns del $link 2>/dev/null || :
   ip route del $subnet 2>/dev/null || :
-  find /sys/fs/cgroup/*$cgroup -depth -type d -exec rmdir {} + 2>/dev/null || :
+  local tree; for tree in $(cgroup_trees); do find "$tree$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || :; done
   rm -rf "$folder" "$RUN/$node" "$RUN/$node.sock"*
 }
 
