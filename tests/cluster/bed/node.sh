@@ -52,8 +52,8 @@ cgroups() { # a cgroup root of its own, or two kubelets remove each other's pods
     mkdir -p "$tree$cgroup"
     if [ -f "$tree/cgroup.controllers" ] && [ "$tree" = /sys/fs/cgroup ]; then
       for controller in $(cat "$tree/cgroup.controllers"); do # for the kubelet, which wants them in the root that it is given
-        echo "+$controller" >"$tree/cgroup.subtree_control"
-        echo "+$controller" >"$tree/octavo-bed/cgroup.subtree_control"
+        echo "+$controller" >"$tree/cgroup.subtree_control" && echo "+$controller" >"$tree/octavo-bed/cgroup.subtree_control" ||
+          echo "the cgroup controller $controller cannot be given on" >&2
       done
     fi
     [ "$(basename "$tree")" = cpuset ] || continue

@@ -8,6 +8,7 @@ the Dockerfile gives the image of the same name, so that what runs here runs the
 
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -41,6 +42,11 @@ def environment(component: str) -> dict[str, str]:
     return inherited
 
 
+def _machines() -> dict[str, str]:
+    """What this machine tells programs of its GPUs, such as NCCL_NVLS_ENABLE=0 where multicast must not be used."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("NCCL_", "NVSHMEM_", "TORCH_SYMM_"))}
+
+
 def _stages(dockerfile: str) -> dict[str, tuple[str, list[tuple[str, str]]]]:
     """By name: what it is built on, and its ENV lines."""
     stages: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -68,6 +74,8 @@ def host_folders() -> list[str]:
         *(f"/{name}" for name in MERGED if Path("/", name).is_dir() and not Path("/", name).is_symlink()),
     ]
     for prefix in (sys.base_prefix, sys.prefix):
+        if Path(prefix).is_relative_to("/tmp"):
+            raise SystemExit(f"{prefix}: pods have a /tmp of their own, which hides this Python; use one elsewhere")
         if not any(Path(prefix).is_relative_to(folder) for folder in folders):
             folders.append(prefix)
     return folders
@@ -96,7 +104,7 @@ def build(folder: Path, dns: Path, packages: Sequence[Path] = ()) -> list[Path]:
     paths = [f"/{HOME}/src", *(f"/{HOME}/site{number}" for number in range(len(packages)))]
     archives = [_pause(folder), _program(folder, "coredns", dns)]
     for component in COMPONENTS:
-        variables = {**environment(component), "PYTHONPATH": ":".join(paths)}
+        variables = {**environment(component), **_machines(), "PYTHONPATH": ":".join(paths)}
         config = {"Env": [f"{name}={value}" for name, value in variables.items()], "User": f"{USER}:{USER}"}
         archives.append(_image(folder, f"localhost/octavo-{component}:test", config, layer))
     return archives
