@@ -15,7 +15,7 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that everything is divided."""
-    monkeypatch.setattr(upload, "_BYTES", 4096)
+    monkeypatch.setattr(upload, "BYTES", 4096)
 
 
 @pytest.mark.parametrize("to", DTYPES)

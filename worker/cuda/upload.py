@@ -2,10 +2,11 @@
 
     file (page cache) --copy by threads--> pinned buffers --DMA--> device
 
-One thread reads a mapped file at a fraction of the bus's speed; several keep it busy. A buffer is filled again once its
-copy has left.
+One thread reads a mapped file at 3 GB/s, where the bus takes 50: as many read as there are processors, up to some. A
+buffer is filled again once its copy has left.
 """
 
+import ctypes
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,21 +15,26 @@ from queue import SimpleQueue
 import numpy as np
 import torch
 
-_THREADS = 8
-_BYTES = 16 << 20  # of each buffer: long enough for the bus, short enough that the first copy starts at once
+_MOST_THREADS = 16
+BYTES = 16 << 20  # of each buffer: calls for parts of 2 MiB take longer than these do
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # which NumPy has, unlike bfloat16
+
+
+def thread_count() -> int:
+    """That read at once; a processor is left to what gives them work."""
+    return max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1))
 
 
 class Upload:
     """Copies are made in any order, and none is waited for before `finish`."""
 
     def __init__(self, device: torch.device) -> None:
-        count = min(_THREADS, len(os.sched_getaffinity(0)))
+        count = thread_count()
         self._device, self._stream = device, torch.cuda.Stream(device)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="upload")
         self._buffers: SimpleQueue[torch.Tensor] = SimpleQueue()
         for _ in range(count):
-            self._buffers.put(torch.empty(_BYTES, dtype=torch.uint8, pin_memory=True))
+            self._buffers.put(torch.empty(BYTES, dtype=torch.uint8, pin_memory=True))
         self._under_way: list[Future[None]] = []
         self._most = 2 * count  # parts; what is asked for beyond waits, so that progress tells the truth
 
@@ -39,13 +45,13 @@ class Upload:
         """
         rows = source.unsqueeze(0) if source.dim() == 1 else source
         into = target.unsqueeze(0) if target.dim() == 1 else target
-        at_once = max(1, _BYTES // (rows.shape[1] * rows.element_size()))
+        at_once = max(1, BYTES // (rows.shape[1] * rows.element_size()))
         for first in range(0, rows.shape[0], at_once):
             part = slice(first, first + at_once)
             self._divide(into[part], rows[part])
 
     def _divide(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        if source.numel() * source.element_size() > _BYTES:  # one row larger than a buffer
+        if source.numel() * source.element_size() > BYTES:  # one row larger than a buffer
             half = source.shape[1] // 2
             self._divide(target[:, :half], source[:, :half])
             self._divide(target[:, half:], source[:, half:])
@@ -58,8 +64,7 @@ class Upload:
         buffer = self._buffers.get()
         try:
             staged = buffer[: source.numel() * source.element_size()].view(source.dtype).view(source.shape)
-            integers = _INTEGERS[source.element_size()]
-            np.copyto(staged.view(integers).numpy(), source.view(integers).numpy())  # lets other threads run
+            stage(staged, source)
             with ExitStack() as here:  # a thread has a device, a stream and a mode of its own
                 here.enter_context(torch.inference_mode())
                 here.enter_context(torch.cuda.stream(self._stream))
@@ -80,3 +85,12 @@ class Upload:
             self._stream.synchronize()
         finally:
             self._threads.shutdown(cancel_futures=True)
+
+
+def stage(staged: torch.Tensor, source: torch.Tensor) -> None:
+    """staged, which is contiguous, becomes source, by this thread alone, and others run meanwhile."""
+    if source.is_contiguous():
+        ctypes.memmove(staged.data_ptr(), source.data_ptr(), source.numel() * source.element_size())
+    else:
+        integers = _INTEGERS[source.element_size()]
+        np.copyto(staged.view(integers).numpy(), source.view(integers).numpy())
