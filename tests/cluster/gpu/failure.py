@@ -8,8 +8,8 @@ from support.bed import Bed
 
 SELECTORS = ("app.kubernetes.io/name=octavo-operator", "octavo.dev/component", "octavo-bed=probe")
 OBJECTS = (
-    "get nodes,pods,infsvc -A -o wide",
-    "describe infsvc -A",
+    "get nodes,pods -A -o wide",
+    "get infsvc -A -o yaml",
     "describe pods -A",
     "describe node",
     "get events -A --sort-by=.lastTimestamp",

@@ -169,8 +169,8 @@ class Service:
 
     def on_gpus(self) -> Json:
         """MiB by pid, of what nvidia-smi says that uses a GPU; and which of those are ranks of the service."""
-        used = dict(line.split(", ") for line in _nvidia_smi("--query-compute-apps=pid,used_memory"))
-        return {"used_mib": used, "ranks": self.ranks()}
+        lines = (line.partition(",") for line in _nvidia_smi("--query-compute-apps=pid,used_memory"))
+        return {"used_mib": {pid.strip(): used.strip() for pid, _, used in lines}, "ranks": self.ranks()}
 
     def delete(self, timeout_s: float) -> None:
         """Returns when its pods are gone too."""
