@@ -34,9 +34,9 @@ class AwaitedIds:
         self._awaited: deque[Awaited] = deque()
 
     def expect(self, step: Step) -> None:
-        """The step has been handed on, so that its ids will come, if it samples any."""
+        """The step has been handed on, so that its ids will come: if it samples any, or none because it has no rows."""
         forward, rows = step.forward, step.sample.rows
-        if rows:
+        if rows or not forward.slots:
             slots = tuple(forward.slots[row] for row in rows)
             places = tuple(forward.starts[row] + forward.counts[row] for row in rows)
             self._awaited.append(Awaited(step.number, slots, places))

@@ -1,5 +1,6 @@
 """However a model is split over ranks, the text is that of one rank; and logits are those of transformers."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,14 @@ from support.checkpoints import random_checkpoint
 from support.engine import LocalEngine
 from support.logits import difference
 from support.oracle import Oracle
-from support.ranks import Ranks
+from support.ranks import QueueLinks, Ranks
+from support.threads import ThreadCollective
 
 from octavo import bundled
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.request import Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4
@@ -112,6 +114,28 @@ def test_ids_that_pad_the_vocabulary_have_no_probability(case: Case) -> None:
 def one_row(ids: list[int]) -> Step:
     blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
     return Step(1, Forward((Admit(0, tuple(ids), Sampling(), 0),), (blocks,), (0,), (0,), (len(ids),)), Sample())
+
+
+def test_a_step_without_rows_goes_every_way_that_others_go(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an idle group learns of a link that is lost."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: type, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(self: object, *arguments: object) -> Any:  # Any: of the function
+            calls[name] += 1
+            return function(self, *arguments)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in ((QueueLinks, "send_hidden"), (QueueLinks, "send_sampled"), (ThreadCollective, "gather")):
+        count(owner, name)
+    assert case.ranks.issue(Step(1, Forward(), Sample())).result() == StepResult(1)
+    layout = case.ranks.layout
+    handed_on = layout.tensor * (layout.pipeline - 1)
+    sampled = layout.tensor if layout.pipeline > 1 else 0
+    assert calls == Counter(gather=layout.ranks, send_hidden=handed_on, send_sampled=sampled)
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2), (2, 2)])

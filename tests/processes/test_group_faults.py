@@ -201,10 +201,9 @@ async def _serves_again(net: Net, what: str) -> None:
     raise AssertionError(f"{what}: not serving after {AGAIN_S} s\n{net.group.text()}")
 
 
-async def _round(net: Net, fault: Fault, dice: random.Random, what: str) -> None:
+async def _round(net: Net, fault: Fault, moment: str, dice: random.Random, what: str) -> None:
     """One fault while something is under way."""
-    moment, tokens = dice.choice(MOMENTS), FEWER if fault in HARMLESS else TOKENS
-    what = f"{what}, {fault.__name__} at {moment}"
+    tokens = FEWER if fault in HARMLESS else TOKENS
     before = await net.group.leader.status()
     async with client(net.group.leader) as router:
         answers = await _begin(router, moment, tokens)
@@ -227,4 +226,9 @@ async def test_after_any_fault_streams_are_right_beginnings_and_the_group_serves
     dice.shuffle(faults)
     async with _net(successor_checkpoint(tmp_path / "letters")) as net:
         for number, fault in enumerate(faults):
-            await _round(net, fault, dice, f"seed {SEED}, round {number}")
+            what = f"seed {SEED}, round {number}, {fault.__name__} at {(moment := dice.choice(MOMENTS))}"
+            try:
+                await _round(net, fault, moment, dice, what)
+            except Exception as error:
+                error.add_note(f"{what}\n{net.group.text()}")
+                raise

@@ -10,4 +10,5 @@ def take_in(links: Links, tokens: torch.Tensor, awaited: Awaited) -> None:
     """tokens: the pool, [slots, context]. Waits for the ids; raises ValueError when others come."""
     sampled = links.receive_sampled()
     ids = checked(awaited, sampled.number, sampled.ids)
-    tokens[list(awaited.slots), list(awaited.places)] = torch.tensor(ids)
+    if ids:
+        tokens[list(awaited.slots), list(awaited.places)] = torch.tensor(ids)

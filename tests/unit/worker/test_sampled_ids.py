@@ -113,6 +113,18 @@ def test_a_step_that_samples_nothing_brings_nothing(ids: Ids) -> None:
     ids.settle(decode(2, 0).forward)
 
 
+def test_a_step_without_rows_is_heard_of_in_its_turn(ids: Ids, links: Arriving, pool: torch.Tensor) -> None:
+    for number in range(1, 7):
+        ids.settle(Forward())
+        ids.expect(Step(number, Forward(), Sample()))
+        links.send_sampled(Sampled(number, ()))
+        assert len(links.sent) == min(number, 4)
+    ids.expect(decode(7, 0))
+    links.send_sampled(Sampled(7, (70,)))
+    ids.settle(decode(8, 0, start=10).forward)
+    assert pool[0, 10] == 70 and links.sent == []
+
+
 @pytest.mark.parametrize("wrong", [Sampled(2, (70,)), Sampled(1, (70, 71))])
 def test_ids_of_another_step_are_refused(ids: Ids, links: Arriving, wrong: Sampled) -> None:
     ids.expect(decode(1, 0))
