@@ -83,7 +83,7 @@ class GatedGroup(GroupProcesses):
     def __init__(self, model: Path, tensor: int, pipeline: int) -> None:
         super().__init__(model, tensor, pipeline, 1)
         for pod in self.pods:
-            pod.main = partial(main, str(pod.folder))
+            pod.main = partial(main, str(pod.folder), pod is self.leader)
 
     def gate(self, pod: int, point: str) -> Gate:
         return Gate(self.pods[pod].folder, point)
@@ -93,12 +93,12 @@ class GatedGroup(GroupProcesses):
         await until(lambda: bool(self.gate(pod, point).waiting), why=self.text)
 
 
-def main(folder: str, argv: list[str]) -> int:
-    """`octavo ARGV` with gates in this folder; processes for two lives are forked."""
+def main(folder: str, leads: bool, argv: list[str]) -> int:
+    """`octavo ARGV` with gates in this folder; what two lives need is forked."""
     _install(lambda point: Gate(Path(folder), point))
     if (stalled := Gate(Path(folder), "stalled")).closed:
         watch.LOADING_S = stalled.seconds
-    Spares(commands.WORKER * 2).install()
+    Spares((commands.WORKER if leads else commands.WORKER[-1:]) * 2).install()
     return commands.alone(argv)
 
 
