@@ -25,6 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # what is slow goes on be
 
 SEED = int(os.environ.get("OCTAVO_FAULT_SEED", time.time_ns() % 100_000))
 GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
+STALLED_S = 5.0
 IMPORT_S, READ_S, STEP_S = 11.0, 6.0, 4.0  # what slow machines have been seen to take, and more than may be silent
 
 Point = tuple[int, str]  # (pod, where somebody waits in it)
@@ -117,6 +118,23 @@ async def _kill_and_serve(model: Path, victim: str, where: Point, shape: tuple[i
         named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
         assert named == VICTIMS[victim][1], f"{what}\n{one.text()}"
         assert status.restarts == (victim != "leader"), f"{what}: one life is lost\n{one.text()}"
+    finally:
+        one.close()
+
+
+async def test_a_serve_that_never_begins_is_a_stalled_load_and_no_pod_that_does_not_come(letters: Path) -> None:
+    one = GatedGroup(letters, 1, 2)
+    try:
+        one.gate(0, "serve").close()
+        one.gate(0, "stalled").close(STALLED_S)
+        one.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while not (failure := (await one.leader.status()).last_failure).reason:
+                await asyncio.sleep(0.1)
+        assert (failure.pod, failure.rank, failure.reason) == ("group-0-0", -1, "LoadStalled"), one.text()
+        assert "serve" in failure.message
+        one.gate(0, "serve").open()
+        await one.ready()
     finally:
         one.close()
 

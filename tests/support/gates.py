@@ -7,6 +7,7 @@
     ranks   the core, all ranks being there     step   a rank, before it runs a step
                                                 capture  a rank, before it captures the graph that it says it can
 
+`stalled`, closed, says how many seconds without progress make a load a stalled one for a supervisor that starts then.
 They come to a point as they are: it lies in what they import or call, which is wrapped before they are forked.
 """
 
@@ -27,6 +28,7 @@ from support.group import GroupProcesses
 from support.spares import Spares
 from support.worker import until
 
+from octavo.worker import watch
 from octavo.worker.hello import Hello
 from octavo.worker.step import EAGER, Step
 
@@ -49,6 +51,10 @@ class Gate:
 
     def open(self) -> None:
         self._file.unlink(missing_ok=True)
+
+    @property
+    def seconds(self) -> float:
+        return float(self._file.read_text() or 0)
 
     @property
     def closed(self) -> bool:
@@ -77,7 +83,7 @@ class GatedGroup(GroupProcesses):
     def __init__(self, model: Path, tensor: int, pipeline: int) -> None:
         super().__init__(model, tensor, pipeline, 1)
         for pod in self.pods:
-            pod.main = partial(main, str(pod.folder))
+            pod.main = partial(main, str(pod.folder), pod is self.leader)
 
     def gate(self, pod: int, point: str) -> Gate:
         return Gate(self.pods[pod].folder, point)
@@ -87,10 +93,12 @@ class GatedGroup(GroupProcesses):
         await until(lambda: bool(self.gate(pod, point).waiting), why=self.text)
 
 
-def main(folder: str, argv: list[str]) -> int:
-    """`octavo ARGV` with gates in this folder; processes for two lives are forked."""
+def main(folder: str, leads: bool, argv: list[str]) -> int:
+    """`octavo ARGV` with gates in this folder; what two lives need is forked."""
     _install(lambda point: Gate(Path(folder), point))
-    Spares(commands.WORKER * 2).install()
+    if (stalled := Gate(Path(folder), "stalled")).closed:
+        watch.LOADING_S = stalled.seconds
+    Spares((commands.WORKER if leads else commands.WORKER[-1:]) * 2).install()
     return commands.alone(argv)
 
 

@@ -127,7 +127,8 @@ class Runner:
                 take_in(self._links, self._state.tokens, awaited)
         self._apply(forward)
         if not forward.slots:
-            return self._prove(step)
+            self._prove(step)
+            return None
         before = None if self._shard.first or self._links is None else self._links.receive_hidden(step.number)
         hidden = self._model.forward(make_batch(forward, self._state, step.sample.scored), self._pools, before)
         if self._shard.last or self._links is None:
