@@ -2,25 +2,35 @@
 
 The leader's gRPC process, between a core that gives it steps of 256 requests (three under way, a step every 5 ms) and
 1, 2 or 4 pods on loopback that do no work: each takes every step, one of them answers. CPU-microseconds of that process
-per pod and step: the step out, and the pod's heartbeats and the result in. Beside it, in turn, what the same messages
-take by bare sockets and one thread that only waits for them and for the rings: what no server could be under.
+per pod and step: the step out, and the pod's heartbeats and the result in; and how much of them one more pod adds, and
+what a step costs whatever the pods. Beside it, in turn, what the same messages take by bare sockets (group_bare.py):
+what no server could be under. Last, steps one at a time: from the core's giving one to its having the result.
 """
 
 import argparse
 import asyncio
 import gc
 import multiprocessing
+import os
 import random
 import select
 import socket
+import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import group_bare
 import grpc.aio
 import record
+import uvloop
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.worker import ring
+from octavo.worker import channel, ring, wiring
 from octavo.worker.board import Board
 from octavo.worker.channel import OPTIONS
 from octavo.worker.codec import decode, encode
@@ -29,17 +39,18 @@ from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.group.pod import Membership
 from octavo.worker.outlet import Outlet
-from octavo.worker.place import Layout
 from octavo.worker.relay import Relay
 from octavo.worker.ring import Reader
 from octavo.worker.step import Forward, Sample, Step, StepResult
 from octavo.worker.tls import Roles
-from octavo.worker.wiring import Shared, create_shared
+from octavo.worker.wiring import Shared, Wiring, create_shared
 
 REQUESTS, UNDER_WAY, INTERVAL_MS = 256, 3, 5.0
+SINGLE_STEPS = 500  # one at a time, for the latency
 LIMIT_US = 150
 PODS = (1, 2, 4)
 IDENTITY = Identity("", "", "", (1, 1, 1))
+FORK = multiprocessing.get_context("fork")
 
 
 def step(number: int) -> Step:
@@ -49,15 +60,14 @@ def step(number: int) -> Step:
     return Step(number, Forward(slots=rows, starts=starts, counts=(1,) * REQUESTS), Sample(rows, starts))
 
 
-async def lead(shared: Shared, address: str, pods: int) -> None:
-    """The leader's process: what worker/serve.py does for other pods."""
-    relay = Relay(shared, Board(shared.board), Layout(1, pods + 1, 1), asyncio.Event())
-    incarnation = Incarnation("i", IDENTITY, pods + 1)
-    config = Config("m", "m", *["unix:/unused"] * 5)
-    group = GroupServicer(incarnation, Roles(config), relay)
+async def lead(given: Wiring) -> None:
+    """The leader's process: what worker/serve.py does for other pods. given.local: the address."""
+    layout = given.config.layout
+    relay = Relay(given.shared, Board(given.shared.board), layout, asyncio.Event())
+    group = GroupServicer(Incarnation("i", IDENTITY, layout.pods), Roles(given.config), relay)
     server = grpc.aio.server(options=OPTIONS)
     group_pb2_grpc.add_GroupServicer_to_server(group, server)
-    server.add_insecure_port(address)
+    server.add_insecure_port(given.local)
     await server.start()
     relay.start(group)
     gc.freeze()
@@ -71,7 +81,7 @@ class Pod:
         shake = group_pb2.JoinHandshake(pod=index, tensor=1, pipeline=1, ranks=1, name=f"pod-{index}")
         self.membership = Membership(shake, self)
         self._answers = answers
-        self._ids = tuple(random.choices(range(49152), k=REQUESTS))
+        self._ids = sampled()
 
     def joined(self, incarnation: str) -> None:
         self.membership.record(b"here")
@@ -89,62 +99,110 @@ class Pod:
         return group_pb2.Heartbeat(ranks=[group_pb2.RankBeat(phase=group_pb2.SERVING, progress_percent=100)])
 
 
+def sampled() -> tuple[int, ...]:
+    return tuple(random.choices(range(49152), k=REQUESTS))
+
+
 async def follow(address: str, pods: int) -> None:
-    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as opened:
         members = [Pod(index, index == pods) for index in range(1, pods + 1)]
-        await asyncio.gather(*(one.membership.join(channel) for one in members))
+        await asyncio.gather(*(one.membership.join(opened) for one in members))
 
 
-def lead_barely(shared: Shared, port: int, pods: int) -> None:
-    """The same messages, and nothing around them: neither HTTP/2 nor an event loop."""
-    steps, returned = Reader(shared.relay), Outlet(shared.returned)
-    poll, members = select.poll(), {}
-    poll.register(steps.fds.data, select.POLLIN)
-    with socket.create_server(("127.0.0.1", port)) as listener:
-        for _ in range(pods):
-            one, _ = listener.accept()
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            members[one.fileno()] = one
-            poll.register(one, select.POLLIN)
-    while True:
-        for fd, _ in poll.poll():
-            if fd in members:
-                returned.send(group_pb2.FromPod.FromString(members[fd].recv(1 << 16)).record)
-                returned.flush()
-                continue
-            ring.clear(fd)
-            while (record := steps.pop()) is not None:
-                message = group_pb2.FromLeader(incarnation="i", step=record).SerializeToString()
-                for one in members.values():
-                    one.sendall(message)
+class Core:
+    """The core's part. under_way: steps, or in the beginning pods, whose word has not come."""
+
+    def __init__(self, shared: Shared, pods: int) -> None:
+        self._steps, self._results = Outlet(shared.relay), Reader(shared.returned)
+        self._poll = select.poll()
+        self._poll.register(self._results.fds.data, select.POLLIN)
+        self._under_way, self._number = pods, 0
+
+    def give(self) -> None:
+        self._number += 1
+        self._under_way += 1
+        self._steps.send(encode(step(self._number)))
+        self._steps.flush()
+
+    def take(self, under_way: int) -> None:
+        """Until no more than so many are under way."""
+        while self._under_way > under_way:
+            self._poll.poll()
+            ring.clear(self._results.fds.data)
+            while self._results.pop() is not None:
+                self._under_way -= 1
 
 
-def follow_barely(port: int, pods: int) -> None:
-    """One of them says that all are there, and later answers; each message comes whole, as nobody is that late."""
-    members = [_reach(port) for _ in range(pods)]
-    poll = select.poll()
-    for one in members:
-        poll.register(one, select.POLLIN)
-    for _ in range(pods):
-        members[-1].sendall(group_pb2.FromPod(record=b"here").SerializeToString())
-        time.sleep(0.1)
-    by_fd, ids = {one.fileno(): one for one in members}, tuple(random.choices(range(49152), k=REQUESTS))
-    while True:
-        for fd, _ in poll.poll():
-            message = by_fd[fd].recv(1 << 16)
-            if by_fd[fd] is members[-1]:
-                taken = decode(group_pb2.FromLeader.FromString(message).step)
-                assert isinstance(taken, Step)
-                answer = group_pb2.FromPod(incarnation="i", record=encode(StepResult(taken.number, ids)))
-                members[-1].sendall(answer.SerializeToString())
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of the leader, in microseconds: of CPU for a step, and until a step's result is back, at two percentiles."""
+
+    step_us: float
+    p50_us: float
+    p99_us: float
 
 
-def _reach(port: int) -> socket.socket:
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port))
-        except ConnectionRefusedError:
-            time.sleep(0.05)
+def measure(pods: int, steps: int, interval_s: float, barely: bool) -> Cost:
+    """interval_s: 0 gives steps back to back."""
+    shared = create_shared(1)
+    try:
+        core = Core(shared, pods)
+        with _ends(shared, pods, barely) as leader:
+            core.take(0)
+            before, began = cpu_s(leader), time.monotonic()
+            for number in range(1, steps + 1):
+                time.sleep(max(0.0, began + number * interval_s - time.monotonic()))
+                core.give()
+                core.take(UNDER_WAY - 1)
+            spent = cpu_s(leader) - before
+            core.take(0)
+            took = [_single(core) for _ in range(SINGLE_STEPS)]
+    finally:
+        shared.close()
+    cuts = statistics.quantiles(took, n=100)
+    return Cost(spent / steps * 1e6, cuts[49] * 1e6, cuts[98] * 1e6)
+
+
+def _single(core: Core) -> float:
+    """Seconds of one step, with none beside it."""
+    time.sleep(INTERVAL_MS / 1000)
+    began = time.monotonic()
+    core.give()
+    core.take(0)
+    return time.monotonic() - began
+
+
+@contextmanager
+def _ends(shared: Shared, pods: int, barely: bool) -> Iterator[int]:
+    """The leader and its pods: the leader's pid."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    leader: multiprocessing.process.BaseProcess | subprocess.Popen[bytes]
+    if barely:
+        leader = FORK.Process(target=group_bare.lead, args=(shared, port, pods))
+        leader.start()
+        others = FORK.Process(target=group_bare.follow, args=(port, pods, sampled()))
+    else:
+        unused = ["unix:/unused"] * (pods + 1)
+        config = Config("m", "m", *unused[:1] * 5, pipeline=pods + 1, peers=tuple(unused))
+        given = Wiring(config, "", "", "i", shared, local=address, report=-1, rank=-1, parent=os.getpid())
+        leader = subprocess.Popen(  # as worker/children.py starts serve: gRPC reads its environment when it is imported
+            [sys.executable, __file__, "--lead", wiring.dump(given)],
+            env=channel.environment(os.environ),
+            pass_fds=shared.all(),
+        )
+        others = FORK.Process(target=lambda: asyncio.run(follow(address, pods)))
+    others.start()
+    try:
+        assert leader.pid is not None
+        yield leader.pid
+    finally:
+        for process in (others, leader):
+            process.kill()
+        others.join()
+        leader.wait() if isinstance(leader, subprocess.Popen) else leader.join()
 
 
 def cpu_s(pid: int) -> float:
@@ -152,70 +210,36 @@ def cpu_s(pid: int) -> float:
     return sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
-def measure(pods: int, steps: int, interval_s: float, barely: bool) -> float:
-    """Microseconds of the leader per step; the core's part is played here. interval_s: 0 gives steps back to back."""
-    shared = create_shared(1)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    fork = multiprocessing.get_context("fork")
-    if barely:
-        leader = fork.Process(target=lead_barely, args=(shared, port, pods))
-        others = fork.Process(target=follow_barely, args=(port, pods))
-    else:
-        leader = fork.Process(target=lambda: asyncio.run(lead(shared, address, pods)))
-        others = fork.Process(target=lambda: asyncio.run(follow(address, pods)))
-    steps_out, results = Outlet(shared.relay), Reader(shared.returned)
-    poll = select.poll()
-    poll.register(results.fds.data, select.POLLIN)
-
-    def take(wanted: int) -> None:
-        """Until so many records have come back."""
-        while wanted > 0:
-            poll.poll()
-            ring.clear(results.fds.data)
-            while results.pop() is not None:
-                wanted -= 1
-
-    leader.start()
-    others.start()
-    try:
-        take(pods)
-        assert leader.pid is not None
-        before, began = cpu_s(leader.pid), time.monotonic()
-        for number in range(1, steps + 1):
-            time.sleep(max(0.0, began + number * interval_s - time.monotonic()))
-            steps_out.send(encode(step(number)))
-            steps_out.flush()
-            if number >= UNDER_WAY:
-                take(1)
-        spent = cpu_s(leader.pid) - before
-    finally:
-        for process in (others, leader):
-            process.kill()
-            process.join()
-        shared.close()
-    return spent / steps * 1e6
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--interval-ms", type=float, default=INTERVAL_MS, help="between two steps; 0: back to back")
     parser.add_argument("--out", type=Path, default=record.RESULTS / "group-cpu.json")
+    parser.add_argument("--lead", help=argparse.SUPPRESS)  # how it starts its leader
     arguments = parser.parse_args()
-    made_on, results = record.machine(("grpcio", "protobuf")), []
+    if arguments.lead is not None:
+        return uvloop.run(lead(wiring.load(arguments.lead)))
+    made_on, results, totals = record.machine(("grpcio", "protobuf", "uvloop")), [], {}
     for pods in PODS:
         interval_s = arguments.interval_ms / 1000
-        spent, floor = (measure(pods, arguments.steps, interval_s, barely) / pods for barely in (False, True))
-        costs = {"us_per_pod_and_step": round(spent), "bare_us_per_pod_and_step": round(floor)}
-        results.append({"pods": pods, "interval_ms": arguments.interval_ms, **costs})
-        verdict = "met" if spent <= LIMIT_US else "MISSED"
+        cost, floor = (measure(pods, arguments.steps, interval_s, barely) for barely in (False, True))
+        totals[pods] = cost.step_us
+        each, bare = cost.step_us / pods, floor.step_us / pods
+        results.append(
+            {
+                "pods": pods, "interval_ms": arguments.interval_ms, "us_per_pod_and_step": round(each),
+                "bare_us_per_pod_and_step": round(bare), "latency_p50_us": round(cost.p50_us),
+                "latency_p99_us": round(cost.p99_us),
+            }
+        )  # fmt: skip
+        verdict = "met" if each <= LIMIT_US else "MISSED"
         print(
-            f"{pods} pods: {spent:5.0f} us of the leader per pod and step (at most {LIMIT_US}: {verdict});"
-            f" bare sockets {floor:5.0f} us"
+            f"{pods} pods: {each:5.0f} us of the leader per pod and step (at most {LIMIT_US}: {verdict}); bare sockets"
+            f" {bare:5.0f} us; a step is back after {cost.p50_us:.0f} us (p50), {cost.p99_us:.0f} us (p99)"
         )
+    added, once = statistics.linear_regression(list(totals), list(totals.values()))
+    print(f"one more pod adds {added:.0f} us to a step, which takes {once:.0f} us besides")
+    results.append({"us_added_by_one_pod": round(added), "us_of_a_step_besides": round(once)})
     record.write(arguments.out, made_on, results)
 
 

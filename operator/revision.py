@@ -20,7 +20,10 @@ from octavo.operator.snapshot import Object
 Json = Any  # Any: JSON of any shape
 
 WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
-ROUTER_FIELDS = ("processes", "queue", "maxConnections", "clientPriority", "resources", "apiKeys")
+ROUTER_FIELDS = (
+    "processes", "queue", "maxConnections", "clientPriority", "strict", "corsOrigins", "toolParser", "reasoningParser",
+    "resources", "apiKeys",
+)  # fmt: skip
 
 
 def worker_revision(service: InferenceService) -> str:

@@ -19,6 +19,10 @@ MAX_SOURCE_BYTES = 65_536
 BOUNDS = Bounds(depth=64, size=MAX_SOURCE_BYTES)  # of a schema
 MAX_CHOICES = 1_000
 ANY_OBJECT = b'{"type":"object"}'
+_PATTERN, _COMPACT, _CLOSED = "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"
+_FALLBACK = "disable_fallback"
+_OF_JSON = (_PATTERN, _COMPACT, _CLOSED)  # options of structured_outputs that change what JSON may be
+_OPTIONS = frozenset((*_OF_JSON, _FALLBACK))
 NAMES = frozenset(
     ("response_format", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs")
 )
@@ -110,16 +114,15 @@ def _structured_outputs(value: object) -> Structured | None:
 
 def _with_options(one: Structured, options: Fields) -> Structured:
     """As vLLM's options change it. disable_fallback changes nothing: there is one compiler."""
-    pattern, compact = options.text("whitespace_pattern"), options.flag("disable_any_whitespace")
-    closed = options.flag("disable_additional_properties")
-    options.flag("disable_fallback")
-    for name in ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"):
+    pattern, compact, closed = options.text(_PATTERN), options.flag(_COMPACT), options.flag(_CLOSED)
+    options.flag(_FALLBACK)
+    for name in _OF_JSON:
         where = options.prefix + name
         if options.get(name) not in (None, False) and one.form != "json_schema":
             raise invalid(where, f"{where} needs json or json_object beside it")
     if pattern is not None and compact:
-        where = options.prefix + "whitespace_pattern"
-        raise invalid(where, f"{where} contradicts disable_any_whitespace: give one of them")
+        where = options.prefix + _PATTERN
+        raise invalid(where, f"{where} contradicts {_COMPACT}: give one of them")
     source = orjson.dumps(_closed(orjson.loads(one.source))).decode() if closed else one.source
     return replace(one, source=source, white_space="" if compact else pattern)
 
@@ -175,9 +178,6 @@ def _text(where: str, value: object) -> str:
     return value
 
 
-_OPTIONS = frozenset(
-    ("whitespace_pattern", "disable_any_whitespace", "disable_additional_properties", "disable_fallback")
-)
 ALTERNATIVES = {"structural_tag": "use tools for parts that are bound, or a grammar for the whole answer"}
 Reader = Callable[[str, object], Structured]
 _READERS: Mapping[str, Reader] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import uvloop
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker import board as boards
@@ -118,7 +119,7 @@ class Serve:
 
 
 def main(wiring: Wiring) -> None:
-    asyncio.run(_run(wiring))
+    uvloop.run(_run(wiring))
 
 
 async def _run(wiring: Wiring) -> None:

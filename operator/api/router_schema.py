@@ -4,6 +4,10 @@ from octavo.operator.api import fields
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
 
+# What `octavo router` takes for --tool-parser, --reasoning-parser and --cors-origin; tests/contract compares them.
+TOOL_PARSERS = ["auto", "none", "llama3", "hermes", "mistral"]
+REASONING_PARSERS = ["auto", "none", "think"]
+ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)$"
 DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -52,6 +56,21 @@ def router() -> Json:
                 "wait for ever.",
                 False,
             ),
+            "strict": fields.flag(
+                "Requests with fields that nobody knows are refused; without it they are served, and the answer has a "
+                "warning.",
+                False,
+            ),
+            "corsOrigins": _cors_origins(),
+            "toolParser": _parser(
+                "Format of the model's tool calls. auto: what its chat template shows. none: requests with tools are "
+                "refused.",
+                TOOL_PARSERS,
+            ),
+            "reasoningParser": _parser(
+                "Whether <think> sets reasoning apart from the answer. auto: if the model's chat template shows it.",
+                REASONING_PARSERS,
+            ),
             "apiKeys": _api_keys(),
             "service": service,
             "resources": resources(
@@ -60,6 +79,26 @@ def router() -> Json:
         },
         default={},
     )
+
+
+def _parser(description: str, choices: list[str]) -> Json:
+    return fields.text(description, 16, enum=choices, default="auto")
+
+
+def _cors_origins() -> Json:
+    return {
+        "type": "array",
+        "description": "Origins whose pages may call the API from a browser, such as https://app.example.com, or * for "
+        "all. Default: none.",
+        "maxItems": 64,
+        "items": fields.text(
+            "Scheme, host and port as browsers send them: in small letters, without a path.",
+            253,
+            minLength=1,
+            pattern=ORIGIN,
+        ),
+        "default": [],
+    }
 
 
 def _api_keys() -> Json:

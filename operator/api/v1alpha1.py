@@ -74,6 +74,10 @@ class Router:
     queue: Queue
     max_connections: int
     client_priority: bool
+    strict: bool
+    cors_origins: tuple[str, ...]
+    tool_parser: str
+    reasoning_parser: str
     api_keys: ApiKeys | None
     service: RouterService
     resources: Json
@@ -178,6 +182,10 @@ def _router(router: Json) -> Router:
         queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
         max_connections=router["maxConnections"],
         client_priority=router["clientPriority"],
+        strict=router["strict"],
+        cors_origins=tuple(router["corsOrigins"]),
+        tool_parser=router["toolParser"],
+        reasoning_parser=router["reasoningParser"],
         api_keys=None if keys is None else ApiKeys(keys["secretName"], keys["key"]),
         service=RouterService(service["type"], service["port"], service["grpcPort"]),
         resources=router["resources"],

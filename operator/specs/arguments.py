@@ -35,16 +35,20 @@ def group_flags(spec: Spec) -> list[str]:
 
 def router_flags(spec: Spec) -> list[str]:
     """What a router is told of its model, its queue and its clients."""
-    queue = spec.router.queue
+    router, queue = spec.router, spec.router.queue
     given = flags(
         [
             ("--served-name", spec.model.served_name),
             ("--queue-max-requests", queue.max_requests),
             ("--queue-max-wait", f"{queue.max_wait_s:g}"),
-            ("--max-connections", spec.router.max_connections),
+            ("--max-connections", router.max_connections),
+            ("--tool-parser", router.tool_parser),
+            ("--reasoning-parser", router.reasoning_parser),
+            *(("--cors-origin", origin) for origin in router.cors_origins),
         ]
     )
-    return [*given, "--client-priority"] if spec.router.client_priority else given
+    switches = {"--client-priority": router.client_priority, "--strict": router.strict}
+    return [*given, *(switch for switch, on in switches.items() if on)]
 
 
 def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:

@@ -81,6 +81,10 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.router.processes": {"router": {"processes": 0}},
     "spec.router.maxConnections": {"router": {"maxConnections": 0}},
     "spec.router.clientPriority": {"router": {"clientPriority": "yes"}},
+    "spec.router.strict": {"router": {"strict": "yes"}},
+    "spec.router.corsOrigins[1]": {"router": {"corsOrigins": ["*", "https://a.example/"]}},
+    "spec.router.toolParser": {"router": {"toolParser": "grok"}},
+    "spec.router.reasoningParser": {"router": {"reasoningParser": "deepseek_r1"}},
     "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
     "spec.router.apiKeys.secretName": {"router": {"apiKeys": {"key": "keys"}}},
     "spec.router.apiKeys.key": {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}},
@@ -104,6 +108,14 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "few connections, and clients that choose their priority": {
         "router": {"maxConnections": 1, "clientPriority": True}
+    },
+    "pages of two origins, and parsers by name": {
+        "router": {
+            "corsOrigins": ["https://a.example", "http://[::1]:8080", "*"],
+            "strict": True,
+            "toolParser": "hermes",
+            "reasoningParser": "think",
+        }
     },
     "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
     "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},

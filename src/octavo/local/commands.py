@@ -72,13 +72,9 @@ def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: li
         ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # nobody has to learn that this router goes
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
-        ("--tool-parser", settings.tool_parser),
-        ("--reasoning-parser", settings.reasoning_parser),
         ("--log-level", settings.log_level),
     ]
     if settings.keys_file is not None:
         own.append(("--api-keys-file", settings.keys_file))
-    own += [("--cors-origin", origin) for origin in settings.cors_origins]
-    switches = ["--strict"] if settings.strict else []
     places = (f"--group={group.serve}" for group in groups)
-    return ["router", *flags(own), *switches, *places, *router_flags(settings.service.spec)]
+    return ["router", *flags(own), *places, *router_flags(settings.service.spec)]

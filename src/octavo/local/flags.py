@@ -32,8 +32,7 @@ class Settings:
     """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
 
     grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
-    keys_file: the file that routers read them from; None with an api_key: it is yet to be written. tool_parser,
-    reasoning_parser, cors_origins, strict: as `octavo router` takes them.
+    keys_file: the file that routers read them from; None with an api_key: it is yet to be written.
     """
 
     service: InferenceService
@@ -44,12 +43,8 @@ class Settings:
     prompt: str | None
     drain_timeout_s: float
     log_level: str
-    tool_parser: str
-    reasoning_parser: str
     api_key: str | None = None
     keys_file: Path | None = None
-    cors_origins: tuple[str, ...] = ()
-    strict: bool = False
 
 
 # flag -> (path in the spec, parser of its text, what it is)
@@ -69,6 +64,15 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "queue-max-requests": ("router.queue.maxRequests", int, "requests that may wait in a router"),
     "queue-max-wait": ("router.queue.maxWait", str, "longest wait in the queue, e.g. 60s"),
     "max-connections": ("router.maxConnections", int, "connections to a router, over HTTP and gRPC each"),
+    "tool-parser": ("router.toolParser", str, "format of tool calls (default: what the model's chat template shows)"),
+    "reasoning-parser": ("router.reasoningParser", str, "of <think> (default: what the model's chat template shows)"),
+}
+CHOICES = {"tool-parser": TOOL_FLAGS, "reasoning-parser": REASONING_FLAGS}
+# switch -> (path in the spec, value that it gives, what it is)
+SWITCHES = {
+    "no-prefix-caching": ("engine.prefixCaching", False, "compute each prompt anew"),
+    "client-priority": ("router.clientPriority", True, "let clients set the priority of their requests"),
+    "strict": ("router.strict", True, "refuse requests with unknown fields"),
 }
 
 
@@ -80,13 +84,7 @@ def parse_args(argv: list[str]) -> Settings:
     spec: Json = resource.setdefault("spec", {})
     if args["model"] is not None or not args["file"]:
         _put(spec, "model.uri", _uri(args["model"] or BUNDLED))
-    for flag, (path, _, _) in FIELDS.items():
-        if args[flag] is not None:
-            _put(spec, path, args[flag])
-    if args["no_prefix_caching"]:
-        _put(spec, "engine.prefixCaching", False)
-    if args["client_priority"]:
-        _put(spec, "router.clientPriority", True)
+    _put_given(spec, args)
     device = _device(args["device"], spec)
     if args["grpc_port"] and args["grpc_port"] == args["port"]:
         raise UsageError(f"--grpc-port: {args['port']} is --port's")
@@ -100,19 +98,30 @@ def parse_args(argv: list[str]) -> Settings:
         raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
     if service.spec.router.api_keys is not None and args["api_key"] is None and args["api_keys_file"] is None:
         raise UsageError("spec.router.apiKeys: there are no Secrets on one machine; give --api-keys-file or --api-key")
-    own = args["prompt"], args["drain_timeout"], args["log_level"], args["tool_parser"], args["reasoning_parser"]
     return Settings(
         service,
         args["host"],
         args["port"],
         args["grpc_port"],
         device,
-        *own,
+        args["prompt"],
+        args["drain_timeout"],
+        args["log_level"],
         api_key=_key(args),
         keys_file=args["api_keys_file"],
-        cors_origins=tuple(args["cors_origin"]),
-        strict=args["strict"],
     )
+
+
+def _put_given(spec: Json, args: Json) -> None:
+    """What flags say of the spec's fields."""
+    for flag, (path, _, _) in FIELDS.items():
+        if args[flag] is not None:
+            _put(spec, path, args[flag])
+    for switch, (path, value, _) in SWITCHES.items():
+        if args[switch]:
+            _put(spec, path, value)
+    if args["cors_origin"]:
+        _put(spec, "router.corsOrigins", args["cors_origin"])
 
 
 def _key(args: Json) -> str | None:
@@ -159,19 +168,16 @@ def _parser() -> argparse.ArgumentParser:
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--api-key", metavar="KEY", help="clients need this key (other users may see it in `ps`)")
     keys.add_argument("--api-keys-file", type=Path, metavar="FILE", help="clients need a key of this file, one a line")
-    parser.add_argument(
-        "--cors-origin", action="append", default=[], type=origin, help="pages that may call the API, or *; repeatable"
-    )
-    parser.add_argument("--strict", action="store_true", help="refuse requests with unknown fields")
-    shown = "default: what the model's chat template shows"
-    parser.add_argument("--tool-parser", choices=TOOL_FLAGS, default="auto", help=f"format of tool calls ({shown})")
-    parser.add_argument("--reasoning-parser", choices=REASONING_FLAGS, default="auto", help=f"of <think> ({shown})")
     fields = parser.add_argument_group("fields of the spec")
     for flag, (path, kind, text) in FIELDS.items():
-        fields.add_argument(f"--{flag}", dest=flag, type=kind, metavar=kind.__name__.upper(), help=f"{text} [{path}]")
-    fields.add_argument("--no-prefix-caching", action="store_true", help="[engine.prefixCaching: false]")
-    text = "let clients set the priority of their requests [router.clientPriority: true]"
-    fields.add_argument("--client-priority", action="store_true", help=text)
+        choices = CHOICES.get(flag)
+        shown = None if choices else kind.__name__.upper()
+        fields.add_argument(f"--{flag}", dest=flag, type=kind, choices=choices, metavar=shown, help=f"{text} [{path}]")
+    for switch, (path, value, text) in SWITCHES.items():
+        shown = f"{text} [{path}: {str(value).lower()}]"
+        fields.add_argument(f"--{switch}", dest=switch, action="store_true", help=shown)
+    text = "pages that may call the API, or *; repeatable [router.corsOrigins]"
+    fields.add_argument("--cors-origin", action="append", type=origin, metavar="ORIGIN", help=text)
     return parser
 
 

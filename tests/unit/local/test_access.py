@@ -7,7 +7,8 @@ import pytest
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import UsageError, parse_args
 from octavo.local.service import Service
-from octavo.router.config import parse_arguments
+from octavo.router.config import Config, parse_arguments
+from octavo.router.parser_flags import ParserFlags
 
 ON_CPU = ["--device", "cpu"]
 
@@ -52,6 +53,24 @@ def test_what_the_spec_says_of_clients_reaches_the_router_and_flags_overrule_it(
     assert config("-f", str(spec)) == (True, 9)
     assert config("-f", str(spec), "--max-connections", "10") == (True, 10)
     assert config("--client-priority") == (True, 8192) and config() == (False, 8192)
+
+
+def test_origins_strictness_and_parsers_of_the_spec_reach_the_router_and_flags_overrule_them(tmp_path: Path) -> None:
+    spec = tmp_path / "service.yaml"
+    spec.write_text(
+        "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n"
+        "  model: {uri: 'bundled://smollm2-135m-instruct'}\n  router:\n    corsOrigins: ['https://a.example']\n"
+        "    strict: true\n    toolParser: hermes\n    reasoningParser: think\n"
+    )
+
+    def config(*given: str) -> Config:
+        settings = parse_args([*ON_CPU, "-f", str(spec), *given])
+        return parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
+
+    assert (config().cors_origins, config().strict) == ({"https://a.example"}, True)
+    assert config().parsers == ParserFlags("hermes", "think")
+    overruled = config("--cors-origin", "*", "--tool-parser", "none", "--reasoning-parser", "none")
+    assert (overruled.cors_origins, overruled.parsers) == ({"*"}, ParserFlags("none", "none"))
 
 
 def test_a_spec_that_names_a_secret_of_keys_needs_them_otherwise_here(tmp_path: Path) -> None:

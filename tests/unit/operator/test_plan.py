@@ -15,6 +15,7 @@ from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan, plan_invalid
 from octavo.operator.snapshot import Snapshot
 from octavo.router.config import parse_arguments
+from octavo.router.parser_flags import ParserFlags
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
@@ -169,6 +170,13 @@ def test_fields_reach_the_flags_of_the_router() -> None:
     assert (config.max_connections, config.client_priority) == (100, True)
     assert (config.queue_max_requests, config.queue_max_wait_s) == (7, 0.5)
     assert "--client-priority" not in arguments() and "--max-connections=8192" in arguments()
+    asked = arguments(
+        strict=True, corsOrigins=["https://a.example", "http://b:81"], toolParser="hermes", reasoningParser="think"
+    )
+    config = parse_arguments([flag for flag in asked if not flag.startswith("--tls-dir")] + ["--tls-dir=/"])
+    assert config.strict and config.cors_origins == {"https://a.example", "http://b:81"}
+    assert config.parsers == ParserFlags("hermes", "think")
+    assert "--strict" not in arguments() and "--cors-origin" not in str(arguments())
 
 
 def test_fields_reach_the_flags_of_the_worker() -> None:

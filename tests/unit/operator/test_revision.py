@@ -83,7 +83,10 @@ def test_routers_have_a_revision_of_their_own() -> None:
     keys = router_revision(service(router={"apiKeys": {"secretName": "one"}}))
     assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
     assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))
-    for field, value, default in (("maxConnections", 100, 8192), ("clientPriority", True, False)):
+    defaults = {"maxConnections": 8192, "clientPriority": False, "strict": False, "corsOrigins": []}
+    defaults |= {"toolParser": "auto", "reasoningParser": "auto"}
+    others = (100, True, True, ["*"], "none", "none")
+    for (field, default), value in zip(defaults.items(), others, strict=True):
         assert (
             router_revision(service(router={field: default}))
             == plain
