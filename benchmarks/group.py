@@ -30,7 +30,7 @@ import record
 import uvloop
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.worker import channel, ring, wiring
+from octavo.worker import ring, wiring
 from octavo.worker.board import Board
 from octavo.worker.channel import OPTIONS
 from octavo.worker.codec import decode, encode
@@ -188,9 +188,8 @@ def _ends(shared: Shared, pods: int, barely: bool) -> Iterator[int]:
         unused = ["unix:/unused"] * (pods + 1)
         config = Config("m", "m", *unused[:1] * 5, pipeline=pods + 1, peers=tuple(unused))
         given = Wiring(config, "", "", "i", shared, local=address, report=-1, rank=-1, parent=os.getpid())
-        leader = subprocess.Popen(  # as worker/children.py starts serve: gRPC reads its environment when it is imported
+        leader = subprocess.Popen(  # as worker/children.py starts serve
             [sys.executable, __file__, "--lead", wiring.dump(given)],
-            env=channel.environment(os.environ),
             pass_fds=shared.all(),
         )
         others = FORK.Process(target=lambda: asyncio.run(follow(address, pods)))

@@ -5,7 +5,7 @@ the connection ends 5 s after a ping without an answer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 MESSAGE_BYTES = 64 << 20
@@ -26,20 +26,6 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # a second worker on the same port is an error, not a silent share of its requests
 )
-
-_EXPERIMENTS = "GRPC_EXPERIMENTS"
-_NO_OWN_LISTENER = "-event_engine_listener"
-
-
-def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What a process gets that serves streams; gRPC reads it when it is imported.
-
-    gRPC would read a server's sockets in threads of its own, which wake the one that hands messages to asyncio: four
-    more wake-ups for a step and its result. Without them that one reads the sockets itself. What a user has set counts
-    more.
-    """
-    wished = ours.get(_EXPERIMENTS)
-    return {**ours, _EXPERIMENTS: f"{_NO_OWN_LISTENER},{wished}" if wished else _NO_OWN_LISTENER}
 
 
 async def first(messages: AsyncIterator[Message]) -> Message | None:

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from octavo.worker import channel, wiring
+from octavo.worker import wiring
 from octavo.worker.cradle import Cradle
 from octavo.worker.process import Report, read_report
 from octavo.worker.wiring import Wiring
@@ -67,7 +67,6 @@ class Children:
                 [sys.executable, "-m", f"octavo.worker.{name}", argument],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*share.shared.all(), writing],
-                env=channel.environment(os.environ) if name == "serve" else None,
             )
         except BaseException:
             os.close(reading)

@@ -14,8 +14,7 @@ from support.patience import PATIENCE_S
 from support.spares import Plan, Spares
 
 HELPERS: Plan = (("octavo.router.helper", ()),) * 2
-# Not serve: gRPC reads its environment when it is imported, and serve has one of its own (worker/channel.py).
-WORKER: Plan = tuple((f"octavo.worker.{name}", ()) for name in ("core", "nursery"))
+WORKER: Plan = tuple((f"octavo.worker.{name}", ()) for name in ("serve", "core", "nursery"))
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
 preload(
