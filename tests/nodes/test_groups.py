@@ -224,20 +224,6 @@ def test_a_pod_that_is_gone_at_once_cuts_its_groups_streams_and_no_other_request
         assert clients.longest_gap_s(killed) < rank_s, "the other group answers"
 
 
-def test_a_wrong_image_leaves_the_old_pods_serving_and_a_right_change_replaces_them(line: Service) -> None:
-    before = line.pods()
-    with traffic(line):
-        line.apply(**LINE | {"image": "localhost/octavo-worker:missing"})
-        assert "line-1-" in line.wait("Degraded", "True", "ImagePullBackOff", NAMED_S)["message"]
-        assert line.condition("Ready")["status"] == "True"
-        line.apply(**LINE)
-        line.settled()
-        assert line.pods() == before
-        line.apply(**LINE | {"engine": {"kvCacheMemory": "128Mi", "maxRequests": 8}})
-        line.settled()
-    assert not set(before.values()) & set(line.pods().values())
-
-
 def test_a_group_of_which_one_pod_finds_no_node_says_which_and_why_and_can_be_mended(octavo: Release) -> None:
     one_fits = {
         "accelerator": {"nodeSelector": {"kubernetes.io/hostname": "node2"}},
@@ -297,3 +283,18 @@ def test_a_group_with_a_pod_on_a_lost_node_serves_again_elsewhere(
     with capsys.disabled():
         print(f"\n{away}: serving again {took_s:.1f} s after its node's {act.__name__} was lost")
     line.settled()
+
+
+# The last of those that share `line`: its group has another name from here on.
+def test_a_wrong_image_leaves_the_old_pods_serving_and_a_right_change_replaces_them(line: Service) -> None:
+    before = line.pods()
+    with traffic(line):
+        line.apply(**LINE | {"image": "localhost/octavo-worker:missing"})
+        assert "line-1-" in line.wait("Degraded", "True", "ImagePullBackOff", NAMED_S)["message"]
+        assert line.condition("Ready")["status"] == "True"
+        line.apply(**LINE)
+        line.settled()
+        assert line.pods() == before
+        line.apply(**LINE | {"engine": {"kvCacheMemory": "128Mi", "maxRequests": 8}})
+        line.settled()
+    assert not set(before.values()) & set(line.pods().values())
