@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.bed import SERVICES, Cluster, cluster, require
@@ -10,7 +9,6 @@ from support.deployed import Release, Service, installed
 
 HERE = Path(__file__).parent
 LIMIT_S = 300  # of a test; the fixtures, which may have to build the images, limit each of their commands
-LETTERS: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,7 +34,5 @@ def octavo(cluster: Cluster) -> Iterator[Release]:
 
 @pytest.fixture
 def letters(octavo: Release) -> Service:
-    """A service of one group that serves; tests share it, and each finds it as new."""
-    service = octavo.service("letters", **LETTERS)
-    service.settled()
-    return service
+    """A service of one group that serves; tests share it."""
+    return octavo.letters()

@@ -1,12 +1,8 @@
 """A service changes under clients that ask again and again: it ends as wished, and nobody is sent away."""
 
-from typing import Any
-
 from support.bed import wait_until
 from support.deployed import Service
 from support.traffic import Traffic
-
-BASE: dict[str, Any] = {"replicas": 1, "engine": {"kvCacheMemory": "128Mi"}}
 
 
 def test_scaling_up_and_down_loses_no_request(letters: Service) -> None:
@@ -23,7 +19,7 @@ def test_scaling_up_and_down_loses_no_request(letters: Service) -> None:
 def test_a_changed_spec_replaces_the_groups_and_loses_no_request(letters: Service) -> None:
     before = letters.pods()
     with Traffic(letters.client()):
-        letters.apply(**BASE | {"engine": {"kvCacheMemory": "128Mi", "maxRequests": 8}})
+        letters.change(engine=letters.spec()["engine"] | {"maxRequests": 8})
         letters.settled()
     after = letters.pods()
     assert not set(before.values()) & set(after.values())
@@ -32,6 +28,6 @@ def test_a_changed_spec_replaces_the_groups_and_loses_no_request(letters: Servic
 def test_changed_routers_are_replaced_and_lose_no_request(letters: Service) -> None:
     before = letters.pods("router")
     with Traffic(letters.client()):
-        letters.apply(**BASE | {"router": {"queue": {"maxRequests": 77}}})
+        letters.change(router=letters.spec()["router"] | {"queue": {"maxRequests": 77}})
         wait_until(lambda: not set(before) & set(letters.pods("router")), 60, "new routers, and the old ones gone")
     letters.settled()

@@ -3,33 +3,43 @@
 import time
 from typing import Any
 
+import pytest
 from support.bed import wait_until
-from support.deployed import Release
+from support.deployed import Release, Service
 from support.traffic import Stream
 
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
-SHORT = 3_000  # tokens: over long before the grace period
+SHORT = 1_500  # tokens: over long before the grace period
 GONE_S = 60
 
 
-def test_a_deleted_service_finishes_what_it_can_and_goes(octavo: Release) -> None:
-    leaving = octavo.service("leaving", **SMALL)
-    leaving.settled()
-    streams = [Stream(leaving.address, SHORT, model="leaving").wait_begun() for _ in range(3)]
-    leaving.delete()
-    for stream in streams:
-        stream.wait_end(100).assert_whole(SHORT)
-    wait_until(lambda: not octavo.left("leaving"), GONE_S, "everything of the service is gone")
+@pytest.fixture
+def leaving(octavo: Release) -> Service:
+    """A service to be deleted, which serves; one test may leave another to the next."""
+    service = octavo.service("leaving", **SMALL)
+    service.settled()
+    return service
 
 
-def test_open_requests_of_a_deleted_service_end_with_one_error(octavo: Release) -> None:
-    leaving = octavo.service("leaving", **SMALL)
-    leaving.settled()
+def test_open_requests_of_a_deleted_service_end_with_one_error_and_one_made_anew_under_its_name_serves(
+    octavo: Release, leaving: Service
+) -> None:
     streams = [Stream(leaving.address, 60_000, model="leaving").wait_begun() for _ in range(3)]
     leaving.delete()
     leaving.kill("rank")  # nobody waits out the two minutes of grace here
     for stream in streams:
         stream.wait_end(30).assert_cut_with_one_error()
+    another = octavo.service("leaving", **SMALL)
+    another.settled()
+    answer = another.client().completions.create(model="leaving", prompt="a", max_tokens=3)
+    assert answer.choices[0].text == "bcd"
+
+
+def test_a_deleted_service_finishes_what_it_can_and_goes(octavo: Release, leaving: Service) -> None:
+    streams = [Stream(leaving.address, SHORT, model="leaving").wait_begun() for _ in range(3)]
+    leaving.delete()
+    for stream in streams:
+        stream.wait_end(100).assert_whole(SHORT)
     wait_until(lambda: not octavo.left("leaving"), GONE_S, "everything of the service is gone")
 
 
@@ -44,14 +54,3 @@ def test_requests_that_wait_for_a_group_end_with_one_error_when_their_service_is
     assert len(answer.errors) == 1, answer.frames
     assert answer.broken == ""
     wait_until(lambda: not octavo.left("waiting"), GONE_S, "everything of the service is gone")
-
-
-def test_a_service_made_anew_under_its_old_name_serves(octavo: Release) -> None:
-    first = octavo.service("again", **SMALL)
-    first.settled()
-    first.delete()
-    second = octavo.service("again", **SMALL)
-    second.settled()
-    assert second.client().completions.create(model="again", prompt="a", max_tokens=3).choices[0].text == "bcd"
-    second.delete()
-    wait_until(lambda: not octavo.left("again"), GONE_S, "everything of the service is gone")

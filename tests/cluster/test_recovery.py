@@ -8,7 +8,7 @@ from support.deployed import Service
 from support.traffic import Stream, Traffic
 
 RANK_S, POD_S = 20.0, 60.0  # twice what a recovery may take
-LONG = 3_000  # tokens
+LONG = 1_500  # tokens
 
 
 def test_a_killed_rank_is_replaced_inside_its_pod(letters: Service, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ start_apiserver() {
   wait_for 60 ready_or_dead
   alive apiserver || { tail -5 log/apiserver.log >&2; echo "kube-apiserver died: see $STATE/log/apiserver.log" >&2; exit 1; }
 }
-ready_or_dead() { ! alive apiserver || kubectl get --raw /readyz; }
+ready_or_dead() { ! alive apiserver || curl -sfk --max-time 5 "https://$API_ADDRESS:$API_PORT/readyz"; } # a kubectl costs ten of these
 start_controller-manager() {
   local port=10257; [ "$MODE" = cluster ] || port=0
   start controller-manager kube-controller-manager --kubeconfig=controller-manager.conf --service-account-private-key-file=pki/sa.key \
@@ -71,7 +71,7 @@ start_scheduler() { start scheduler kube-scheduler --kubeconfig=scheduler.conf -
 up() {
   certificates
   local process; for process in $PROCESSES; do start_$process; done
-  wait_for 30 kubectl -n default get serviceaccount default # without it no pod can be made
+  kubectl -n default wait --for=create serviceaccount/default --timeout=30s >/dev/null # without it no pod can be made
 }
 down() {
   local process; for process in scheduler controller-manager apiserver etcd; do stop $process KILL; done
