@@ -1,7 +1,9 @@
 """What must hold before any test module is imported."""
 
+import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # OpenMP threads that spin at barriers starve each other on a busy machine: a test of a second then takes a minute.
@@ -11,3 +13,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A busy machine makes examples slow, not wrong; pytest's own timeout ends one that hangs.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A tenth of the CPU seconds would go into looking for garbage among what is imported and collected, time and again.
+gc.set_threshold(10_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def imports_are_kept() -> None:
+    gc.collect()
+    gc.freeze()

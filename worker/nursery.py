@@ -85,6 +85,7 @@ def main(argv: list[str]) -> None:
     process.die_with(int(argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gc.disable()  # what imports make stays; to look through it time and again takes a tenth of them
     pytorch.load()
     import octavo.worker.cpu.runner
     import octavo.worker.devices  # noqa: F401  # both for what they import
@@ -93,6 +94,7 @@ def main(argv: list[str]) -> None:
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     gc.collect()
     gc.freeze()  # a collection would write to every object, and each rank then have its own copy
+    gc.enable()
     while (asked := _receive(end)) is not None:
         share, go = asked
         pid = _bear(end, share, go, rank.main)

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import signal
+import sys
 import time
 import uuid
 from array import array
@@ -309,7 +310,7 @@ async def _main(arguments: argparse.Namespace) -> None:
         arguments.log.write_text(json.dumps(leader.emissions))
 
 
-def _parse() -> argparse.Namespace:
+def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--serve", required=True, help="address: unix:/path or host:port")
     parser.add_argument("--interval", type=float, default=0.0, help="seconds between a request's tokens; 0: at once")
@@ -318,8 +319,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--served-name", default="fake")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds for what is under way, at SIGTERM")
     parser.add_argument("--log", type=Path, help="file for [seed, received, first token] of each request, at SIGTERM")
-    return parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str]) -> int:
+    asyncio.run(_main(_parse(argv)))
+    return 0
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(_parse()))
+    sys.exit(main(sys.argv[1:]))

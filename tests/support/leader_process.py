@@ -3,12 +3,10 @@
 import asyncio
 import os
 import signal
-import sys
-from pathlib import Path
 
+from support import fake_leader
+from support.forked import Forked
 from support.patience import PATIENCE_S
-
-SCRIPT = Path(__file__).with_name("fake_leader.py")
 
 
 class LeaderProcess:
@@ -17,30 +15,32 @@ class LeaderProcess:
     def __init__(self, address: str, *flags: str) -> None:
         self.address = address
         self._flags = flags
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, str(SCRIPT), "--serve", self.address, *self._flags, stdout=asyncio.subprocess.PIPE
-        )
-        assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            line = await self._process.stdout.readline()
+        said, end = os.pipe()
+        try:
+            argv = ["--serve", self.address, *self._flags]
+            self._process = Forked(fake_leader.main, argv, dict(os.environ), (end, 2))
+        finally:
+            os.close(end)
+        with os.fdopen(said, "rb") as pipe:
+            line = await asyncio.wait_for(asyncio.to_thread(pipe.readline), PATIENCE_S)
         assert line == b"serving\n", line
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     async def kill(self) -> None:
         """At once, as by the kernel. Harmless when it is gone."""
-        if self._process is not None and self._process.returncode is None:
+        if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            await self._process.wait()
+            await self.wait()
 
     async def wait(self) -> int:
         assert self._process is not None
-        return await self._process.wait()
+        return await self._process.ended(PATIENCE_S)
 
     async def __aenter__(self) -> "LeaderProcess":
         await self.start()
