@@ -1,9 +1,10 @@
 """Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests on the bed mostly wait, so that others compute meanwhile; the cluster's two lanes share it. Three runs keep two
-cores busy to the end; a fourth only makes all of them wait (measured). Each line of output names its run.
+Tests on the bed mostly wait, so that others compute meanwhile; those of the cluster and of its nodes share one. Three
+runs keep two cores busy to the end; a fourth only makes all of them wait (measured). As one ends, the next begins. Each
+line of output names its run.
 
-A few tests that failed are run once more when all lanes have ended, each folder's alone on the machine that is quiet
+A few tests that failed are run once more when all runs have ended, each folder's alone on the machine that is quiet
 then (docs/decisions/0014). Whatever passes only so is named at the end, between all failures and the closing lines.
 """
 
@@ -28,7 +29,8 @@ RUNS = {
     "processes": ("processes",),
 }
 CHECK = "check"
-LANES = (("cluster", "exactness"), (CHECK, "apiserver", "nodes"), ("others", "processes"))  # each one after the other
+AT_ONCE = 3
+ORDER = (CHECK, "processes", "nodes", "cluster", "others", "exactness", "apiserver")  # the longest first, after CHECK
 MOST_AGAIN = 5  # tests: more than that fail for a reason
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
@@ -118,9 +120,8 @@ def closing(result: Result) -> str:
 
 def main() -> None:
     begin, options = time.monotonic(), sys.argv[1:]
-    with ThreadPoolExecutor(len(LANES)) as pool:
-        lanes = pool.map(lambda lane: {name: run(name, options) for name in lane}, LANES)
-        results = {name: result for lane in lanes for name, result in lane.items()}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = dict(zip(ORDER, pool.map(lambda name: run(name, options), ORDER), strict=True))
     again = {name: run_again(name, options) for name in worth_repeating(results)}
     print()
     for name, result in results.items():

@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,8 @@ async def benching(*arguments: object) -> AsyncIterator[Command]:
     finally:
         if process.returncode is None:
             process.kill()
-            await process.communicate()
+            with suppress(TimeoutError):  # a server that it has left behind may hold its pipes
+                await asyncio.wait_for(process.communicate(), PATIENCE_S)
 
 
 async def bench(*arguments: object, timeout_s: float = 2 * PATIENCE_S) -> Ended:
