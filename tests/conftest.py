@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,9 @@ from hypothesis import HealthCheck, settings
 # OpenMP threads that spin at barriers starve each other on a busy machine: a test of a second then takes a minute.
 # libgomp reads this when torch is loaded; child processes inherit it.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# A shell ignores interrupts in what it starts in the background, and processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes examples slow, not wrong; pytest's own timeout ends one that hangs.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
