@@ -26,11 +26,13 @@ RUNS = {
     "apiserver": ("apiserver",),
     "exactness": ("exactness",),
     "others": ("unit", "kernels", "contract", "gpu"),
-    "processes": ("processes",),
+    "procs a-g": ("processes/test_[a-g]*.py",),  # two halves, to be run beside each other
+    "procs h-z": ("processes/test_[h-z]*.py",),
 }
 CHECK = "check"
 AT_ONCE = 3
-ORDER = (CHECK, "processes", "nodes", "cluster", "others", "exactness", "apiserver")  # the longest first, after CHECK
+# The longest first, after the check.
+ORDER = (CHECK, "nodes", "procs h-z", "procs a-g", "cluster", "others", "exactness", "apiserver")
 MOST_AGAIN = 5  # tests: more than that fail for a reason
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
@@ -59,8 +61,14 @@ def run(name: str, options: list[str]) -> Result:
     """Passes its output on line by line."""
     if name == CHECK:
         return _pass_on(name, ["make", "--no-print-directory", "check"])
-    paths = [f"tests/{folder}" for folder in RUNS[name]]
-    return _pass_on(name, [sys.executable, "-m", "pytest", *paths, "-o", f"cache_dir=.pytest_cache/{name}", *options])
+    cache = f"cache_dir=.pytest_cache/{name}"
+    return _pass_on(name, [sys.executable, "-m", "pytest", *paths(name), "-o", cache, *options])
+
+
+def paths(name: str) -> list[str]:
+    """Folders and files of a run, from the root on."""
+    found = (sorted((ROOT / "tests").glob(pattern)) for pattern in RUNS[name])
+    return [str(path.relative_to(ROOT)) for some in found for path in some]
 
 
 def run_again(name: str, options: list[str]) -> Result:

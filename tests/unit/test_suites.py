@@ -9,9 +9,10 @@ ERROR = "ERROR tests/a.py::test_two - TimeoutError"
 BAD = Result(1, "2 failed, 18 passed in 3.00s", (FAILED, ERROR))
 
 
-def test_every_folder_of_tests_is_in_one_run() -> None:
-    folders = [path.name for path in suites.ROOT.glob("tests/*/") if any(path.rglob("test_*.py"))]
-    assert sorted(folder for run in suites.RUNS.values() for folder in run) == sorted(folders)
+def test_every_file_of_tests_is_in_one_run() -> None:
+    given = [suites.ROOT / path for name in suites.RUNS for path in suites.paths(name)]
+    files = [file for path in given for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
+    assert sorted(files) == sorted(suites.ROOT.glob("tests/**/test_*.py"))
     assert sorted(suites.ORDER) == sorted([CHECK, *suites.RUNS])
 
 
