@@ -2,8 +2,8 @@
 
     file (page cache) --copy by threads--> pinned buffers --DMA--> device
 
-One thread reads a mapped file at 3 GB/s, where the bus takes 50: as many read as there are processors, up to some. A
-buffer is filled again once its copy has left.
+One thread reads a mapped file at some 4 GB/s, where the bus takes 50: as many read as there are processors, up to some.
+A buffer is filled again once its copy has left.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 _MOST_THREADS = 16
-BYTES = 16 << 20  # of each buffer: calls for parts of 2 MiB take longer than these do
+BYTES = 16 << 20  # of each buffer: what a part costs beside its copy does not shrink with it
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # which NumPy has, unlike bfloat16
 
 
