@@ -15,6 +15,7 @@ from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.jobs import until
 from support.patience import PATIENCE_S
+from support.processes import lives
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 
@@ -118,15 +119,7 @@ async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, 
         await until(lambda: bool(_children(child)))  # its helpers start after it
         family = [child, *_children(child)]
         router.process.kill()
-        await until(lambda: not any(_lives(pid) for pid in family))
-
-
-def _lives(pid: int) -> bool:
-    """A dead one is there until whoever has inherited it looks."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        await until(lambda: not any(lives(pid) for pid in family))
 
 
 async def test_requests_wait_for_the_first_group_and_are_answered(script: Script, address: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
+from support.processes import lives
 from support.worker import WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
@@ -62,7 +63,7 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
         pids = worker.children().values()
         assert worker.children().keys() == {"serve", "core", "rank", "nursery"}
         worker.signal(signal.SIGKILL)
-        await until(lambda: not any(_lives(pid) for pid in pids))
+        await until(lambda: not any(lives(pid) for pid in pids))
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost for answer in answers)
 
@@ -208,11 +209,3 @@ async def _serves_anew(worker, before, bound):
         answer = await router.submit([ord("a")], 3)
         await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
         assert answer.ids == [ord("b"), ord("c"), ord("d")]
-
-
-def _lives(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
