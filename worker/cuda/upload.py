@@ -9,7 +9,6 @@ A buffer is filled again once its copy has left.
 import ctypes
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from queue import SimpleQueue
 
 import numpy as np
@@ -65,9 +64,7 @@ class Upload:
         try:
             staged = buffer[: source.numel() * source.element_size()].view(source.dtype).view(source.shape)
             stage(staged, source)
-            with ExitStack() as here:  # a thread has a device, a stream and a mode of its own
-                here.enter_context(torch.inference_mode())
-                here.enter_context(torch.cuda.stream(self._stream))
+            with torch.inference_mode(), torch.cuda.stream(self._stream):  # a thread has a mode and a stream of its own
                 if target.is_contiguous() and target.dtype == source.dtype:
                     target.copy_(staged, non_blocking=True)
                 else:
