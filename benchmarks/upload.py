@@ -1,14 +1,16 @@
 """How fast weights get to the device: `python benchmarks/upload.py 8b [--out FILE]`.
 
-All tensors of a checkpoint of random weights, whose files are in the page cache, as a rank streams them (worker/cuda/
+All tensors of a checkpoint of random weights, whose files are in the page cache, as a rank streams them (kernels/cuda/
 upload.py), against what it goes through, each on its own: the processors' copy of the mapped files into pinned buffers,
 and the bus's of a pinned buffer to the device. The slower of the two is what cannot be beaten.
 """
 
 import argparse
+import ctypes
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import record
@@ -17,7 +19,7 @@ import torch
 from record import Found
 from shapes import NAMES, checkpoint
 
-from octavo.worker.cuda import upload
+from octavo.kernels.cuda import upload
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.weights import Reader
 
@@ -38,6 +40,10 @@ def bus_bytes_per_s() -> float:
     return COPIES * COPIED_BYTES / (time.perf_counter() - begin)
 
 
+def read(into: torch.Tensor, part: torch.Tensor) -> None:
+    ctypes.memmove(into.data_ptr(), part.data_ptr(), len(part))
+
+
 def read_bytes_per_s(folder: Path) -> float:
     """Of the checkpoint's files, mapped anew, into pinned buffers by as many threads as upload."""
     tensors = inspect(folder).tensors
@@ -48,7 +54,7 @@ def read_bytes_per_s(folder: Path) -> float:
     pinned = torch.empty((threads, upload.BYTES), dtype=torch.uint8, pin_memory=True)
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda item: upload.stage(pinned[item[0] % threads], item[1]), enumerate(parts)):
+        for _ in pool.map(lambda item: read(pinned[item[0] % threads], item[1]), enumerate(parts)):
             pass
     return sum(len(part) for part in parts) / (time.perf_counter() - begin)
 
@@ -62,10 +68,10 @@ def uploaded_s(folder: Path) -> float:
     targets = [torch.empty(source.shape, dtype=source.dtype, device="cuda") for source in sources]
     torch.cuda.synchronize()
     begin = time.perf_counter()
-    making = upload.Upload(torch.device("cuda", torch.cuda.current_device()))
-    for target, source in zip(targets, sources, strict=True):
-        making.copy(target, source)
-    making.finish()
+    with closing(upload.Upload(torch.device("cuda"))) as making:
+        for target, source in zip(targets, sources, strict=True):
+            making.copy(target, source)
+        making.finish()
     return time.perf_counter() - begin
 
 
@@ -81,15 +87,15 @@ def main() -> None:
             folder = checkpoint(shape, args.models)
             size = inspect(folder).size_bytes
             uploaded_s(folder)  # reads the files into the page cache
-            read = statistics.median(read_bytes_per_s(folder) for _ in range(RUNS))
+            reading = statistics.median(read_bytes_per_s(folder) for _ in range(RUNS))
             seconds = statistics.median(uploaded_s(folder) for _ in range(RUNS))
             rate = size / seconds
-            fraction = rate / min(bus, read)
+            fraction = rate / min(bus, reading)
             print(f"{shape}: {size / 1e9:.2f} GB in {seconds:.2f} s, {rate / 1e9:.1f} GB/s", flush=True)
             print(f"  the bus alone {bus / 1e9:.1f} GB/s: {rate / bus:.0%}")
-            print(f"  reading alone {read / 1e9:.1f} GB/s: {rate / read:.0%}")
+            print(f"  reading alone {reading / 1e9:.1f} GB/s: {rate / reading:.0%}")
             print(f"  of the slower: at least {WANTED:.0%}: {'met' if fraction >= WANTED else 'MISSED'}", flush=True)
-            figures = {"gb": size / 1e9, "seconds": seconds, "bus_gb_s": bus / 1e9, "read_gb_s": read / 1e9}
+            figures = {"gb": size / 1e9, "seconds": seconds, "bus_gb_s": bus / 1e9, "read_gb_s": reading / 1e9}
             found.put(shape, figures | {"of_bus": rate / bus, "of_slower": fraction})
 
 

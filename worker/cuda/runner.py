@@ -15,6 +15,7 @@ stage's token pool (stages.py). The ranks of a stage add up within the graph (co
 
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,7 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.kernels.cuda.prepare import State, new_state
 from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
+from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker import graphs
 from octavo.worker.collective import ALONE, Collective, path_of
@@ -33,7 +35,6 @@ from octavo.worker.cuda.head import Head
 from octavo.worker.cuda.memory import check_weights, kv_budget
 from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.stages import Stages
-from octavo.worker.cuda.upload import Upload
 from octavo.worker.cuda.ways import Alone, Together
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
@@ -92,12 +93,12 @@ class CudaRunner:
             self.path, self.collective = path_of(together), together.transport
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
             begin = time.monotonic()
-            upload = Upload(self._device)
-            self._model = MODELS[model.architecture](
-                Weights(checkpoint, self._dtype, shard, self._device, upload.copy), choose("cuda"), context, together,
-                lambda percent: progress("Loading", percent),
-            )  # fmt: skip
-            upload.finish()
+            with closing(Upload(self._device)) as upload:
+                weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy)
+                self._model = MODELS[model.architecture](
+                    weights, choose("cuda"), context, together, lambda percent: progress("Loading", percent)
+                )
+                upload.finish()
             logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
             self._head = self._head_of(model, shard, together) if shard.last else None
