@@ -8,7 +8,7 @@ import torch
 
 from octavo.kernels.cuda.library import INT, LONG, POINTER, KernelError, library
 
-_MOST_THREADS = 12  # 8 keep up with a bus of 54 GB/s, each copying 6 to 7
+_MOST_THREADS = 8  # which keep up with a bus of 54 GB/s, each copying 6 to 7
 BYTES = 4 << 20  # of each buffer: larger ones leave the processors' cache, smaller ones are not worth their calls
 _CONVERTED_BYTES = 64 << 20  # at once, where dtypes differ
 
@@ -16,11 +16,11 @@ _CONVERTED_BYTES = 64 << 20  # at once, where dtypes differ
 @cache
 def _library() -> ctypes.CDLL:
     loaded = library("upload")
-    loaded.octavo_upload_open.argtypes = [INT, INT, LONG, POINTER]
+    loaded.octavo_upload_open.argtypes = [INT, INT, LONG]
+    loaded.octavo_upload_open.restype = POINTER
     loaded.octavo_upload_copy.argtypes = [POINTER, POINTER, POINTER, LONG, LONG, LONG]
     loaded.octavo_upload_wait.argtypes = loaded.octavo_upload_close.argtypes = [POINTER]
-    for name in ("open", "copy", "wait"):
-        getattr(loaded, f"octavo_upload_{name}").restype = INT
+    loaded.octavo_upload_copy.restype = loaded.octavo_upload_wait.restype = INT
     loaded.octavo_upload_close.restype = None
     return loaded
 
@@ -34,18 +34,16 @@ class Upload:
     """Copies are made in any order, and none is waited for before `finish`. `close` ends it."""
 
     def __init__(self, device: torch.device) -> None:
-        """Raises KernelError where the host has no memory left to pin."""
-        made = ctypes.c_void_p()
         index = torch.cuda.current_device() if device.index is None else device.index
-        _check(_library().octavo_upload_open(index, thread_count(), BYTES, ctypes.byref(made)), "pinned memory")
-        self._threads = made
+        self._threads = _library().octavo_upload_open(index, thread_count(), BYTES)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """target, contiguous on the device, becomes source, of 1 or 2 dimensions and without gaps within a row.
 
         Both have to stay. Where dtypes differ, it is waited for.
 
-        Raises ValueError for other shapes, KernelError with what an earlier copy has failed with.
+        Raises ValueError for other shapes, KernelError with what an earlier copy has failed with, or where the host has
+        no memory left to pin.
         """
         if target.shape != source.shape or not target.is_contiguous() or source.stride(-1) != 1:
             raise ValueError(f"a copy of size {list(source.shape)}, strides {source.stride()}, to {list(target.shape)}")
