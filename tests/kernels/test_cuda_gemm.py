@@ -8,8 +8,11 @@ from octavo.kernels.cuda.gemm import Plan
 
 pytestmark = pytest.mark.gpu
 
-# Norm of the difference over the norm of the result: half a unit of the last place, and a few for sums in float32.
+# Norm of the difference over the norm of the result: rounding to half a unit of the last place, as it is on average. Of
+# a few numbers one may be nearly all of the norm, and that one rounded worst: 2^-8 and 2^-11.
 TOLERANCE = {torch.bfloat16: 2.5e-3, torch.float16: 4e-4}
+WORST = 1.6
+MANY = 100
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 SIZES = pytest.mark.parametrize(
     "size", [(960, 576), (1000, 1000), (2048, 2048), (8, 64), (6144, 4096), (2056, 8200)], ids=str
@@ -41,7 +44,7 @@ def poison(rows: int, n: int, dtype: torch.dtype) -> None:
 def check(out: torch.Tensor, expected: torch.Tensor) -> None:
     assert out.shape == expected.shape
     error = ((out.double() - expected).norm() / expected.norm()).item()
-    assert error < TOLERANCE[out.dtype], error
+    assert error < TOLERANCE[out.dtype] * (1 if out.numel() > MANY else WORST), error
 
 
 def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
