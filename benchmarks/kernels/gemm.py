@@ -15,7 +15,7 @@ from replay import replayed_us, row, turns
 from octavo.kernels.cuda import gemm
 from octavo.kernels.cuda.elementwise import silu_mul
 
-BATCHES = (24, 32, 64, 128, 256)
+BATCHES = (24, 32, 64, 128, 192, 256)
 WEIGHTS = {  # [out, in]
     "8B gate_up": (28672, 4096),
     "8B down": (4096, 14336),
