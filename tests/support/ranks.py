@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 import torch
+from support.forked import preload
 from support.threads import LateCollective, ThreadCollective, Together
 
 from octavo.proto.v1 import group_pb2
@@ -22,7 +23,7 @@ from octavo.worker.place import Layout, Place
 from octavo.worker.step import Step, StepResult
 
 _START = multiprocessing.get_context("forkserver")
-_START.set_forkserver_preload(["pytest", "torch", "octavo.worker.cpu.runner"])
+preload("octavo.worker.cpu.runner")
 
 
 class Queue(Protocol):

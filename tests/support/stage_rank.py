@@ -5,6 +5,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from support.forked import preload
 from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
@@ -13,7 +14,7 @@ from octavo.worker.place import Layout, Place
 from octavo.worker.stage.links import GrpcLinks
 
 _START = multiprocessing.get_context("forkserver")
-_START.set_forkserver_preload(["pytest", "octavo.worker.stage.links"])
+preload("octavo.worker.stage.links")
 _SPARE = ("serve", "status", "health", "metrics")
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from support.forked import preload
 
 from octavo.worker.collective import PeerLost
 from octavo.worker.gloo import Gloo
 
 START = multiprocessing.get_context("forkserver")
-START.set_forkserver_preload(["pytest", "torch", "octavo.worker.cpu.runner"])
+preload("octavo.worker.cpu.runner")
 
 
 def rank_process(rank: int, size: int, meeting: str, incarnation: str, pipe: Connection) -> None:
