@@ -1,6 +1,7 @@
 """`octavo ...` in processes that are forked with their imports in them, and so are those that they start.
 
-What is started anew there, because one has ended, is started as a user's is.
+So is what the second life of a worker starts; what is started anew after that, or elsewhere because one has ended, is
+started as a user's is.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from support.patience import PATIENCE_S
 from support.spares import Plan, Spares
 
 HELPERS: Plan = (("octavo.router.helper", ()),) * 2
-WORKER: Plan = tuple((f"octavo.worker.{name}", ()) for name in ("serve", "core", "nursery"))
+NURSERY: Plan = (("octavo.worker.nursery", ()),)
+LIFE: Plan = (("octavo.worker.serve", ()), ("octavo.worker.core", ()))  # what each life of a leader starts anew
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
 preload(
@@ -43,17 +45,17 @@ def _plan(argv: list[str]) -> Plan:
     if argv[0] == "router":
         return (("octavo.router.process", HELPERS),) * _count(argv, "--processes")
     if argv[0] == "worker":
-        return WORKER
+        return NURSERY + LIFE * 2 if _count(argv, "--pod-index", 0) == 0 else NURSERY
     if argv[0] == "run":
         ranks = _count(argv, "--tensor") * _count(argv, "--pipeline")
         pods = _count(argv, "--replicas") * (ranks if "--per-pod" in argv else 1)
         router = _plan(["router", "--processes", str(_count(argv, "--router-processes"))])
-        return (("octavo router", router), *(("octavo worker", WORKER),) * pods)
+        return (("octavo router", router), *(("octavo worker", NURSERY + LIFE),) * pods)
     return (("octavo run", _plan(["run"])),) if argv[:2] in (["bench", "latency"], ["bench", "throughput"]) else ()
 
 
-def _count(argv: list[str], flag: str) -> int:
-    return int(argv[argv.index(flag) + 1]) if flag in argv else 1
+def _count(argv: list[str], flag: str, without: int = 1) -> int:
+    return int(argv[argv.index(flag) + 1]) if flag in argv else without
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
     _install(lambda point: Gate(Path(folder), point))
     if (stalled := Gate(Path(folder), "stalled")).closed:
         watch.LOADING_S = stalled.seconds
-    Spares((commands.WORKER if leads else commands.WORKER[-1:]) * 2).install()
+    Spares((commands.NURSERY + commands.LIFE if leads else commands.NURSERY) * 2).install()
     return commands.alone(argv)
 
 
