@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
 
 class Oracle:
     def __init__(self, folder: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+        from transformers import AutoModelForCausalLM  # a second, which GPU tests that are only collected do not need
+
         # transformers is not typed as far as this
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval().to(device)
         self._device = device
