@@ -164,14 +164,20 @@ MIXED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def alone(runner: Runner) -> list[Answer]:
+    """What one rank answers."""
+    return LocalEngine(runner).generate(PROMPTS, TOKENS, MIXED)
+
+
 @pytest.mark.parametrize("split", [(2, 1), (4, 1), (1, 2), (2, 2), (1, 4)], ids=str)
 @pytest.mark.parametrize("setup", [{}, {"max_batch_tokens": 29}, {"blocks": 10}], ids=str)
-def test_text_is_the_same_for_any_split(folder: Path, runner: Runner, split: tuple, setup: dict[str, int]) -> None:
-    check_split(runner, Ranks(settings(folder), *split), **setup)
+def test_text_is_the_same_for_any_split(folder: Path, alone: list[Answer], split: tuple, setup: dict[str, int]) -> None:
+    check_split(alone, Ranks(settings(folder), *split), **setup)
 
 
-def test_processes_that_sum_by_gloo_give_the_same(folder: Path, runner: Runner, tmp_path: Path) -> None:
-    check_split(runner, Ranks(settings(folder), 2, 2, tmp_path))
+def test_processes_that_sum_by_gloo_give_the_same(folder: Path, alone: list[Answer], tmp_path: Path) -> None:
+    check_split(alone, Ranks(settings(folder), 2, 2, tmp_path))
 
 
 def test_the_tokens_own_alone_needs_none_of_the_likeliest(folder: Path, runner: Runner, tmp_path: Path) -> None:
@@ -186,8 +192,7 @@ def test_the_tokens_own_alone_needs_none_of_the_likeliest(folder: Path, runner: 
         ranks.close()
 
 
-def check_split(runner: Runner, ranks: Ranks, **setup: int) -> None:
-    alone = LocalEngine(runner).generate(PROMPTS, TOKENS, MIXED)
+def check_split(alone: list[Answer], ranks: Ranks, **setup: int) -> None:
     try:
         answers = LocalEngine(ranks, stages=ranks.stages, **setup).generate(PROMPTS, TOKENS, MIXED)
         for one, other, sampling in zip(alone, answers, MIXED, strict=True):
