@@ -213,8 +213,8 @@ def installed(bed: Cluster) -> Iterator[Release]:
     """The chart, installed once for a lane. Its volume holds the model `letters`, which says the alphabet for ever."""
     _forget(bed)
     models = bed.state / f"models-{bed.lane.name}"
-    small = {"num_key_value_heads": 1}  # 1 KiB of KV a token
-    readable(successor_checkpoint(models / "letters", eos=None, context_length=LETTERS_CONTEXT, config=small))
+    one = {"num_attention_heads": 1, "num_key_value_heads": 1}  # 1 KiB of KV a token
+    readable(successor_checkpoint(models / "letters", eos=None, context_length=LETTERS_CONTEXT, config=one))
     with release(bed, "octavo", models) as here:
         yield here
 
