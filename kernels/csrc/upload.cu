@@ -2,9 +2,9 @@
 //
 //     file (page cache) --a processor--> pinned buffer --the bus--> device
 //
-// Each thread has a stream and two buffers of its own, and fills one while the other leaves. Nothing of it passes Python:
-// handing over its lock costs 0.4 ms a part, which is a tenth of what the bus takes away in a second. Parts are small, so
-// that buffers stay in the processors' cache, from where the bus reads them too.
+// Each thread has a stream and two buffers of its own, and fills one while the other leaves. Nothing of it passes Python,
+// whose lock threads handed over in 0.4 ms a part, where the bus takes 0.08 ms for 4 MiB. Parts are small, so that buffers
+// stay in the processors' cache, from where the bus reads them too.
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdlib.h>
