@@ -1,8 +1,8 @@
-"""Every test and `make check`, four runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
+"""Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests on the bed mostly wait, so that others compute meanwhile; those of the cluster and of its nodes share one. Four
-runs keep two cores busy: a tenth of them idles, with three runs a fifth. As one ends, the next begins. Each line of
-output names its run.
+Tests on the bed mostly wait, so that others compute meanwhile; those of the cluster and of its nodes share one. Three
+runs keep two cores busy but for a tenth or a fifth; a fourth saves a minute where they are fast, and where they are
+slow tests fail of nothing but the load. As one ends, the next begins. Each line of output names its run.
 
 A few tests that failed are run once more when all runs have ended, each folder's alone on the machine that is quiet
 then (docs/decisions/0014). Whatever passes only so is named at the end, between all failures and the closing lines.
@@ -30,7 +30,7 @@ RUNS = {
     "procs h-z": ("processes/test_[h-z]*.py",),
 }
 CHECK = "check"
-AT_ONCE = 4
+AT_ONCE = 3
 # What waits much comes first, beside what computes; the ends then meet.
 ORDER = (CHECK, "nodes", "procs h-z", "cluster", "others", "procs a-g", "apiserver", "exactness")
 MOST_AGAIN = 5  # tests: more than that fail for a reason
