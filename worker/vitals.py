@@ -53,7 +53,7 @@ class Vitals:
         return [transport for transport in _TRANSPORTS if transport and transport in chosen]
 
     def heartbeat(self, now_ns: int) -> group_pb2.Heartbeat:
-        """Of the pod's own ranks."""
+        """Of the pod's own ranks. One may beat while it is looked at, later than now_ns."""
         read = self._board.read
         return group_pb2.Heartbeat(
             ranks=[
@@ -63,7 +63,7 @@ class Vitals:
                     finished_step=read(slot, Slot.FINISHED),
                     collective=_TRANSPORTS[read(slot, Slot.COLLECTIVE)],
                     activations=_TRANSPORTS[read(slot, Slot.ACTIVATIONS)],
-                    silent_ms=(now_ns - (read(slot, Slot.HEARTBEAT) or now_ns)) // 1_000_000,
+                    silent_ms=max(0, now_ns - (read(slot, Slot.HEARTBEAT) or now_ns)) // 1_000_000,
                 )
                 for slot in (boards.RANK + rank for rank in self._own)
             ]
