@@ -162,4 +162,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestNetwork.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

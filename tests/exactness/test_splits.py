@@ -24,7 +24,7 @@ from octavo.worker.step import Admit, Blocks, Forward, Sample, Step, StepResult
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4
-TOKENS = 12
+TOKENS = 20
 VOCABULARY = 513  # 2 and 4 ranks pad it
 PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 16, 20, 33, 47, 90)]
 SPLITS = [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)]  # tensor, pipeline

@@ -29,7 +29,7 @@ LINE: dict[str, Any] = {
     "parallelism": {"pipeline": 2},
     "resources": {"requests": {"cpu": "50m"}, "limits": {"memory": "1Gi"}},
 }
-LONG, ENDLESS = 1_000, 60_000  # tokens
+LONG, ENDLESS = 1_500, 60_000  # tokens
 RANK_S, POD_S, NODE_S = 20.0, 60.0, 180.0  # twice what a recovery may take
 NAMED_S = 60.0
 

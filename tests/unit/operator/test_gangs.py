@@ -88,7 +88,7 @@ def test_a_damaged_annotation_remembers_nothing() -> None:
         assert Group(0, live, (), None).retreat is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), pods=st.integers(2, 3), groups=st.integers(2, 3), spare=st.integers(0, 2))
 def test_half_groups_never_keep_each_other_from_serving(
     data: st.DataObject, pods: int, groups: int, spare: int

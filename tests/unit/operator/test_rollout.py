@@ -14,7 +14,7 @@ def cluster(image: str = "good", **spec: object) -> TinyCluster:
     return TinyCluster(resource(image=image, **spec))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), replicas=st.integers(1, 4), bounds=BOUNDS)
 def test_a_rollout_keeps_its_bounds_and_ends_whatever_the_order(
     data: st.DataObject, replicas: int, bounds: tuple[int, int]
@@ -38,7 +38,7 @@ def test_a_rollout_keeps_its_bounds_and_ends_whatever_the_order(
     assert tiny.serving() == replicas == len(tiny.taken())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), bounds=BOUNDS)
 def test_any_history_of_edits_and_accidents_ends_in_what_was_wished_last(
     data: st.DataObject, bounds: tuple[int, int]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.router.generation import RequestError
@@ -213,6 +213,7 @@ FIELDS += ["add_generation_prompt", "continue_final_message"]
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), ANY | st.lists(st.dictionaries(KEYS, ANY, max_size=5), max_size=2)))
+@settings(max_examples=300)
 def test_any_json_is_taken_or_refused_by_name(body: dict[str, Any]) -> None:
     try:
         ask = asked(**body)

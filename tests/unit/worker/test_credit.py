@@ -213,4 +213,4 @@ class Delays(RuleBasedStateMachine):
 
 
 TestDelays = Delays.TestCase
-TestDelays.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestDelays.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
