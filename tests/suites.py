@@ -33,7 +33,7 @@ CHECK = "check"
 AT_ONCE = 3
 # What waits much comes first, beside what computes; the ends then meet.
 ORDER = (CHECK, "nodes", "procs h-z", "cluster", "others", "procs a-g", "apiserver", "exactness")
-MOST_AGAIN = 5  # tests: more than that fail for a reason
+MOST_AGAIN = 5  # causes: more than that have one of their own
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
 _TESTS_FAILED = 1  # pytest's exit code; others say that it was itself kept from running them
@@ -55,6 +55,14 @@ class Result:
         """Why each test failed that did, by its name."""
         lines = [line.partition(" ")[2].partition(" - ") for line in self.failures]
         return {name: why for name, _, why in reversed(lines)}
+
+    @property
+    def causes(self) -> int:
+        """How many: what tests of a file share may fail before they begin, and is one for all of them."""
+        lines = [line.partition(" - ") for line in self.failures]
+        failed = {place.partition(" ")[2] for place, _, _ in lines if place.startswith("FAILED ")}
+        errors = [(place.partition(" ")[2], why) for place, _, why in lines if place.startswith("ERROR ")]
+        return len(failed) + len({(test.partition("::")[0], why) for test, why in errors if test not in failed})
 
 
 def run(name: str, options: list[str]) -> Result:
@@ -95,7 +103,7 @@ def _pass_on(name: str, command: list[str]) -> Result:
 def worth_repeating(results: Mapping[str, Result]) -> list[str]:
     """Runs of which tests failed; none when so many did that chance is no excuse. A failed check is no test."""
     names = [name for name, result in results.items() if name != CHECK and result.code == _TESTS_FAILED]
-    return names if sum(len(results[name].failed) for name in names) <= MOST_AGAIN else []
+    return names if sum(results[name].causes for name in names) <= MOST_AGAIN else []
 
 
 def passed_alone(first: Result, again: Result) -> dict[str, str]:

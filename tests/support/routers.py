@@ -73,7 +73,7 @@ async def routing(
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)
             try:
-                await _until(router, "/readyz" if ready else "/livez")
+                await _until(router, "/readyz" if ready else "/livez", log or Path(written.name))
                 yield router
             finally:
                 process.kill()
@@ -81,12 +81,13 @@ async def routing(
                 sys.stderr.write(Path(written.name).read_text())
 
 
-async def _until(router: RunningRouter, path: str) -> None:
+async def _until(router: RunningRouter, path: str, log: Path) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 if await router.status(path) == 200:
                     return
             except aiohttp.ClientError:
-                assert router.process.poll() is None, "the router ended while starting"
+                code = router.process.poll()
+                assert code is None, f"the router ended while starting, exit code {code}: {log.read_text()[-300:]}"
             await asyncio.sleep(0.05)

@@ -23,6 +23,16 @@ def test_a_failure_is_known_by_its_test_and_told_with_its_reason() -> None:
 def test_a_test_that_failed_and_could_not_be_ended_either_is_one_test() -> None:
     both = Result(1, "", ("FAILED tests/a.py::test_one - first", "ERROR tests/a.py::test_one - second"))
     assert both.failed == {"tests/a.py::test_one": "first"}
+    assert both.causes == 1
+
+
+def test_what_tests_of_a_file_share_fails_once_for_all_of_them() -> None:
+    lines = tuple(f"ERROR tests/{file}.py::test_{n} - AssertionError: the router" for file in "ab" for n in range(12))
+    shared = Result(1, "24 errors in 3.00s", lines)
+    assert len(shared.failed) == 24
+    assert shared.causes == 2
+    assert suites.worth_repeating({"processes": shared}) == ["processes"]
+    assert BAD.causes == 2
 
 
 def test_runs_with_failed_tests_are_repeated_and_a_failed_check_is_not() -> None:
