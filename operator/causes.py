@@ -45,6 +45,7 @@ REPORTED = {
     "JoinRefused": "the pods of a group must be of one revision and see the same model",
     "SupervisorLost": _AGAIN,
     "SupervisorSilent": _AGAIN,
+    "SupervisorFailed": _LOG,
     "Unknown": _LOG,
 }
 

@@ -88,6 +88,20 @@ async def test_a_pod_whose_stream_breaks_after_it_fell_silent_is_called_silent(
     assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorSilent", "chat-0-1")
 
 
+async def test_a_pod_that_cannot_say_how_its_ranks_are_says_why_and_ends_the_life(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heartbeat(_: PodEar) -> group_pb2.Heartbeat:
+        raise ValueError("Value out of range: -1")
+
+    monkeypatch.setattr(PodEar, "heartbeat", heartbeat)
+    _, _, task = group.join(1)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
+    assert failure is not None
+    assert (failure.reason, failure.pod, failure.rank) == ("SupervisorFailed", "chat-0-1", -1)
+    assert "ValueError: Value out of range: -1" in failure.message
+
+
 async def test_steps_go_to_the_other_pods_and_what_their_ranks_say_comes_back(group: Group) -> None:
     _, leads, _ = group.join(0)
     membership, follows, _ = group.join(1)

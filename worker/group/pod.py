@@ -1,6 +1,8 @@
 """A supervisor's side of Join: it enters the leader's life, says how its ranks are, and hears when that life ends."""
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -13,6 +15,9 @@ _HEARTBEAT_S = 0.5
 _REFUSALS = (
     grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
 )  # fmt: skip
+
+
+logger = logging.getLogger(__name__)
 
 
 class LeaderLost(Exception):
@@ -89,10 +94,19 @@ class Membership:
         self._outgoing.put_nowait(message)
 
     async def _beat(self) -> None:
-        while True:
-            if self._incarnation:
-                self._send(group_pb2.FromPod(heartbeat=self._listener.heartbeat()))
-            await asyncio.sleep(_HEARTBEAT_S)
+        """Until it is cancelled. Whatever keeps it from beating is told: else the leader would hear nothing at all."""
+        try:
+            while True:
+                if self._incarnation:
+                    self._send(group_pb2.FromPod(heartbeat=self._listener.heartbeat()))
+                await asyncio.sleep(_HEARTBEAT_S)
+        except Exception as error:
+            logger.exception("no heartbeats any more")
+            said = f"it cannot say how its ranks are: {type(error).__name__}: {error}"
+            self.failed(group_pb2.Failure(
+                pod=self._handshake.name, rank=-1, reason="SupervisorFailed", message=said,
+                time_ms=int(time.time() * 1000),
+            ))  # fmt: skip
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)
