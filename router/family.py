@@ -20,7 +20,8 @@ BACKOFF_S = (0.2, 10.0)
 GOOD_S = 60.0  # a life this long forgives the failures before it
 SCRAPE_S = 1.0
 POLL_S = 5.0
-# Helpers are forked and become other programs at once: neither library need prepare for more.
+# Helpers are forked and become other programs at once: neither library need prepare for more. gRPC would begin its
+# threads anew in the fork, and these now and then fail on what they find, before it has become a helper.
 QUIET_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "TOKENIZERS_PARALLELISM": "false"}
 SNAPSHOT_BYTES = 16 << 20
 

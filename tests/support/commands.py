@@ -19,6 +19,7 @@ NURSERY: Plan = (("octavo.worker.nursery", ()),)
 LIFE: Plan = (("octavo.worker.serve", ()), ("octavo.worker.core", ()))  # what each life of a leader starts anew
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
     *(f"octavo.worker.{name}" for name in ("cpu.runner", "devices", "rank", "serve", "core", "supervisor")),
     *(f"octavo.router.{name}" for name in ("main", "process", "helper")),
