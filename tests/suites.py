@@ -33,7 +33,7 @@ CHECK = "check"
 AT_ONCE = 3
 # What waits much comes first, beside what computes; the ends then meet.
 ORDER = (CHECK, "nodes", "procs h-z", "cluster", "others", "procs a-g", "apiserver", "exactness")
-MOST_AGAIN = 5  # causes: more than that have one of their own
+MOST_AGAIN = 5  # causes: more than that at once are no chance
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
 _TESTS_FAILED = 1  # pytest's exit code; others say that it was itself kept from running them

@@ -89,5 +89,9 @@ async def _until(router: RunningRouter, path: str, log: Path) -> None:
                     return
             except aiohttp.ClientError:
                 code = router.process.poll()
-                assert code is None, f"the router ended while starting, exit code {code}: {log.read_text()[-300:]}"
+                assert code is None, f"the router ended while starting, exit code {code}: {_last_line(log)}"
             await asyncio.sleep(0.05)
+
+
+def _last_line(log: Path) -> str:
+    return log.read_text().rstrip().rpartition("\n")[2] if log.exists() else "it wrote nothing"
