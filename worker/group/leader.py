@@ -13,6 +13,7 @@ from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
 from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED, Identity, Incarnation
 from octavo.worker.process import PEER_LOST
+from octavo.worker.status import failure
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5
@@ -109,7 +110,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         if self.incarnation.fell_silent(pod, time.monotonic()):
             self.end(_silent(name))
         else:
-            self.end(_failure(name, "SupervisorLost", f"{name} left the group"))
+            self.end(failure(name, -1, "SupervisorLost", 0, f"{name} left the group"))
 
     async def _admit(self, said: group_pb2.FromPod | None, context: _JoinContext) -> int:
         if said is None or said.WhichOneof("kind") != "handshake":
@@ -121,14 +122,14 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         awaited = shake.pod not in mine.names
         if mine.replaces(shake.pod, identity, shake.born_ms):  # it joins the next life, without its forerunner
             text = f"{shake.name} was made anew while the one before it goes on where Kubernetes does not reach it"
-            self.end(_failure(mine.names[shake.pod], POD_REPLACED, text))
+            self.end(failure(mine.names[shake.pod], -1, POD_REPLACED, 0, text))
         refusal = mine.join(shake.pod, shake.name, identity, time.monotonic(), shake.born_ms)
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1
             # Nothing can come of a life that waits for this pod; the leader's own must be there to be told why.
             if awaited and 0 in mine.names and not mine.complete:
-                self.end(_failure(shake.name, JOIN_REFUSED, refusal))
+                self.end(failure(shake.name, -1, JOIN_REFUSED, 0, refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         return shake.pod
 
@@ -151,7 +152,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         try:
             self._listener.heartbeat(pod, beat)
         except ValueError as error:
-            self.end(_failure(self.incarnation.names[pod], JOIN_REFUSED, str(error)))
+            self.end(failure(self.incarnation.names[pod], -1, JOIN_REFUSED, 0, str(error)))
 
     def _failed(self, failure: group_pb2.Failure) -> None:
         """A rank that only lost its peer is believed when no better cause is told within a moment."""
@@ -167,8 +168,4 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
 
 
 def _silent(names: str) -> group_pb2.Failure:
-    return _failure(names, "SupervisorSilent", f"{names} said nothing for too long")
-
-
-def _failure(pod: str, reason: str, message: str) -> group_pb2.Failure:
-    return group_pb2.Failure(pod=pod, rank=-1, reason=reason, message=message, time_ms=int(time.time() * 1000))
+    return failure(names, -1, "SupervisorSilent", 0, f"{names} said nothing for too long")

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -10,12 +9,12 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.worker.status import failure
 
 _HEARTBEAT_S = 0.5
 _REFUSALS = (
     grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
 )  # fmt: skip
-
 
 logger = logging.getLogger(__name__)
 
@@ -103,10 +102,7 @@ class Membership:
         except Exception as error:
             logger.exception("no heartbeats any more")
             said = f"it cannot say how its ranks are: {type(error).__name__}: {error}"
-            self.failed(group_pb2.Failure(
-                pod=self._handshake.name, rank=-1, reason="SupervisorFailed", message=said,
-                time_ms=int(time.time() * 1000),
-            ))  # fmt: skip
+            self.failed(failure(self._handshake.name, -1, "SupervisorFailed", 0, said))
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)
