@@ -172,10 +172,10 @@ async def _asking(router: RunningRouter, times: int) -> list[tuple[int, str]]:
 
 async def test_a_stopped_rank_is_replaced_while_the_other_group_serves(pair: Pair) -> None:
     routers, workers = pair
-    tasks = await begin(routers, 10, 400)
+    tasks = await begin(routers, 10, 1500)  # so that some go on, however late the rank is stopped
     os.kill(workers[0].children()["rank"], signal.SIGSTOP)
     answers = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
-    assert_honest(answers, 400)
+    assert_honest(answers, 1500)
     assert any(answer.whole for answer in answers) and not all(answer.whole for answer in answers)
     await workers[0].ready(UNSTUCK_S)
     assert (await workers[0].status()).last_failure.reason == "RankStuck"
