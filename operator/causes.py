@@ -36,6 +36,7 @@ REPORTED = {
     "ServeFailed": _LOG,
     "CoreFailed": _LOG,
     "RankFailed": _LOG,
+    "InvalidStep": "this is a bug of Octavo: please report it with the pod's log",
     "ServeStuck": _AGAIN,
     "CoreStuck": _AGAIN,
     "RankStuck": _AGAIN,

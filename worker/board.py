@@ -54,6 +54,7 @@ class Gauge(enum.IntEnum):
     BLOCKS_CACHED = 12
     CONTEXT_LENGTH = 13
     LATE_TOTAL = 14
+    INVALID_STEPS_TOTAL = 15
 
 
 def create() -> int:

@@ -38,6 +38,10 @@ class CleanCache(Cache):
         due, self._due = self._due, set()
         return tuple(sorted(due))
 
+    def zero_later(self, blocks: Iterable[int]) -> None:
+        """A step that was to zero these was not issued: the next one does."""
+        self._due.update(blocks)
+
     def shares(self, request: Request) -> bool:
         return request not in self._isolated and super().shares(request)
 

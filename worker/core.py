@@ -30,7 +30,7 @@ from octavo.worker.overdue import Overdue
 from octavo.worker.pace import pace_of
 from octavo.worker.request import Finish, NewRequest
 from octavo.worker.ring import Reader
-from octavo.worker.scheduler import Scheduler
+from octavo.worker.scheduler import RefusedStep, Scheduler
 from octavo.worker.step import Step, StepResult
 from octavo.worker.wiring import Wiring
 
@@ -164,11 +164,22 @@ class Core:
             moved = True
             self._give(step)
             self._give_masks()
+        for refused in self._scheduler.refused():
+            moved = True
+            self._report(refused)
         if self._constraints.owing:
             return moved
         if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
             self._give(step)
         return moved
+
+    def _report(self, refused: RefusedStep) -> None:
+        """The requests of a step that the scheduler made wrong end with an error, and it is counted."""
+        logger.error("a bug: %s; the step is not computed, its %d requests fail", refused.message, len(refused.outputs))
+        self._board.add(Gauge.INVALID_STEPS_TOTAL, 1)
+        for output in refused.outputs:
+            self._constraints.drop(output.key)
+        self._outbox.send(encode(Outputs(refused.outputs)))
 
     def _next(self) -> Step | None:
         """A step of requests; while graphs are missing, when idle or after some of those, one that captures."""

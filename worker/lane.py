@@ -12,6 +12,8 @@ rows need not wait; one that joins gets its row when its newest token is old eno
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
+from operator import add
 
 from octavo.worker.request import Phase, Request
 
@@ -117,7 +119,7 @@ class Lane:
         self._tick += 1
         self.number = number
         self.context += len(self.requests)
-        return tuple([base + tick for base in self._bases]), tuple([base + tick for base in self._counters])
+        return tuple(map(add, self._bases, repeat(tick))), tuple(map(add, self._counters, repeat(tick)))
 
     def _add(self, request: Request) -> None:
         base = request.issued - self._tick

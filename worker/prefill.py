@@ -17,6 +17,10 @@ from octavo.worker.slots import Slots
 _PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
 _ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and wishes, and its ring has an end
 
+Room = Callable[
+    [Request, int, bool], int
+]  # of a request's tokens from a start on, long or not: how many a step may take
+
 
 @dataclass(frozen=True, slots=True)
 class Portion:
@@ -63,35 +67,38 @@ class Prefill:
         decode = work = Work(rows, lane.context)
         chunks: list[Chunk] = []
 
-        def has_room(one: Request) -> bool:
-            return budget > 0 and self._room(decode, work, one) > 0
+        def room(one: Request, start: int, long: bool) -> int:
+            return min(one.known - start, budget, self._room(decode, work, start, long))
 
-        for request in self._candidates(admit, has_room):
+        for request in self._candidates(admit, room):
             start = request.issued
-            chunk = Chunk(request, start, min(request.known - start, budget, self._room(decode, work, request)))
-            chunks.append(chunk)
-            work = work.with_chunk(start, chunk.count)
-            budget -= chunk.count
+            count = room(request, start, request.long)
+            chunks.append(Chunk(request, start, count))
+            work = work.with_chunk(start, count)
+            budget -= count
         chunks.sort(key=lambda chunk: chunk.count > 1)
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
         return Portion(chunks, admitted, work)
 
-    def _room(self, decode: Work, work: Work, request: Request) -> int:
-        """Tokens of `request` that the time of this step still allows. Those of other lanes wait for it, too."""
+    def _room(self, decode: Work, work: Work, start: int, long: bool) -> int:
+        """Tokens from `start` on that the time of this step still allows. Those of other lanes wait for it, too."""
         decoding = len(self._lanes)
         if not decoding:
             return self._limits.max_batch_tokens
-        waits = request.phase is Phase.WAITING
-        start = request.known - request.uncached if waits else request.issued
-        gentle = self._pace.is_long(start, request.known - start) if waits else request.long
         crowd = (len(self.waiting) + len(self.running)) / decoding
-        return self._pace.room(decode, work, start, gentle, crowd)
+        return self._pace.room(decode, work, start, long, crowd)
 
-    def _candidates(self, admit: bool, has_room: Callable[[Request], bool]) -> Iterator[Request]:
-        yield from filter(has_room, list(self.running))
+    def _candidates(self, admit: bool, room: Room) -> Iterator[Request]:
+        """Requests that get at least one token of the step, each with the state in which it does."""
+        for request in list(self.running):
+            if room(request, request.issued, request.long) > 0:
+                yield request
         admitted_words = passed = 0
-        while admit and passed < len(self.waiting) and self._slots.free and has_room(self.waiting[-1 - passed]):
+        while admit and passed < len(self.waiting) and self._slots.free:
             request = self.waiting[-1 - passed]
+            likely = request.known - request.uncached
+            if room(request, likely, self._is_long(request, likely)) <= 0:
+                return
             if passed and request.new.priority < self.waiting[-1].new.priority:
                 return
             hits = self._cache.hits(request)
@@ -104,16 +111,23 @@ class Prefill:
             watermark = self._limits.watermark_blocks if self._lanes or self.running else 0
             if not self._cache.fits(request, hits, watermark):
                 return
+            start = len(hits) * self._limits.block_size
+            long = self._is_long(request, start)
+            if room(request, start, long) <= 0:  # the prefix cache holds less, or more, than was likely
+                return
             self.waiting.pop(-1 - passed)
-            self._take_in(request, hits)
+            self._take_in(request, hits, long)
             yield request
 
-    def _take_in(self, request: Request, hits: list[int]) -> None:
+    def _is_long(self, request: Request, start: int) -> bool:
+        return self._pace.is_long(start, request.known - start)
+
+    def _take_in(self, request: Request, hits: list[int], long: bool) -> None:
         self._cache.admit(request, hits)
         request.slot = self._slots.free.pop()
         if not request.admitted:
             request.cached = request.issued
-        request.long = self._pace.is_long(request.issued, request.known - request.issued)
+        request.long = long
         self._admissions += 1
         request.admitted = self._admissions
         request.phase = Phase.PREFILLING

@@ -25,6 +25,7 @@ from octavo.worker.place import Place
 from octavo.worker.process import PEER_LOST, Fault
 from octavo.worker.ring import Reader, Writer
 from octavo.worker.step import Masks, Step
+from octavo.worker.step_check import InvalidStep, StepCheck
 from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def main(wiring: Wiring) -> None:
         _loop(wiring, panel, _load(wiring, panel))
     except PeerLost as error:
         raise Fault(PEER_LOST, str(error)) from error
+    except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new life is right
+        raise Fault("InvalidStep", f"{error}; nothing of it was computed") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _MEMORY_TEXTS):
             raise Fault("OutOfDeviceMemory", f"{error}; lower kvCacheMemory or raise the memory limit") from error
@@ -106,6 +109,10 @@ def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:
     answers = Answers(wiring, panel)
     inbox = Inbox(Reader(wiring.ring(wiring.shared.steps)), answers.check)
     answers.tell(hello.dump(_hello(runner)))
+    check = StepCheck(
+        slots=runner.max_requests, blocks=runner.blocks, block_size=BLOCK_SIZE,
+        max_batch_tokens=runner.max_batch_tokens, context_length=runner.context_length,
+    )  # fmt: skip
     panel.write(Slot.PROGRESS, 100)
     panel.write(Slot.PHASE, group_pb2.SERVING)
     gc.freeze()
@@ -113,6 +120,7 @@ def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:
         step = inbox.next()
         if isinstance(step, Masks):  # of a step whose rows another stage samples
             continue
+        check.check(step)
         panel.write(Slot.ISSUED, step.number)
         answers.await_(runner.issue(step, inbox.masks))
 

@@ -14,9 +14,11 @@ Steps run in order on every stage and results return in order, hence:
 - Full blocks of prompts enter the prefix cache when the step that fills them is issued; those of generated tokens
   when the request gives its blocks back.
 - What a failed request wrote is zeroed, and its failure is believed when it was out of the reach of others (clean.py).
+- A step that no rank may compute (step_check.py) is never issued: its requests fail, the others go on.
 """
 
 from collections import deque
+from dataclasses import dataclass
 
 from octavo.worker.chunk import Changes, Chunk, Decoding, assemble
 from octavo.worker.lane import Lane, Members
@@ -27,9 +29,18 @@ from octavo.worker.prefill import Portion
 from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.requests import Requests
 from octavo.worker.step import Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.step_check import InvalidStep, StepCheck
 from octavo.worker.underway import NOBODY, ScoredPart, UnderWay
 
-__all__ = ["Invalid", "Limits", "Load", "Output", "Scheduler"]
+__all__ = ["Invalid", "Limits", "Load", "Output", "RefusedStep", "Scheduler"]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStep:
+    """A step that was not issued. message: what is wrong with it. outputs: the ends of its requests."""
+
+    message: str
+    outputs: tuple[Output, ...]
 
 
 class Scheduler:
@@ -40,6 +51,11 @@ class Scheduler:
         self._under_way: deque[UnderWay] = deque()
         self._work: dict[int, Work] = {}  # of steps whose seconds have not been told; heartbeats teach nothing
         self._number = 0  # newest step issued
+        self._check = StepCheck(
+            slots=limits.slots, blocks=limits.blocks, block_size=limits.block_size,
+            max_batch_tokens=limits.max_batch_tokens, context_length=limits.context_length,
+        )  # fmt: skip
+        self._refused: list[RefusedStep] = []
 
     # What arrives
 
@@ -79,9 +95,15 @@ class Scheduler:
         for lane in requests.lanes.turns(self._number + 1):
             grown = requests.grow(lane)
             prefill = requests.prefill.portion(lane, admit=requests.preemptions == preemptions)
-            if lane.requests or prefill.chunks:
-                return self._issue(lane, grown, prefill)
+            if not lane.requests and not prefill.chunks:
+                continue
+            return self._issue(lane, grown, prefill) or self.schedule()
         return None
+
+    def refused(self) -> list[RefusedStep]:
+        """Those that were not issued since the last call: faults of the scheduler, to be reported and counted."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def sampled(self) -> tuple[int, ...]:
         """Keys of the requests that the newest step samples for, in the order of its entries."""
@@ -94,14 +116,27 @@ class Scheduler:
             return None
         self._number += 1
         self._under_way.append(UnderWay(self._number, NOBODY))
-        return Step(self._number, Forward(zeroed=self._requests.cache.due()), Sample())
+        step = Step(self._number, Forward(zeroed=self._requests.cache.due()), Sample())
+        self._check.check(step)
+        return step
 
-    def _issue(self, lane: Lane, grown: list[Blocks], prefill: Portion) -> Step:
-        self._number += 1
+    def _issue(self, lane: Lane, grown: list[Blocks], prefill: Portion) -> Step | None:
+        """None: the step would have been invalid, and its requests have failed."""
         blocks = grown + [Blocks(request.slot, 0, tuple(request.blocks)) for request in prefill.admitted]
         changes = Changes(prefill.admitted, blocks, self._requests.cache.due())
-        decoding = Decoding(lane.members(), *lane.advance(self._number))
-        step = assemble(self._number, changes, decoding, prefill.chunks)
+        decoding = Decoding(lane.members(), *lane.advance(self._number + 1))
+        step = assemble(self._number + 1, changes, decoding, prefill.chunks)
+        try:
+            self._check.check(step)
+        except InvalidStep as error:
+            self._requests.cache.zero_later(step.forward.zeroed)
+            named = dict.fromkeys((*decoding.members.requests, *(chunk.request for chunk in prefill.chunks)))
+            for request in named:
+                self._end(request, failed=True)
+            outputs = tuple(Output(request.new.key, (), Finish.FAILED) for request in named)
+            self._refused.append(RefusedStep(str(error), outputs))
+            return None
+        self._number += 1
         self._move_on(lane, decoding.members, prefill)
         self._work[self._number] = prefill.work
         self._work.pop(self._number - 64, None)  # nobody told

@@ -14,9 +14,9 @@ VOCABULARY = 40
 CURSED = 97  # a prompt token: such a request's logits become non-finite some time
 
 
-def prefixes(tokens: list[int]) -> list[int]:
-    """For each position, a number that stands for all tokens up to it."""
-    found, state = [], 1
+def prefixes(tokens: list[int], state: int = 1) -> list[int]:
+    """For each position, a number that stands for all tokens up to it. state: the number of what stands before them."""
+    found = []
     for token in tokens:
         state = hash((state, token))
         found.append(state)
@@ -55,11 +55,17 @@ class PagedDevice:
     asks: dict[int, bool] = field(default_factory=dict)  # slot -> whether log-probabilities are wanted
     tables: dict[int, dict[int, int]] = field(default_factory=dict)  # slot -> entry -> block
     kv: dict[tuple[int, int], int] = field(default_factory=dict)  # (block, offset) -> prefix
+    known: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)  # slot -> tokens, and their prefixes
 
     def run(self, step: Step) -> StepResult:
         self._apply(step)
         before = dict(self.kv)
+        written: set[int] = set()
         for row in step.forward.rows:
+            assert row.count > 0, f"slot {row.slot}: a row without tokens"
+            blocks = {self._place(row.slot, position)[0] for position in range(row.start, row.start + row.count)}
+            assert written.isdisjoint(blocks), f"slot {row.slot} writes a block that another row writes"
+            written |= blocks
             self._check_reads(row.slot, row.start, before)
             self._write(row.slot, row.start, row.count)
         for row in step.forward.rows:
@@ -79,15 +85,25 @@ class PagedDevice:
     def _place(self, slot: int, position: int) -> tuple[int, int]:
         return self.tables[slot][position // self.block_size], position % self.block_size
 
+    def _prefixes(self, slot: int) -> list[int]:
+        """Of all tokens of the slot; kept, as most of them stay from step to step."""
+        tokens, (of, found) = self.pool[slot], self.known.setdefault(slot, ([], []))
+        if of != tokens[: len(of)]:
+            of.clear()
+            found.clear()
+        found += prefixes(tokens[len(of) :], found[-1] if found else 1)
+        of += tokens[len(of) :]
+        return found
+
     def _check_reads(self, slot: int, count: int, kv: dict[tuple[int, int], int]) -> None:
-        for position, prefix in enumerate(prefixes(self.pool[slot][:count])):
+        for position, prefix in enumerate(self._prefixes(slot)[:count]):
             place = self._place(slot, position)
             assert kv.get(place) == prefix, f"slot {slot} reads another prefix at position {position}, block {place[0]}"
 
     def _write(self, slot: int, start: int, count: int) -> None:
         tokens = self.pool[slot]
         assert start + count <= len(tokens), f"slot {slot}: position {start + count - 1} has no token yet"
-        for position, prefix in list(enumerate(prefixes(tokens)))[start : start + count]:
+        for position, prefix in enumerate(self._prefixes(slot)[start : start + count], start):
             self.kv[self._place(slot, position)] = prefix
 
     def _sample(self, step: Step) -> StepResult:

@@ -10,6 +10,7 @@ from support.paged_device import CURSED, is_finite, right_answer, word
 from support.spoilt_device import SpoiltDevice
 
 from octavo.worker.codec import encode
+from octavo.worker.lane import Lane
 from octavo.worker.output import Output
 from octavo.worker.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Invalid, Limits, Scheduler
@@ -595,3 +596,33 @@ def test_a_step_never_outgrows_the_ring_however_much_those_wish_whom_it_could_ad
         admitted += len(step.forward.admits)
         scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
     assert admitted == 256 and largest < 16 << 20
+
+
+def test_a_step_that_would_be_wrong_is_not_issued_and_costs_its_own_requests_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(replace(LIMITS, depth=3))
+    before = [request(key, range(key, key + 9), 12) for key in (1, 2)]
+    for new in before:
+        engine.scheduler.submit(new)
+    for _ in range(2):
+        engine.issue()
+        engine.finish()
+    later = request(3, range(20, 31), 12)
+    engine.scheduler.submit(later)
+    with monkeypatch.context() as fault:  # decode rows skip a position
+        advance = Lane.advance
+        fault.setattr(Lane, "advance", lambda *lane: (tuple(start + 1 for start in advance(*lane)[0]), (0, 0)))
+        assert engine.issue() is None
+    (refused,) = engine.scheduler.refused()
+    assert "count 1): its slot's last row ended at" in refused.message
+    assert set(refused.outputs) == {Output(key, (), Finish.FAILED) for key in (1, 2, 3)}
+    again = [request(key, [*range(key - 3, key + 6)], 12) for key in (4, 5)]
+    for new in again:
+        engine.scheduler.submit(new)
+    engine.run()
+    for new in again:
+        engine.check(new)
+    assert engine.outputs.keys() == {1, 2, 4, 5} and not engine.scheduler.refused()
+    load = engine.scheduler.load()
+    assert (load.free_blocks, load.running, load.waiting) == (LIMITS.blocks, 0, 0)

@@ -119,7 +119,7 @@ class Traffic(RuleBasedStateMachine):
         self.take(self.scheduler.heartbeat())
 
     @precondition(lambda self: self.under_way)
-    @rule(seconds=st.sampled_from((0.001, 0.05, 3.0)))
+    @rule(seconds=st.one_of(st.sampled_from((0.001, 0.05, 3.0)), st.floats(1e-6, 60.0)))
     def finish_step(self, seconds: float) -> None:
         step, result = self.under_way.popleft()
         for output in self.scheduler.update(result):
@@ -134,6 +134,7 @@ class Traffic(RuleBasedStateMachine):
                 self.finish_step(0.01)
 
     def take(self, step: Step | None) -> None:
+        assert not self.scheduler.refused(), "a step that no rank may compute"
         if step is None:
             return
         forward = step.forward
