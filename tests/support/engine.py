@@ -3,7 +3,7 @@
 import time
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from octavo.hashing import block_hashes
@@ -27,6 +27,14 @@ class Answer:
     scores: bytes = b""
     prompt_scores: bytes = b""
 
+    def take(self, output: Output) -> None:
+        self.ids += output.ids
+        self.finish = output.finish
+        self.cached += output.cached
+        if output.scores is not None:
+            self.scores += output.scores.tokens
+            self.prompt_scores += output.scores.prompt
+
 
 class LocalEngine:
     """Keeps steps under way as the core does: one is issued before the results of those before it are here."""
@@ -40,9 +48,11 @@ class LocalEngine:
         max_requests: int = 0,
         pace: Pace | None = None,
         stages: int = 1,
+        prefix_caching: bool = True,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """What is 0 is the runner's own. pace: the device's, which learns from the clock, unless given. stages: of its
-        pipeline."""
+        pipeline. clock: nanoseconds."""
         self._runner = runner
         self._limits = Limits(
             blocks=blocks or runner.blocks,
@@ -51,8 +61,10 @@ class LocalEngine:
             max_requests=max_requests or runner.max_requests,
             context_length=runner.context_length,
             depth=stages + 1,
+            prefix_caching=prefix_caching,
             stages=stages,
         )
+        self._clock = clock
         self._pace = pace or pace_of(runner.device, 16, stages)
         self.scheduler = Scheduler(self._limits, self._pace)
         self._graphs = GraphBook(runner.graphs)
@@ -105,6 +117,13 @@ class LocalEngine:
         self._drive(answers, under_way)
         return list(answers.values())
 
+    def answer(self, new: NewRequest) -> Answer:
+        """Run one request to its end. Its key is its own."""
+        self.scheduler.submit(new)
+        answers = {new.key: Answer()}
+        self._drive(answers, deque())
+        return answers[new.key]
+
     def _submit(self, prompt: Sequence[int], max_tokens: int, how: Sampling, stop_ids: Sequence[int]) -> int:
         self._keys += 1
         hashes = tuple(block_hashes(array("I", prompt).tobytes()))
@@ -116,13 +135,7 @@ class LocalEngine:
         while any(answer.finish is Finish.NOT_FINISHED for answer in answers.values()):
             self._fill(under_way)
             for output in self._settle(under_way.popleft()):
-                answer = answers[output.key]
-                answer.ids += output.ids
-                answer.finish = output.finish
-                answer.cached += output.cached
-                if output.scores is not None:
-                    answer.scores += output.scores.tokens
-                    answer.prompt_scores += output.scores.prompt
+                answers[output.key].take(output)
         for pending in under_way:  # issued before the last stop was seen
             self._settle(pending)
 
@@ -132,7 +145,7 @@ class LocalEngine:
             under_way.append(self._issue(replace(step, graph=self._graphs.pick(step))))
 
     def _issue(self, step: Step) -> Pending:
-        self._overdue.issued(time.monotonic_ns(), 0.0)
+        self._overdue.issued(self._clock(), 0.0)
         return self._give(step)
 
     def _give(self, step: Step) -> Pending:
@@ -140,7 +153,7 @@ class LocalEngine:
 
     def _settle(self, pending: Pending) -> list[Output]:
         result = pending.result()
-        self.scheduler.observe(result.number, self._overdue.returned(time.monotonic_ns()) / 1e9)
+        self.scheduler.observe(result.number, self._overdue.returned(self._clock()) / 1e9)
         self._graphs.returned(result.number)
         self.steps += 1
         return self.scheduler.update(result)
