@@ -11,19 +11,23 @@ class Alarm:
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        # Kept beside its moment, which uvloop's handles do not know: one that is due at once is no TimerHandle there.
+        self._timer: asyncio.Handle | None = None
+        self._moment = math.inf
 
     def at(self, moment: float) -> None:
         """moment: of the loop's clock; infinite: never. A later one than is set changes nothing."""
-        if self._timer is not None:
-            if self._timer.when() <= moment:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(moment, self._rung) if moment < math.inf else None
+        if self._timer is not None and self._moment <= moment:
+            return
+        self.off()
+        if moment < math.inf:
+            self._moment = moment
+            self._timer = self._loop.call_at(moment, self._rung)
 
     def off(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _rung(self) -> None:
         self._timer = None

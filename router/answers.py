@@ -99,10 +99,12 @@ class Answer:
 
     def failed(self, error: RequestError) -> None:
         if not self.done.done():
-            held = {generation.index: text for generation in self._generations if (text := generation.held())}
-            self.outlet.failed(error, held)
-            self.done.set_result(error)
-            self.cancel()
+            try:
+                held = {generation.index: text for generation in self._generations if (text := generation.held())}
+                self.outlet.failed(error, held)
+            finally:
+                self.done.set_result(error)
+                self.cancel()
 
     def cancel(self) -> None:
         """Stop what still runs; nothing is written any more."""
@@ -201,9 +203,9 @@ class Generation:
         self._answer.finished()
 
     def failed(self, error: RequestError) -> None:
-        if not self.over:
-            self._answer.failed(error)
-            self.over = True
+        """Also where this one has ended and could not be told of: the request as a whole has not."""
+        self._answer.failed(error)
+        self.over = True
 
     def held(self) -> str:
         """What may have become a stop string, and no longer can. Half a character is no text."""

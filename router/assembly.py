@@ -34,7 +34,8 @@ class FleetSettings:
 async def running(settings: FleetSettings) -> AsyncIterator[FleetDispatcher]:
     """A dispatcher that follows its groups until the block ends. Raises ValueError for settings that cannot work."""
     dial = dialler(settings.tls_dir, settings.service_uid)
-    dispatcher = FleetDispatcher(settings.bounds, dial, wire.hello(settings.service_uid, settings.router))
+    hello = wire.hello(settings.service_uid, settings.router)
+    dispatcher = FleetDispatcher(settings.bounds, dial, hello, lists_ready=settings.endpoints is not None)
     watch: asyncio.Task[None] | None = None
     if settings.endpoints is None:
         dispatcher.retarget(settings.groups)

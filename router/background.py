@@ -19,4 +19,4 @@ def background(work: Coroutine[object, object, T], name: str) -> "asyncio.Task[T
 
 def _tell(task: "asyncio.Task[T]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("%s ended by an error and is missing from now on", task.get_name(), exc_info=error)
+        log.error("%s ended by an error", task.get_name(), exc_info=error)

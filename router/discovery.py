@@ -124,8 +124,8 @@ class Endpoints:
         addresses = ready_addresses(self._slices.values(), PORT_NAME)
         if addresses != self._addresses:
             log.info("endpoints %s: %s", self._name, ", ".join(sorted(addresses)) or "none")
-            self._addresses = addresses
             self._retarget(addresses)
+            self._addresses = addresses  # only now: a list that could not be taken is told again
 
     def _params(self) -> dict[str, str]:
         return {"labelSelector": self._selector}

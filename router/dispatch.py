@@ -7,7 +7,8 @@
 `admission.py` says when a job may go, `placement.py` to which group; `stream.py` sends it; `rescue.py` says what
 becomes of it when the stream is lost.
 
-Everything runs in the event loop's thread and nothing here awaits: a job moves on in the call that made room for it.
+Everything runs in the event loop's thread and nothing here awaits: a job moves on in the call that made room for it. So
+one call serves many requests: an error in the course of one ends that one, and no other hears of it.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router import refusals, wire
@@ -25,12 +27,16 @@ from octavo.router.counts import Counts
 from octavo.router.fleet import Fleet
 from octavo.router.flight import Flight
 from octavo.router.generation import Job, Model, RequestError, Sink
+from octavo.router.internal_errors import Contained, InternalErrors
 from octavo.router.placement import lacking, place
+from octavo.router.reach import Reach
 from octavo.router.rescue import end_of_lost, end_of_tries, end_of_wait
 from octavo.router.stream import Stream
 from octavo.router.tls import Dial
 
 log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after an error of the queue itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +51,21 @@ class Ticket:
 
 
 class FleetDispatcher:
-    """The real Dispatcher, and the Listener of its streams."""
+    """The real Dispatcher, and the Listener of its streams. lists_ready: the lists that it is given name only groups
+    that serve."""
 
-    def __init__(self, bounds: Bounds, dial: Dial, hello: engine_pb2.FromRouter) -> None:
+    def __init__(self, bounds: Bounds, dial: Dial, hello: engine_pb2.FromRouter, lists_ready: bool = False) -> None:
         self.counts = Counts()
-        self.fleet = Fleet(dial, hello, self)
+        self.errors = InternalErrors()
+        self.fleet = Fleet(dial, hello, self, self.errors)
+        self._lists_ready = lists_ready
         self._queue: Queue[Flight] = Queue(bounds)
         self._loop = asyncio.get_running_loop()
         self._open = 0
         self._closed = False
         self._has_model = asyncio.Event()
         self._alarm = Alarm(self._expire)
+        self._retry: asyncio.Handle | None = None
         self._colds = 0
 
     # What the HTTP side calls.
@@ -67,6 +77,10 @@ class FleetDispatcher:
     @property
     def synced(self) -> bool:
         return self.fleet.synced
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(self.fleet.listed, self.fleet.missing, self._lists_ready)
 
     @property
     def waiting(self) -> int:
@@ -99,7 +113,7 @@ class FleetDispatcher:
         if (field := lacking(job, self.fleet.usable)) is not None:
             raise refusals.lacking(job.called(field))
         now = self._loop.time()
-        flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt))
+        flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt), self.errors)
         expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
         charge = cost(job.prompt_tokens, job.max_tokens)
         flight.entry = Entry(flight, job.priority, job.tenant, charge, now, expires)
@@ -116,10 +130,6 @@ class FleetDispatcher:
     def cancel(self, flight: Flight) -> None:
         if flight.over:
             return
-        if flight.entry is not None:
-            self._queue.remove(flight.entry)
-        if flight.carrier is not None:
-            flight.carrier.cancel(flight.number)
         self.counts.cancelled += 1
         self._over(flight)
 
@@ -129,7 +139,11 @@ class FleetDispatcher:
         await self.fleet.close()
         while (entry := self._queue.head()) is not None:
             self._fail(entry.item, refusals.draining())
+            if entry.waiting:
+                break
         self._alarm.off()
+        if self._retry is not None:
+            self._retry.cancel()
 
     # What discovery calls.
 
@@ -157,19 +171,19 @@ class FleetDispatcher:
 
     def rejected(self, stream: Stream, flight: Flight, rejected: engine_pb2.Rejected) -> None:
         flight.carrier = None
-        if rejected.code != engine_pb2.Rejected.UNAVAILABLE:
-            self.counts.rejected += 1
-            self._fail(flight, refusals.rejected(flight.job.called(rejected.field), rejected.message))
-            return
-        flight.avoid.add(stream.address)
-        self._put_back(flight)
+        with self._course_of(flight):
+            if rejected.code == engine_pb2.Rejected.UNAVAILABLE:
+                flight.avoid.add(stream.address)
+                self._put_back(flight)
+            else:
+                self.counts.rejected += 1
+                self._fail(flight, refusals.rejected(flight.job.called(rejected.field), rejected.message))
 
     def draining(self, stream: Stream) -> None:
         log.info("group %s: draining, %d requests under way", stream.address, len(stream.flights))
         self.fleet.review()
 
     def lost(self, stream: Stream) -> None:
-        self.fleet.review()
         flights, stream.flights = list(stream.flights.values()), {}
         if flights:
             log.warning("group %s: lost with %d requests under way", stream.address, len(flights))
@@ -177,13 +191,18 @@ class FleetDispatcher:
             flight.carrier = None
             if not stream.is_draining:
                 flight.lost.add(stream.incarnation)
-            self._again(flight)
+            with self._course_of(flight):
+                self._again(flight)
+        with self.errors.contained("group %s: its end", stream.address):
+            self.fleet.review()
         self._pump()
 
     # On the way to a group.
 
     def _again(self, flight: Flight) -> None:
         """What a lost stream carried begins anew elsewhere, if it may."""
+        if flight.over:  # by the end of another of its client's request
+            return None
         if end := end_of_lost(flight, self._closed, self.counts):
             return self._fail(flight, end)
         return self._put_back(flight)
@@ -197,22 +216,28 @@ class FleetDispatcher:
         self._queue.put_back(flight.entry, expires)
 
     def _pump(self) -> None:
-        """Send heads while there is credit for them."""
-        while (entry := self._queue.head()) is not None:
-            flight = entry.item
-            if self._is_stale(flight):
-                self.counts.model_changed += 1
-                self._fail(flight, refusals.model_changed())
-                continue
-            if (field := lacking(flight.job, self.fleet.usable)) is not None:
-                self._fail(flight, refusals.lacking(flight.job.called(field)))
-                continue
-            stream = place(flight, self.fleet.usable)
-            if stream is None:
-                break
+        """Send heads while there is credit for them. Raises nothing."""
+        with self.errors.contained("the queue", then=self._retry_soon):
+            while (entry := self._queue.head()) is not None:
+                with self._course_of(entry.item):
+                    self._advance(entry)
+                if entry.waiting:
+                    break
+            self._alarm.at(self._queue.next_expiry)
+
+    def _advance(self, entry: Entry[Flight]) -> None:
+        """Send the head, or end it; it goes on waiting while no group has room."""
+        flight = entry.item
+        if self._is_stale(flight):
+            self.counts.model_changed += 1
+            return self._fail(flight, refusals.model_changed())
+        if (field := lacking(flight.job, self.fleet.usable)) is not None:
+            return self._fail(flight, refusals.lacking(flight.job.called(field)))
+        stream = place(flight, self.fleet.usable)
+        if stream is not None:
             self._queue.pop(entry, self._loop.time())
             self._send(flight, stream)
-        self._alarm.at(self._queue.next_expiry)
+        return None
 
     def _is_stale(self, flight: Flight) -> bool:
         current = self.fleet.current
@@ -225,26 +250,46 @@ class FleetDispatcher:
             stream.last_cold = self._colds
         stream.submit(flight, max(flight.job.prompt_tokens - cached, 1))
 
+    def _course_of(self, flight: Flight) -> Contained:
+        """A block that serves this flight: an error in it ends the flight, which is then nowhere any more."""
+        end = partial(self._fail, flight, refusals.failed())
+        return self.errors.contained("request %s: its course", flight.job.id, then=end)
+
     def _fail(self, flight: Flight, error: RequestError) -> None:
         if flight.over:
             return
-        if flight.entry is not None:
-            self._queue.remove(flight.entry)
         self._over(flight)
         flight.fail(error)
 
     def _over(self, flight: Flight) -> None:
+        """It waits no more, runs nowhere, and what it did not use is given back. Raises nothing."""
         flight.over = True
         self._open -= 1
         job = flight.job
-        self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - flight.produced, 0)))
+        with self.errors.contained("request %s: its place", job.id):
+            if flight.entry is not None:
+                self._queue.remove(flight.entry)
+        with self.errors.contained("request %s: its group", job.id):
+            if flight.carrier is not None:
+                flight.carrier.cancel(flight.number)
+        with self.errors.contained("request %s: its account", job.id):
+            self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - flight.produced, 0)))
 
     # Time.
 
     def _expire(self) -> None:
+        """Raises nothing."""
+        self._retry = None
         now = self._loop.time()
-        for entry in self._queue.expire(now):
-            waited, groups = now - entry.arrived, len(self.fleet.usable)
-            late = entry.item.job.deadline <= now
-            self._fail(entry.item, end_of_wait(late, waited, groups, self._queue.retry_after_s, self.counts))
-        self._alarm.at(self._queue.next_expiry)
+        with self.errors.contained("the queue", then=self._retry_soon):
+            for entry in self._queue.expire(now):
+                with self._course_of(entry.item):
+                    waited, groups = now - entry.arrived, len(self.fleet.usable)
+                    late = entry.item.job.deadline <= now
+                    self._fail(entry.item, end_of_wait(late, waited, groups, self._queue.retry_after_s, self.counts))
+        self._pump()
+
+    def _retry_soon(self) -> None:
+        """After an error of the queue or its alarm: what waits must not wait for the next request to come."""
+        if self._retry is None and not self._closed:
+            self._retry = self._loop.call_later(RETRY_S, self._expire)

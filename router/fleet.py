@@ -13,22 +13,26 @@ from collections.abc import Iterable
 from octavo.proto.v1 import engine_pb2
 from octavo.router.background import background
 from octavo.router.generation import Model
+from octavo.router.internal_errors import InternalErrors
 from octavo.router.stream import Listener, Stream
 from octavo.router.tls import Dial
 from octavo.router.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
+RESTART_S = 1.0  # after which a keeper that has ended, as none should, is started again
+
 
 class Fleet:
     """Addresses in, usable streams out."""
 
-    def __init__(self, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener) -> None:
+    def __init__(self, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener, errors: InternalErrors) -> None:
         self.synced = False
         self.current: Model | None = None
         self._dial = dial
         self._hello = hello
         self._listener = listener
+        self._errors = errors
         self._upstreams: dict[str, Upstream] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted: frozenset[str] = frozenset()
@@ -44,14 +48,24 @@ class Fleet:
     def upstreams(self) -> Iterable[Upstream]:
         return self._upstreams.values()
 
+    @property
+    def listed(self) -> int:
+        return len(self._wanted)
+
+    @property
+    def missing(self) -> dict[str, float]:
+        """Listed groups without a stream: seconds of that, by address."""
+        all_s = ((address, self._upstreams[address].missing_s) for address in self._wanted)
+        return {address: seconds for address, seconds in all_s if seconds is not None}
+
     def retarget(self, addresses: Iterable[str]) -> None:
         """The list of groups is now this. One that left carries what it has to the end and gets nothing new."""
         self.synced = True
         self._wanted = frozenset(addresses)
         for address in self._wanted - self._upstreams.keys():
-            upstream = Upstream(address, self._dial, self._hello, self._listener)
+            upstream = Upstream(address, self._dial, self._hello, self._listener, self._errors)
             self._upstreams[address] = upstream
-            self._tasks[address] = background(upstream.run(self._models.get), f"stream to {address}")
+            self._keep(upstream)
         for address, upstream in list(self._upstreams.items()):
             if upstream.stream is not None:
                 upstream.stream.retired = address not in self._wanted
@@ -103,6 +117,25 @@ class Fleet:
                     "group %s: its model %s differs from %s of the same revision %s; it gets no requests",
                     stream.address, stream.fingerprint, current, stream.revision,
                 )  # fmt: skip
+
+    def _keep(self, upstream: Upstream) -> None:
+        """Start its keeper, and start it again should it end by itself."""
+        address = upstream.address
+        task = self._tasks[address] = background(upstream.run(self._models.get), f"stream to {address}")
+
+        def is_missed() -> bool:
+            return self._tasks.get(address) is task
+
+        def start_again() -> None:
+            if is_missed():
+                log.error("group %s: nothing keeps its stream; that is started again", address)
+                self._keep(upstream)
+
+        def ended(_: "asyncio.Task[None]") -> None:
+            if is_missed():
+                task.get_loop().call_later(RESTART_S, start_again)
+
+        task.add_done_callback(ended)
 
     def _close(self, address: str) -> None:
         del self._upstreams[address]

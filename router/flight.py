@@ -5,16 +5,14 @@ queued --> under way on a stream --> over
    +-- lost -----+   while nothing has reached the client
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from octavo.router import refusals
 from octavo.router.admission import Entry
-from octavo.router.generation import FAILED, NOT_FINISHED, Job, RequestError, Sink
-
-log = logging.getLogger(__name__)
+from octavo.router.generation import FAILED, Job, RequestError, Sink
+from octavo.router.internal_errors import InternalErrors
 
 
 class Carrier(Protocol):
@@ -31,6 +29,7 @@ class Flight:
     job: Job
     sink: Sink
     hashes: list[bytes]
+    errors: InternalErrors
     entry: "Entry[Flight] | None" = None
     carrier: Carrier | None = None
     number: int = 0
@@ -41,45 +40,42 @@ class Flight:
     over: bool = False
 
     def deliver(self, ids: Sequence[int], finish: int, cached: int) -> None:
-        """Some ids from the engine. A sink that raises ends its own request and no other."""
+        """Some ids from the engine. A sink that raises ends its own request and no other: raises BrokenSink."""
         self.produced += len(ids)
         try:
             if finish == FAILED:
                 self.sink.failed(refusals.engine_failed())
             else:
                 self.sink.tokens(ids, finish, cached)
-        except Exception:
-            log.exception("request %s: its reader failed; the request is ended", self.job.id)
-            if finish == NOT_FINISHED:
-                self.fail(refusals.broken_reader())
-                raise BrokenSink from None
+        except Exception as error:
+            self._break(error)
 
     def score(self, tokens: bytes, prompt: bytes) -> None:
-        """Log-probabilities that go before the next `deliver`."""
+        """Log-probabilities that go before the next `deliver`. Raises as it does."""
         try:
             self.sink.scores(tokens, prompt)
-        except Exception:
-            log.exception("request %s: its reader failed; the request is ended", self.job.id)
-            self.fail(refusals.broken_reader())
-            raise BrokenSink from None
+        except Exception as error:
+            self._break(error)
 
     def fail(self, error: RequestError) -> None:
-        try:
+        with self.errors.contained("request %s: the reader, told of %s,", self.job.id, error.code):
             self.sink.failed(error)
-        except Exception:
-            log.exception("request %s: its reader could not be told: %s", self.job.id, error.message)
 
     def can_restart(self) -> bool:
         """Whether nothing has reached the client; then it begins anew."""
-        try:
-            restarted = not self.produced or self.sink.restart()
-        except Exception:
-            log.exception("request %s: its reader cannot begin again; the request is ended", self.job.id)
-            restarted = False
+        restarted = not self.produced
+        if not restarted:
+            with self.errors.contained("request %s: the reader, told to begin anew,", self.job.id):
+                restarted = self.sink.restart()
         if restarted:
             self.produced = 0
         return restarted
 
+    def _break(self, error: Exception) -> NoReturn:
+        self.errors.note(error, "request %s: the reader, whose request ends here,", self.job.id)
+        self.fail(refusals.broken_reader())
+        raise BrokenSink from None
+
 
 class BrokenSink(Exception):
-    """A reader raised; its flight must be cancelled."""
+    """A reader raised, and has been told of the end of its request; its flight must be cancelled."""

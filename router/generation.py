@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.router.reach import Reach
+
 # The values of proto Finish.
 NOT_FINISHED = 0
 STOP = 1
@@ -179,6 +181,10 @@ class Dispatcher(Protocol):
     @property
     def synced(self) -> bool:
         """The list of groups is known (it may be empty)."""
+
+    @property
+    def reach(self) -> Reach:
+        """The groups of that list, and those without a stream."""
 
     def submit(self, job: Job, sink: Sink) -> Handle:
         """Queue a job. Raises RequestError 429 `queue_full`, 503 `draining`."""

@@ -99,6 +99,8 @@ class _Exchange:
         form, parser = self.accepted.plan.form, self.accepted.plan.parser
         outlet = self._stream_outlet(transport, head, chunked, parser)
         error = await self._run(outlet if parser is None or form is not None else ParsedStream(outlet, parser))
+        if outlet.has_left:
+            raise asyncio.CancelledError
         if error is not None and not outlet.begun:
             raise error
         if error is not None:

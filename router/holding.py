@@ -70,8 +70,9 @@ class Held:
     def _go_on(self) -> None:
         """curl asks before it sends a large body, and waits a second for this."""
         asked = self._request.headers.get("Expect", "").lower() == "100-continue"
-        if asked and self._request.version >= HttpVersion11 and self._request.transport is not None:
-            self._request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        transport = self._request.transport
+        if asked and self._request.version >= HttpVersion11 and transport is not None and not transport.is_closing():
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 class Holding:

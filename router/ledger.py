@@ -34,6 +34,11 @@ class Ledger:
     def unseen(self) -> int:
         return len(self._unseen)
 
+    @property
+    def next_number(self) -> int:
+        """Of the request that is sent next."""
+        return self._numbers + 1
+
     def send(self, uncached_tokens: int) -> int:
         """Number a request; the caller has seen that the balance is positive."""
         assert self.balance > 0, "sent beyond the credit"

@@ -49,10 +49,12 @@ class Stream:
     """Writes events straight to the transport. Nothing is sent before the first token, so an early error has a status.
 
     A client that does not read: its buffer fills to BUFFER_BYTES, then text waits here and goes out as one event.
+    A client that has left: nothing is written, and the end of its connection, which is due, cancels the request.
     """
 
     def __init__(self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: Frames, tally: Tally) -> None:
         self.begun = False
+        self.has_left = False  # the client, before all was written
         self._transport = transport
         self._head = head
         self._chunked = chunked
@@ -121,9 +123,17 @@ class Stream:
         if not self.begun:
             self.begun = True
             framed = self._head + framed
-        self._transport.write(framed)
+        self._send(framed)
 
     def _last(self, data: bytes) -> None:
         self._write(data)
         if self._chunked:
-            self._transport.write(LAST_CHUNK)
+            self._send(LAST_CHUNK)
+
+    def _send(self, data: bytes) -> None:
+        """uvloop raises where asyncio is silent: a closed transport takes no write."""
+        if self._transport.is_closing():
+            self.has_left = True
+            self._transport.abort()  # it need not wait for what the client will never read
+        else:
+            self._transport.write(data)

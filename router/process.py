@@ -191,6 +191,10 @@ def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[Reading]:
         yield f"octavo_router_jobs_{name}", f"Engine requests: {name.replace('_', ' ')}", True, value
     yield "octavo_router_queue_requests", "Engine requests that wait for a group", False, dispatcher.waiting
     yield "octavo_router_running_requests", "Engine requests at a group", False, dispatcher.under_way
+    yield "octavo_router_listed_groups", "Groups in the list, in sum over processes", False, dispatcher.reach.listed
+    missing = len(dispatcher.reach.missing)
+    yield "octavo_router_missing_groups", "Listed groups to which a process has no stream, in sum", False, missing
+    yield "octavo_router_internal_errors", "Errors of the router that were contained", True, dispatcher.errors.count
     yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)
 
 

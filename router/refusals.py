@@ -78,6 +78,10 @@ def broken_reader() -> RequestError:
     return RequestError(500, SERVER, "internal_error", "the router could not pass the answer on; see the router's log")
 
 
+def failed() -> RequestError:
+    return RequestError(500, SERVER, "internal_error", "the router failed in serving the request; see the router's log")
+
+
 def broken_helper() -> RequestError:
     return RequestError(500, SERVER, "internal_error", "the request could not be tokenised; see the router's log")
 

@@ -245,6 +245,8 @@ COMPONENTS: Mapping[str, Schema] = {
     "Tokens": fixed(count=INTEGER, max_model_len=INTEGER, tokens=array(INTEGER), token_strs=nullable(array(STRING))),
     "Text": fixed(prompt=STRING),
     "Version": fixed(version=STRING),
-    "Status": fixed(status=STRING),
+    "Status": fixed(status=STRING) | {"properties": {"status": STRING, "groups": named("Groups")}},
+    "Groups": fixed(listed=INTEGER, connected=INTEGER, missing=array(named("Missing"))),
+    "Missing": fixed(address=STRING, seconds={"type": "number"}),
     "Document": fixed(openapi=STRING, paths=OBJECT),
 }

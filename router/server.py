@@ -19,6 +19,7 @@ from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.metrics import CLIENT_GONE
 from octavo.router.openapi import document
 from octavo.router.path import Parts, bug
+from octavo.router.reach import CUT_OFF_S
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,
@@ -152,12 +153,19 @@ class HttpServer:
             return json_response({"status": "draining"}, 503)
         if not self._parts.dispatcher.synced:
             return json_response({"status": "the list of groups is not known yet"}, 503)
-        return json_response({"status": "ok"})
+        if self._parts.dispatcher.reach.is_cut_off:
+            status = f"none of the groups that serve can be reached, for {CUT_OFF_S:.0f} s or more"
+            return self._reaching(status, 503)
+        return self._reaching("ok", 200)
 
     def _readyz(self, request: web.BaseRequest) -> web.Response:
         if self._parts.ready:
-            return json_response({"status": "ok"})
-        return json_response({"status": "no group serves the model"}, 503)
+            return self._reaching("ok", 200)
+        return self._reaching("no group serves the model", 503)
+
+    def _reaching(self, status: str, code: int) -> web.Response:
+        """With the listed groups that this process has no stream to."""
+        return json_response({"status": status, "groups": self._parts.dispatcher.reach.told()}, code)
 
     def _openapi(self, request: web.BaseRequest) -> web.Response:
         self._document = self._document or orjson.dumps(document(self._parts.keys is not None))

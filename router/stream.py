@@ -57,6 +57,7 @@ class Stream:
         self.flights: dict[int, Flight] = {}
         self._fresh: set[int] = set()  # flights without a token yet
         self.is_draining = False
+        self.is_closed = False
         self.retired = False  # its address has left the list: nothing new, what is under way goes on
         self.last_cold = 0
         self.heard = True
@@ -68,17 +69,23 @@ class Stream:
 
     @property
     def takes_new(self) -> bool:
-        return not self.is_draining and not self.retired
+        return not self.is_draining and not self.retired and not self.is_closed
+
+    def close(self) -> None:
+        """It is broken: without credit nothing is sent to it, whoever still knows it."""
+        self.is_closed = True
+        self.ledger = Ledger()
 
     def submit(self, flight: Flight, uncached_tokens: int) -> None:
         """Send a request; the caller has seen that the balance is positive."""
+        message = wire.submit(self.ledger.next_number, flight.job)  # first: a job that makes no message takes no number
         number = self.ledger.send(uncached_tokens)
         flight.number, flight.carrier = number, self
         flight.attempts += 1
         self.flights[number] = flight
         self._fresh.add(number)
+        self._post(message)
         self.prefixes.remember(flight.hashes)
-        self._post(wire.submit(number, flight.job))
 
     def cancel(self, number: int) -> None:
         self._fresh.discard(number)

@@ -4,19 +4,23 @@
         ^  back-off <= 2 s   |
         +----- broken <------+   ended, failed, or 10 s of silence
 
-Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it.
+Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it. Nothing that an attempt or
+its listener raises ends the keeper: only its own task's cancellation does.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.router import wire
+from octavo.router.contained_listener import ContainedListener
 from octavo.router.generation import Model
+from octavo.router.internal_errors import InternalErrors
 from octavo.router.stream import Broken, Listener, Stream
 from octavo.router.tls import Dial
 
@@ -36,34 +40,59 @@ ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngi
 class Upstream:
     """Keeps a stream to one address; `run` until cancelled."""
 
-    def __init__(self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener) -> None:
+    def __init__(
+        self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener, errors: InternalErrors
+    ) -> None:
         self.address = address
         self.stream: Stream | None = None
         self.last_error = ""
         self._was_open = False
         self._dial = dial
         self._hello = hello
-        self._listener = listener
+        self._listener = ContainedListener(listener, errors)
+        self._errors = errors
+        self._loop = asyncio.get_running_loop()
+        self._is_held = False
+        self._missing_since = self._loop.time()
+        self._cut_by = ""
+
+    @property
+    def missing_s(self) -> float | None:
+        """For how long no stream has been open; None: one is."""
+        return None if self._is_held else self._loop.time() - self._missing_since
 
     async def run(self, known: Callable[[str], Model | None]) -> None:
         """known: a model already fetched, by fingerprint."""
         back_off = FIRST_BACK_OFF_S
         longest = MAX_LOCAL_BACK_OFF_S if self.address.startswith("unix:") else MAX_BACK_OFF_S
         while True:
-            try:
-                await self._attempt(known)
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
-                self._note(error)
-            except Exception:  # a bug of ours must not cost the group: the next attempt begins from nothing
-                log.exception("group %s: the stream failed", self.address)
-            finally:
-                stream, self.stream = self.stream, None
-                if stream is not None:
-                    self._listener.lost(stream)
-            back_off = FIRST_BACK_OFF_S if stream is not None else min(back_off * 2, longest)
+            was_open = await self._try(known)
+            back_off = FIRST_BACK_OFF_S if was_open else min(back_off * 2, longest)
             await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
 
+    async def _try(self, known: Callable[[str], Model | None]) -> bool:
+        """One attempt to its end, however it ends; whether a stream was open."""
+        try:
+            await self._attempt(known)
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
+            self._note(error)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            self._note(Broken(self._cut_by or "the call was cancelled"))
+        except Exception as error:  # a bug of ours must not cost the group: the next attempt begins from nothing
+            self._errors.note(error, "group %s: the stream", self.address)
+        finally:
+            stream, self.stream = self.stream, None
+            if self._is_held:
+                self._is_held, self._missing_since = False, self._loop.time()
+            if stream is not None:
+                stream.close()
+                self._listener.lost(stream)
+        return stream is not None
+
     async def _attempt(self, known: Callable[[str], Model | None]) -> None:
+        self._cut_by = ""
         channel = self._dial(self.address)
         stub = engine_pb2_grpc.EngineStub(channel)
         call: ServeCall = stub.Serve()
@@ -75,10 +104,10 @@ class Upstream:
                     raise Broken("the leader did not begin with a Welcome")
                 model = known(first.welcome.fingerprint) or await fetch_model(stub, first.welcome)
             self.stream = stream = Stream(self.address, first.welcome, self._listener)
-            self.last_error = ""
-            self._was_open = True
-            log.info("group %s: open, incarnation %s, revision %s", self.address, stream.incarnation, stream.revision)
             self._listener.opened(stream, model)
+            self.last_error = ""
+            self._was_open = self._is_held = True
+            log.info("group %s: open, incarnation %s, revision %s", self.address, stream.incarnation, stream.revision)
             stream.handle(first)
             await self._carry(call, stream)
         finally:
@@ -86,7 +115,8 @@ class Upstream:
             await channel.close()
 
     async def _carry(self, call: ServeCall, stream: Stream) -> None:
-        helpers = [asyncio.ensure_future(_write(call, stream)), asyncio.ensure_future(_watch(call, stream))]
+        works = self._write(call, stream), self._watch(call, stream)
+        helpers = [asyncio.ensure_future(self._beside(call, work)) for work in works]
         try:
             while (message := await _read(call)) is not None:
                 stream.handle(message)
@@ -94,6 +124,33 @@ class Upstream:
             for helper in helpers:
                 helper.cancel()
         self.last_error = "the leader ended the stream"
+
+    async def _beside(self, call: ServeCall, work: Coroutine[object, object, None]) -> None:
+        """Work beside the reader. A stream of which one side has failed must not go on with the other alone."""
+        with self._errors.contained("group %s: the stream", self.address, then=call.cancel):
+            await work
+
+    async def _write(self, call: ServeCall, stream: Stream) -> None:
+        """Send what the outbox holds, in order. A failure of the call is the reader's to report."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                while stream.outbox:
+                    await call.write(wire.bundle(stream.outbox))
+                stream.wake.clear()
+                await stream.wake.wait()
+
+    async def _watch(self, call: ServeCall, stream: Stream) -> None:
+        """Cancel the call after too many silent ticks: a router that was itself stopped counts none."""
+        silent = ticks = 0
+        while silent < SILENT_TICKS:
+            await asyncio.sleep(TICK_S)
+            ticks += 1
+            silent = 0 if stream.heard else silent + 1
+            stream.heard = False
+            if ticks % HEARTBEAT_TICKS == 0:
+                stream.beat()
+        self._cut_by = f"nothing heard for {SILENT_TICKS * TICK_S:.0f} s"
+        call.cancel()
 
     def _note(self, error: Exception) -> None:
         text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
@@ -109,40 +166,14 @@ class Upstream:
 
 async def _read(call: ServeCall) -> engine_pb2.FromEngine | None:
     """The next message; None: the leader ended the stream."""
-    try:
-        message = await call.read()
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # Not this task but the call was cancelled, which only the watch does.
-        raise Broken(f"nothing heard for {SILENT_TICKS * TICK_S:.0f} s") from None
+    message = await call.read()
     return message if isinstance(message, engine_pb2.FromEngine) else None
 
 
-async def _write(call: ServeCall, stream: Stream) -> None:
-    """Send what the outbox holds, in order. A failure is the reader's to report."""
-    try:
-        while True:
-            while stream.outbox:
-                await call.write(wire.bundle(stream.outbox))
-            stream.wake.clear()
-            await stream.wake.wait()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return
-
-
-async def _watch(call: ServeCall, stream: Stream) -> None:
-    """Cancel the call after too many silent ticks. Ticks, so that a router that was itself stopped blames nobody."""
-    silent = ticks = 0
-    while silent < SILENT_TICKS:
-        await asyncio.sleep(TICK_S)
-        ticks += 1
-        silent = 0 if stream.heard else silent + 1
-        stream.heard = False
-        if ticks % HEARTBEAT_TICKS == 0:
-            stream.beat()
-    call.cancel()
+def _is_cancelled() -> bool:
+    """Whether this task is; else a CancelledError is that of a call which was cancelled here."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def fetch_model(stub: "engine_pb2_grpc.EngineAsyncStub", welcome: engine_pb2.Welcome) -> Model:

@@ -22,11 +22,17 @@ class Pipe:
         self.data = b""
         self.unread = 0
         self.aborted = False
+        self.closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
 
     def get_write_buffer_size(self) -> int:
         return self.unread
 
     def write(self, data: bytes) -> None:
+        if self.closed:
+            raise RuntimeError("the handler is closed")  # as uvloop does
         self.data += data
 
     def abort(self) -> None:

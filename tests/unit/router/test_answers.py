@@ -181,3 +181,29 @@ async def test_several_prompts_are_answered_in_their_own_choices() -> None:
         (0, "a", "stop"),
         (1, "b", "length"),
     ]
+
+
+async def test_a_client_that_has_left_is_written_nothing_and_its_connection_is_ended() -> None:
+    for prompts in (1, 2):
+        bench = Bench(prompts=prompts)
+        bench.give("a")
+        bench.pipe.closed = True
+        bench.give("b")
+        bench.give("c", STOP)
+        if prompts == 2:
+            bench.generations[1].failed(BROKEN)
+        assert bench.text == "a" and bench.pipe.aborted and bench.stream.has_left
+
+
+@pytest.mark.parametrize("broken", ["finish", "end", "failed"])
+async def test_an_answer_that_cannot_be_passed_on_is_over_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    bench = Bench()
+    bench.give("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.stream, broken, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            bench.one.failed(BROKEN) if broken == "failed" else bench.give("b", STOP)
+    bench.one.failed(BROKEN)
+    assert bench.answer.done.result() is BROKEN and bench.handles[0].count == 1

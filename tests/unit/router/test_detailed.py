@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.letters import Pipe
 
 from octavo.router.answers import BUFFER_BYTES, Answer, Tally
-from octavo.router.detailed import DetailedGeneration, Details
+from octavo.router.detailed import DetailedGeneration, Details, Part
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames, Form
 from octavo.router.detokenise import metaspace_bytes, piece_bytes
@@ -321,3 +321,12 @@ def test_tokens_of_both_families_have_their_bytes() -> None:
     assert metaspace_bytes("\u2581the") == b" the"
     assert metaspace_bytes("<0xE2>") == b"\xe2"
     assert text_of(b"\xe2\x96") == TokenText("bytes:\\xe2\\x96", b"\xe2\x96")
+
+
+async def test_details_are_written_to_no_client_that_has_left() -> None:
+    bench = Bench(Details(reader=Bytes, top=0), stream=True)
+    bench.pipe.closed = True
+    bench.stream.part(0, Part(text="a"))
+    bench.stream.last(0, Part(text="b"), "stop")
+    bench.stream.failed(RequestError(502, "server_error", "stream_cut", "lost"), {})
+    assert bench.pipe.data == b"" and bench.pipe.aborted and bench.stream.has_left

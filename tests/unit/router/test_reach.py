@@ -1,0 +1,65 @@
+"""A router says which of the listed groups it has no stream to, and is not ready when it reaches none."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from octavo.router.generation import Dispatcher
+from octavo.router.metrics import RouterMetrics
+from octavo.router.path import Life, Parts
+from octavo.router.reach import CUT_OFF_S, Reach
+from octavo.router.server import HttpServer
+from octavo.router.texts import Texts
+
+SHORT, LONG = CUT_OFF_S - 1, CUT_OFF_S
+
+
+@pytest.mark.parametrize(
+    ("listed", "missing", "cut_off"),
+    [
+        (0, {}, False),  # no group is: requests are held
+        (2, {}, False),
+        (2, {"a": LONG}, False),  # another serves
+        (2, {"a": LONG, "b": SHORT}, False),
+        (2, {"a": LONG, "b": LONG}, True),
+    ],
+)
+def test_a_router_is_cut_off_when_it_has_reached_no_serving_group_for_a_minute(
+    listed: int, missing: dict[str, float], cut_off: bool
+) -> None:
+    assert Reach(listed, missing, of_ready=True).is_cut_off is cut_off
+    assert not Reach(listed, missing, of_ready=False).is_cut_off, "a fixed list names groups that load, too"
+
+
+async def asked(reach: Reach, path: str) -> tuple[int, Any]:
+    dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reach=reach))
+    server = HttpServer(Parts(dispatcher, Texts(dispatcher), RouterMetrics(), Life(), "", 1.0)).build()
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{host}:{port}{path}") as response:
+            return response.status, await response.json()
+    finally:
+        await runner.cleanup()
+
+
+async def test_health_pages_name_the_groups_that_are_missing_and_since_when() -> None:
+    reach = Reach(2, {"10.0.0.1:8500": 7.26}, of_ready=True)
+    groups = {"listed": 2, "connected": 1, "missing": [{"address": "10.0.0.1:8500", "seconds": 7.3}]}
+    for path, status in (("/routerz", 200), ("/readyz", 503), ("/health", 503)):
+        code, page = await asked(reach, path)
+        assert (code, page["groups"]) == (status, groups)
+
+
+async def test_a_router_that_is_cut_off_takes_no_clients_and_lives() -> None:
+    reach = Reach(1, {"10.0.0.1:8500": LONG}, of_ready=True)
+    code, page = await asked(reach, "/routerz")
+    assert code == 503 and "none of the groups" in page["status"]
+    assert (await asked(reach, "/livez"))[0] == 200
+    assert (await asked(replace(reach, of_ready=False), "/routerz"))[0] == 200
