@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.checkpoints import successor_checkpoint
 from support.commands import done
 from support.grpc_calls import calling, message_of
 from support.local import LocalRun, complete, local_run, many
+from support.ports import free_port
 
 ALPHABET = "bcdefghi"
 KEY = "sk-as-a-flag"
@@ -115,6 +117,19 @@ async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> Non
 def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:
     ended = done("run", *arguments)
     assert ended.code == 2 and named in ended.err and "Traceback" not in ended.err, ended.err
+
+
+@pytest.mark.parametrize("flag", ["--port", "--grpc-port"])
+def test_a_port_that_another_service_has_ends_with_2_before_anything_is_started(model: Path, flag: str) -> None:
+    port = free_port()
+    with socket.socket() as routers:  # as another `octavo run` has it
+        routers.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        routers.bind(("127.0.0.1", port))
+        routers.listen()
+        ended = done("run", model, "--port", free_port(), flag, port)
+    assert ended.code == 2, ended.err
+    assert f"{flag} 127.0.0.1:{port}: another process listens there" in ended.err and "another port" in ended.err
+    assert "draining" not in ended.err
 
 
 def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(model: Path) -> None:

@@ -25,6 +25,7 @@ class Child:
         self, name: str, argv: Sequence[str], report: Callable[[str], None], environment: Mapping[str, str] = NOTHING
     ) -> None:
         self.name = name
+        self.last_code: int | None = None  # of the last life that ended by itself
         self._argv = list(argv)
         self._environment = {**QUIET, **environment}
         self._report = report
@@ -68,6 +69,7 @@ class Child:
             code = await self._process.wait()
             if self._stopping.is_set():
                 return
+            self.last_code = code
             if time.monotonic() - began > GOOD_AFTER_S:
                 backoff = BACKOFF_FIRST_S
             self._report(f"{self.name} ended with exit code {code}; starting it again in {backoff:.1f} s")
