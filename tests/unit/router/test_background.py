@@ -81,6 +81,11 @@ class Child:
     async def ask(self) -> bytes:
         return b"no metrics\n"
 
+    owes = False
+
+    def verdict(self) -> str | None:
+        return None
+
     async def ended(self) -> tuple[int, bytes]:
         await self.over.wait()
         return 0, b""
