@@ -41,6 +41,7 @@ from octavo.router.tools.definitions import ToolUse
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
 MEMORY_BYTES = 4 << 30
+OUT_OF_MEMORY = 12  # exit code, where not even an answer could be made
 
 Header = dict[str, Any]  # Any: decoded JSON
 
@@ -158,4 +159,7 @@ def detokenised(header: Header, payload: bytes) -> Detokenised:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)

@@ -139,6 +139,24 @@ async def test_a_second_router_on_one_port_is_refused_and_told_what_to_do(
         assert f"{flag} {taken}: another process listens there" in ended.err and "another port" in ended.err
 
 
+async def test_helpers_that_are_killed_or_stopped_cost_no_request(leader: FakeLeader, address: str) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+    async with routing([address], "--drain-delay", "0") as router:
+        (child,) = _children(router.process.pid)
+        assert (await router.post("/v1/chat/completions", chat))[0] == 200
+        await until(lambda: len(_children(child)) == 2)
+        for helper in (helpers := _children(child)):
+            os.kill(helper, signal.SIGKILL)
+        answers = await asyncio.gather(*(router.post("/v1/chat/completions", chat) for _ in range(4)))
+        assert [status for status, _ in answers] == [200] * 4, answers
+        await until(lambda: not set(helpers) & set(now := _children(child)) and len(now) == 2)
+        os.kill(_children(child)[0], signal.SIGSTOP)
+        answers = await asyncio.gather(*(router.post("/v1/chat/completions", chat) for _ in range(4)))
+        assert [status for status, _ in answers] == [200] * 4, answers
+        assert await router.sample("octavo_router_helpers_killed_total") == 1
+        assert await router.stop() == 0
+
+
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
