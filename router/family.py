@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
+from octavo.parent import ending_with_us
 from octavo.router.background import background
 from octavo.router.samples import Merged
 from octavo.router.silence import Silence
@@ -139,7 +140,7 @@ class Child:
                 *argv,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=os.environ | QUIET_FORKS,
+                env={**os.environ, **QUIET_FORKS, **ending_with_us(signal.SIGKILL)},
             )
         self._lines, self._writer = await asyncio.open_unix_connection(sock=ours, limit=SNAPSHOT_BYTES)
 

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from octavo.parent import end_with_parent
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.chat import AS_IT_IS
 from octavo.router.formats import Formats
@@ -57,6 +58,7 @@ def pack(header: Mapping[str, object], payload: bytes = b"") -> bytes:
 
 
 def main() -> int:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "wb")

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
+from octavo.parent import ending_with_us
 from octavo.router.background import background
 from octavo.router.helper import LENGTHS, OUT_OF_MEMORY, Header
 
@@ -71,7 +72,7 @@ class HelperProcess:
             "octavo.router.helper",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+            env={**os.environ, "TOKENIZERS_PARALLELISM": "false", **ending_with_us(signal.SIGKILL)},
         )
         background(self._watch(self._process), "watch of a helper")
         async with asyncio.timeout(LOAD_LIMIT_S):

@@ -166,6 +166,7 @@ async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, 
         (child,) = _children(router.process.pid)
         await until(lambda: bool(_children(child)))  # its helpers start after it
         family = [child, *_children(child)]
+        os.kill(child, signal.SIGSTOP)  # also one that cannot see it
         router.process.kill()
         await until(lambda: not any(lives(pid) for pid in family))
 

@@ -12,8 +12,10 @@ from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
 from support.commands import done
 from support.grpc_calls import calling, message_of
+from support.jobs import until
 from support.local import LocalRun, complete, local_run, many
 from support.ports import free_port
+from support.processes import lives
 
 ALPHABET = "bcdefghi"
 KEY = "sk-as-a-flag"
@@ -77,8 +79,7 @@ async def test_a_key_is_asked_of_clients_and_shown_to_nobody(guarded: LocalRun) 
     assert (await complete(url, key=KEY, foo=1))[0] == 400
     await asyncio.to_thread(wait_until, lambda: ALPHABET in run.text, 20, "it asks with the key itself")
     assert KEY not in run.text
-    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(run.process.pid)]
     assert lines and not any(KEY.encode() in line for line in lines)
 
 
@@ -94,6 +95,24 @@ async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> Non
     guarded.process.send_signal(signal.SIGINT)
     assert [status for status, _ in await answers] == [200] * 5
     assert await asyncio.to_thread(guarded.end) == 0, guarded.text
+
+
+async def test_nothing_outlives_it_when_it_is_killed(model: Path) -> None:
+    with local_run(model, "--kv-cache-memory", "16Mi") as run:
+        await until(lambda: {"worker", "router"} <= commands_of(children(run.process.pid)))
+        started = children(run.process.pid)
+        run.process.kill()
+        await until(lambda: not any(lives(pid) for pid in started))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def commands_of(pids: list[int]) -> set[str]:
+    """What they are after `python -m octavo`."""
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in pids if lives(pid)]
+    return {line[3] for line in lines if line[1:3] == ["-m", "octavo"]}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The processes of a local service: what the kubelet does in a cluster, on one machine.
 
-A process that ends is started again after a back-off, until `stop` drains them in order.
+A process that ends is started again after a back-off, until `stop` drains them in order. When `octavo run` is killed,
+they are killed with it.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+
+from octavo.parent import ending_with_us
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0
@@ -59,8 +62,9 @@ class Child:
     async def _spawn(self) -> None:
         # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "octavo", *self._argv, start_new_session=True, env={**os.environ, **self._environment}
-        )
+            sys.executable, "-m", "octavo", *self._argv, start_new_session=True,
+            env={**os.environ, **self._environment, **ending_with_us(signal.SIGKILL)},
+        )  # fmt: skip
 
     async def _keep(self) -> None:
         backoff = BACKOFF_FIRST_S

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
 from octavo.router.config import Address
 from octavo.router.ports import EXIT_CODE, CannotListen, reserved
+from octavo.scratch import scratch
 from octavo.worker import gpu
 
 READY_POLL_S = 0.1
@@ -124,8 +124,8 @@ def run(settings: Settings) -> int:
     except CannotListen as error:
         print(f"octavo run: {error}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
-        return asyncio.run(Service(settings, Path(folder)).run())
+    with scratch("octavo-run-") as folder:
+        return asyncio.run(Service(settings, folder).run())
 
 
 def _with_key_file(settings: Settings, folder: Path) -> Settings:
