@@ -1,4 +1,7 @@
-"""The processes of one router, as their parent sees them: kept alive, asked for metrics, drained together."""
+"""The processes of one router, as their parent sees them: kept alive, asked for metrics, drained together.
+
+A process that does not answer is killed (silence.py says when); one that has ended is started again.
+"""
 
 import asyncio
 import logging
@@ -6,13 +9,16 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
+from octavo.parent import ending_with_us
 from octavo.router.background import background
 from octavo.router.samples import Merged
+from octavo.router.silence import Silence
 
 log = logging.getLogger("octavo.router")
 
@@ -20,6 +26,7 @@ BACKOFF_S = (0.2, 10.0)
 GOOD_S = 60.0  # a life this long forgives the failures before it
 SCRAPE_S = 1.0
 POLL_S = 5.0
+LOOK_S = 0.2  # after a question without an answer
 # Helpers are forked and become other programs at once: neither library need prepare for more. gRPC would begin its
 # threads anew in the fork, and these now and then fail on what they find, before it has become a helper.
 QUIET_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "TOKENIZERS_PARALLELISM": "false"}
@@ -40,7 +47,7 @@ class Family:
     async def run(self, stop: asyncio.Event, hurry: asyncio.Event, grace_s: float) -> None:
         """Until `stop`, then drain. `hurry` or the end of the grace period kills what is left."""
         keepers = [background(self._keep(child, stop), f"keeper of process {child.index}") for child in self._children]
-        poll = background(self._poll(), "metrics poll")
+        polls = [background(self._poll(child), f"poll of process {child.index}") for child in self._children]
         await stop.wait()
         log.info("draining")
         for child in self._children:
@@ -50,7 +57,8 @@ class Family:
         for child in self._children:
             child.signal(signal.SIGKILL)
         waits[1].cancel()
-        poll.cancel()
+        for poll in polls:
+            poll.cancel()
         await waits[0]
 
     async def metrics(self) -> bytes:
@@ -65,11 +73,14 @@ class Family:
         except ValueError as error:  # half a line, or one beyond the bound: the last good one stands
             log.warning("process %d: its metrics cannot be read: %s", child.index, error)
 
-    async def _poll(self) -> None:
-        """So that little is lost of a process that is killed."""
+    async def _poll(self, child: "Child") -> None:
+        """So that little is lost of a process that is killed, and one that is stopped or hangs is found."""
         while True:
-            await asyncio.sleep(POLL_S)
-            await asyncio.gather(*(self._ask(child) for child in self._children))
+            await asyncio.sleep(LOOK_S if child.owes else POLL_S)
+            await self._ask(child)
+            if (verdict := child.verdict()) is not None:
+                log.error("process %d %s; it is killed", child.index, verdict)
+                child.signal(signal.SIGKILL)
 
     async def _keep(self, child: "Child", stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -113,9 +124,11 @@ class Child:
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
         self._owed = 0  # answers that are still to come, also to questions nobody waits for any more
+        self._silence = _begun()
 
     async def start(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
+        self._silence = _begun()
         with theirs:
             # A session of its own: the terminal's Ctrl-C is for the parent, who drains.
             self._process = await asyncio.create_subprocess_exec(
@@ -127,7 +140,7 @@ class Child:
                 *argv,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env=os.environ | QUIET_FORKS,
+                env={**os.environ, **QUIET_FORKS, **ending_with_us(signal.SIGKILL)},
             )
         self._lines, self._writer = await asyncio.open_unix_connection(sock=ours, limit=SNAPSHOT_BYTES)
 
@@ -142,13 +155,40 @@ class Child:
                 return b""
             line = b""
             self._writer.write(b"?")
+            if not self._owed:
+                self._silence = self._silence.asked(time.monotonic())
             self._owed += 1
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(SCRAPE_S):
                     while self._owed and not self._lines.at_eof():
-                        line = await self._lines.readline()
-                        self._owed -= 1
+                        line = await self._line()
+            now_s = time.monotonic()
+            self._silence = self._silence.answered(now_s) if line else self._silence.unanswered(now_s)
             return line if line.endswith(b"\n") else b""
+
+    async def _line(self) -> bytes:
+        """An answer. Raises ValueError when it is longer than may be, which is one too."""
+        assert self._lines is not None
+        try:
+            line = await self._lines.readline()
+        except ValueError:
+            self._owed -= 1
+            self._silence = self._silence.answered(time.monotonic())
+            raise
+        self._owed -= 1
+        return line
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer is still to come."""
+        return self._owed > 0
+
+    def verdict(self) -> str | None:
+        """Why it must be killed; said once, and again when that has not ended it."""
+        verdict = self._silence.verdict if self.owes else None
+        if verdict is not None:
+            self._silence = self._silence.asked(time.monotonic())
+        return verdict
 
     async def ended(self) -> tuple[int, bytes]:
         """Its exit code, and the snapshot it sent last."""
@@ -163,3 +203,8 @@ class Child:
             self._owed = 0
         lines = [line for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
         return code, lines[-1] if lines else b""
+
+
+def _begun() -> Silence:
+    now_s = time.monotonic()
+    return Silence(now_s, now_s)

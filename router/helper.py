@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from octavo.parent import end_with_parent
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.chat import AS_IT_IS
 from octavo.router.formats import Formats
@@ -41,6 +42,7 @@ from octavo.router.tools.definitions import ToolUse
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
 MEMORY_BYTES = 4 << 30
+OUT_OF_MEMORY = 12  # exit code, where not even an answer could be made
 
 Header = dict[str, Any]  # Any: decoded JSON
 
@@ -56,6 +58,7 @@ def pack(header: Mapping[str, object], payload: bytes = b"") -> bytes:
 
 
 def main() -> int:
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "wb")
@@ -158,4 +161,7 @@ def detokenised(header: Header, payload: bytes) -> Detokenised:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)

@@ -7,14 +7,13 @@ parent --control socket--> process 0, 1, ...      each with SO_REUSEPORT on the 
 import asyncio
 import logging
 import signal
-import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
 
-from octavo.router.config import Address, Config, parse_arguments
+from octavo.router.config import Config, parse_arguments
 from octavo.router.family import Family
+from octavo.router.ports import EXIT_CODE, CannotListen, reserved
 from octavo.router.scrape import serving_metrics
 
 log = logging.getLogger("octavo.router")
@@ -27,17 +26,17 @@ def main(argv: list[str]) -> int:
     )
     try:
         return asyncio.run(_run(config, argv))
-    except OSError as error:
-        log.error("cannot listen: %s", error)
-        return 1
+    except CannotListen as error:
+        log.error("%s", error)
+        return EXIT_CODE
 
 
 async def _run(config: Config, argv: Sequence[str]) -> int:
-    with ExitStack() as reserved:
-        http = reserved.enter_context(_reserved(config.http))
+    with ExitStack() as held:
+        http = held.enter_context(reserved("--http", config.http))
         addresses = ["--http", str(http)]
         if config.grpc is not None:
-            grpc = reserved.enter_context(_reserved(config.grpc))
+            grpc = held.enter_context(reserved("--grpc", config.grpc))
             addresses += ["--grpc", str(grpc)]
         family = Family([*argv, *addresses], config.processes)
         stop = asyncio.Event()
@@ -51,17 +50,6 @@ async def _run(config: Config, argv: Sequence[str]) -> int:
                 log.info("serving gRPC at %s", grpc)
             await family.run(stop, hurry, config.grace_period_s)
     return 0
-
-
-@contextmanager
-def _reserved(address: Address) -> Iterator[Address]:
-    """Holds the address without listening, so that no one else takes it and port 0 becomes a number once."""
-    reserved = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
-    with reserved:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind((address.host, address.port))
-        yield replace(address, port=reserved.getsockname()[1])
 
 
 if __name__ == "__main__":

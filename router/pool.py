@@ -1,46 +1,48 @@
 """The helper processes of one router process: a queue, and a limit of 2 seconds after which one is killed and replaced.
 
-Only the request it worked on fails. A request whose client has gone is skipped, or finished for nobody.
+A request whose helper was lost by no fault of its own is tried once more, before all that wait: tokenising has no
+effect but its answer. A request that had the limit in full is refused at once, because a second helper would take it
+too; one at which helpers end by themselves is refused after the second. A request whose client has gone is skipped, or
+finished for nobody.
 """
 
 import asyncio
+import itertools
 import logging
-import os
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import orjson
 
 from octavo.router.background import background
 from octavo.router.bodies import Detokenised, Form, Prepared, input_field
 from octavo.router.fields import invalid
 from octavo.router.generation import Model, RequestError
-from octavo.router.helper import LENGTHS, Header, detokenised, error_in, pack, prepared, tokenized
+from octavo.router.helper import Header, detokenised, error_in, pack, prepared, tokenized
+from octavo.router.helper_process import Fault, HelperProcess, fault_of_end, fault_over_limit
 from octavo.router.parser_flags import AUTO, ParserFlags
-from octavo.router.refusals import broken_helper, draining
+from octavo.router.refusals import broken_helper, draining, helper_lost
 from octavo.router.tokenizing import Operation, Tokenized
 
 log = logging.getLogger(__name__)
 
 LIMIT_S = 2.0
-LOAD_LIMIT_S = 60.0
 MAX_WAITING = 1_000
 BACKOFF_S = (0.1, 5.0)
+TRIES = 2  # helpers that a request may lose by no fault of its own
+CAUSES: dict[Fault, str] = {"slow": "by its own work", "outside": "the helper was stopped or had no CPU"}
 # What a body is: of a request that is prepared, of one that asks for text or ids only.
 Reading = Form | Operation | Literal["detokenize"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """body: of this form. understand: a helper's answer, as `result`."""
+    """body: of this form. understand: a helper's answer, as `result`. losses: helpers that were lost at it."""
 
     form: Reading
     body: bytes
     understand: Callable[[Header, bytes], Any]  # Any: whatever the caller waits for
     result: "asyncio.Future[Any]"
+    losses: int = 0
 
 
 @dataclass(slots=True)
@@ -55,7 +57,8 @@ class HelperPool:
     def __init__(self, model: Model, size: int, flags: ParserFlags = AUTO) -> None:
         self.counts = PoolCounts()
         self._load = _load_frame(model, flags)
-        self._queue: asyncio.Queue[_Work] = asyncio.Queue()
+        self._order = itertools.count()
+        self._queue: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()  # -losses, order, work
         self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
     async def prepare(self, form: Form, body: bytes) -> Prepared:
@@ -79,8 +82,11 @@ class HelperPool:
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
             )
         work = _Work(form, body, understand, asyncio.get_running_loop().create_future())
-        self._queue.put_nowait(work)
+        self._put(work)
         return await work.result
+
+    def _put(self, work: _Work) -> None:
+        self._queue.put_nowait((-work.losses, next(self._order), work))
 
     async def retire(self) -> None:
         """Finish what waits, then close."""
@@ -93,13 +99,13 @@ class HelperPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while not self._queue.empty():
-            _settle(self._queue.get_nowait(), draining())
+            _settle(self._queue.get_nowait()[-1], draining())
 
     async def _keep(self) -> None:
         """One helper after another, each until it is killed or dies."""
         pause_s = BACKOFF_S[0]
         while True:
-            helper = _Helper()
+            helper = HelperProcess()
             try:
                 await helper.start(self._load)
                 pause_s = BACKOFF_S[0]
@@ -116,74 +122,69 @@ class HelperPool:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, BACKOFF_S[1])
 
-    async def _use(self, helper: "_Helper") -> None:
-        """Returns when the helper had to be killed."""
+    async def _use(self, helper: HelperProcess) -> None:
+        """Returns when the helper had to be killed. Raises EOFError when it ends, also while it has nothing to do."""
         while True:
-            work = await self._queue.get()
+            work = await self._next(helper)
             try:
                 if not work.result.done() and not await self._work(helper, work):
                     return
+            except asyncio.CancelledError:
+                _settle(work, draining())
+                raise
             finally:
                 self._queue.task_done()
 
-    async def _work(self, helper: "_Helper", work: _Work) -> bool:
-        """False: over the limit. Whatever happens, the work is settled."""
+    async def _next(self, helper: HelperProcess) -> _Work:
+        getting = asyncio.ensure_future(self._queue.get())
+        gone = asyncio.ensure_future(helper.gone.wait())
+        taken = False
+        try:
+            await asyncio.wait((getting, gone), return_when=asyncio.FIRST_COMPLETED)
+            if helper.gone.is_set():
+                raise EOFError(f"it ended with code {await helper.code()} while it had nothing to do")
+            taken = True
+            return getting.result()[-1]
+        finally:
+            gone.cancel()
+            if not taken and not getting.cancel():  # it came in the same moment: another helper takes it
+                self._queue.put_nowait(getting.result())
+                self._queue.task_done()
+
+    async def _work(self, helper: HelperProcess, work: _Work) -> bool:
+        """False: over the limit. Whatever happens, the work is settled, or waits again."""
+        before = helper.vitals()
         try:
             async with asyncio.timeout(LIMIT_S):
                 header, payload = await helper.call(pack({"read": work.form}, work.body))
             _answer(work, header, payload)
         except TimeoutError:
             self.counts.killed += 1
-            log.warning("a request took more than %s s to tokenise: refused, its helper is replaced", LIMIT_S)
-            _settle(work, _too_slow(work))
+            fault = fault_over_limit(before, helper.vitals(), LIMIT_S)
+            log.warning(
+                "a request took more than %s s to tokenise (%s): its helper is replaced", LIMIT_S, CAUSES[fault]
+            )
+            self._lost(work, fault)
             return False
         except (OSError, EOFError):
-            _settle(work, _too_slow(work))
-            raise
-        except asyncio.CancelledError:
-            _settle(work, draining())
+            self._lost(work, fault_of_end(await helper.code()))
             raise
         except Exception:
             _settle(work, broken_helper())
             raise
         return True
 
-
-class _Helper:
-    def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self, load: bytes) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "octavo.router.helper",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
-        )
-        async with asyncio.timeout(LOAD_LIMIT_S):
-            header, _ = await self.call(load)
-        if "invalid" in header:
-            raise OSError(f"model files refused: {header['invalid']}")
-
-    async def call(self, frame: bytes) -> tuple[Header, bytes]:
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        process.stdin.write(frame)
-        await process.stdin.drain()
-        lengths = await process.stdout.readexactly(LENGTHS)
-        size = int.from_bytes(lengths[:4], "little")
-        body = await process.stdout.readexactly(size + int.from_bytes(lengths[4:], "little"))
-        return orjson.loads(body[:size]), body[size:]
-
-    async def kill(self) -> None:
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):  # it has just ended
-                self._process.kill()
-        await self._process.wait()
+    def _lost(self, work: _Work, fault: Fault) -> None:
+        """The work's helper is lost: the work is tried once more, or refused."""
+        work.losses += 1
+        if fault == "slow":
+            _settle(work, _too_slow(work))
+        elif work.losses < TRIES:
+            self._put(work)
+        elif fault == "memory":
+            _settle(work, _too_large(work))
+        else:
+            _settle(work, helper_lost() if fault == "outside" else broken_helper())
 
 
 def _answer(work: _Work, header: Header, payload: bytes) -> None:
@@ -202,10 +203,13 @@ def _settle(work: _Work, error: RequestError) -> None:
 
 def _too_slow(work: _Work) -> RequestError:
     field = _input_field(work)
-    message = (
-        f"{field or 'the input'} took more than {LIMIT_S:g} s (or too much memory) to render and tokenise: send less"
-    )
+    message = f"{field or 'the input'} took more than {LIMIT_S:g} s to render and tokenise: send less"
     return invalid(field, message, "too_slow_to_tokenise")
+
+
+def _too_large(work: _Work) -> RequestError:
+    field = _input_field(work)
+    return invalid(field, f"{field or 'the input'} took too much memory to render and tokenise: send less", "too_large")
 
 
 def _input_field(work: _Work) -> str | None:

@@ -2,7 +2,8 @@
 
     serving --SIGTERM--> draining (503 on /routerz, serves on) --drain delay--> listeners closed --last answer--> exit 0
 
-The control socket asks for metrics; its end means that the parent is gone, and ends the process.
+The control socket asks for metrics; its end means that the parent is gone, and ends the process. On Linux the kernel
+does so, also when the process is stopped: it must not keep its port.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from dataclasses import asdict
 import uvloop
 from aiohttp import web
 
+from octavo.parent import end_with_parent
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
@@ -42,6 +44,7 @@ RESERVE_S = 2.0  # of the grace period, to close in order
 
 
 def main(argv: list[str]) -> int:
+    end_with_parent()
     config = parse_arguments(argv[2:])
     logging.basicConfig(
         format=f"%(asctime)s %(levelname)s router[{argv[1]}] %(message)s", level=config.log_level, stream=sys.stderr

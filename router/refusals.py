@@ -86,6 +86,11 @@ def broken_helper() -> RequestError:
     return RequestError(500, SERVER, "internal_error", "the request could not be tokenised; see the router's log")
 
 
+def helper_lost() -> RequestError:
+    message = "two processes that tokenised the request were lost or held up; send the request again"
+    return RequestError(503, OVERLOADED, "tokeniser_lost", message, 1.0)
+
+
 def unknown_model(name: str, served: str) -> RequestError:
     message = f"the model {name[:128]!r} does not exist; this service serves {served!r}"
     return RequestError(404, INVALID, "model_not_found", message, field="model")

@@ -8,13 +8,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from octavo.router.config import Address
 from octavo.router.family import Family
+from octavo.router.ports import CannotListen
 
 IDLE_S = 300.0  # between two scrapes
 
 
 @asynccontextmanager
 async def serving_metrics(address: Address | None, family: Family) -> AsyncIterator[None]:
-    """Serves while the block runs; nothing without an address."""
+    """Serves while the block runs; nothing without an address. Raises CannotListen."""
     if address is None:
         yield
         return
@@ -22,7 +23,10 @@ async def serving_metrics(address: Address | None, family: Family) -> AsyncItera
     runner = web.ServerRunner(metrics_server(family.metrics))
     await runner.setup()
     try:
-        await web.TCPSite(runner, address.host, address.port, reuse_address=True).start()
+        try:
+            await web.TCPSite(runner, address.host, address.port, reuse_address=True).start()
+        except OSError as error:
+            raise CannotListen("--metrics", address, error) from error
         yield
     finally:
         await runner.cleanup()

@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 
+from octavo.parent import die_with
 from octavo.worker import process, pytorch, wiring
 from octavo.worker.wiring import Wiring
 
@@ -82,7 +83,7 @@ def _be_rank(share: Wiring, go: int, main: Callable[[Wiring], None], middle: int
 def main(argv: list[str]) -> None:
     """argv: the descriptor of the socket to the supervisor, its pid. Ends when that goes."""
     end = socket.socket(fileno=int(argv[0]))
-    process.die_with(int(argv[1]))
+    die_with(int(argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.disable()  # what imports make stays; to look through it time and again takes a tenth of them

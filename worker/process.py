@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.parent import die_with, prctl
 from octavo.worker import wiring
 from octavo.worker.config import ConfigError
 from octavo.worker.models.errors import ModelError
@@ -21,7 +22,7 @@ from octavo.worker.wiring import Wiring
 
 PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
 _WIDEST = 6  # bytes that a character may take: a control character as \u0000
 
@@ -72,16 +73,9 @@ def cause(name: str, error: Exception) -> Report:
     return Report(reason, str(error) or type(error).__name__)
 
 
-def die_with(parent: int) -> None:
-    """Be killed when `parent` dies; at once when it is dead already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends, as pid 1 of a container is anyway."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def rename(*words: str) -> None:
@@ -90,12 +84,6 @@ def rename(*words: str) -> None:
     start, size = int(fields[45]), int(fields[46]) - int(fields[45])
     text = b"\0".join(word.encode() for word in words)[: size - 1]
     ctypes.memmove(start, text.ljust(size, b"\0"), size)
-
-
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def write_report(fd: int, report: Report) -> None:

@@ -8,18 +8,18 @@ check the model --> a life --> failed: kill all, record, back off --> check the 
 import asyncio
 import logging
 import os
-import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable
-from pathlib import Path
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.scratch import scratch
 from octavo.worker.backoff import FIRST_S, Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
@@ -63,16 +63,15 @@ class Supervisor:
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGCHLD, lambda: self._children.reap())
         server = grpc.aio.server(options=OPTIONS)
-        folder = Path(tempfile.mkdtemp(prefix="octavo-worker-", dir=_scratch()))
         try:
             await self._listen(server)
-            return await self._live(folder)
+            with _local_address(self._config) as local:
+                return await self._live(local)
         except ConfigError as error:
             print(f"octavo worker: {error}", file=sys.stderr)
             return 2
         finally:
             await server.stop(0)
-            shutil.rmtree(folder, ignore_errors=True)
 
     async def _listen(self, server: grpc.aio.Server) -> None:
         config = self._config
@@ -84,9 +83,8 @@ class Supervisor:
         bind(server, "--status", config.status, config)
         await server.start()
 
-    async def _live(self, folder: Path) -> int:
+    async def _live(self, local: str) -> int:
         """Lives, one after the other, until this pod is told to stop; the exit code."""
-        local = self._config.group if is_unix(self._config.group) else f"unix:{folder}/leader.sock"
         backoff = Backoff()
         while not self._stopping.is_set():
             served_s, failed = await self._one_life(local)
@@ -197,8 +195,18 @@ class Supervisor:
             stopping.cancel()
 
 
-def _scratch() -> str | None:
-    """Where a private socket can be made: the usual place, or the memory disk of a pod whose root is read-only."""
+@contextmanager
+def _local_address(config: Config) -> Iterator[str]:
+    """Where the leader listens for its own pod: a Unix socket, in a folder of its own unless `group` is one."""
+    if is_unix(config.group):
+        yield config.group
+        return
+    with scratch("octavo-worker-", _memory_disk()) as folder:
+        yield f"unix:{folder}/leader.sock"
+
+
+def _memory_disk() -> str | None:
+    """Where a private socket can be made in a pod whose root is read-only; None elsewhere: the usual place."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

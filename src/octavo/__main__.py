@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from octavo import __version__
+from octavo.parent import end_with_parent
 
 # command: (module with main(argv) -> exit code, extra that brings its dependencies)
 COMMANDS = {
@@ -29,6 +30,7 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; 2 for wrong usage."""
+    end_with_parent()
     args = sys.argv[1:] if argv is None else argv
     if not args or args[0] in ("-h", "--help", "help"):
         print(__doc__.strip())

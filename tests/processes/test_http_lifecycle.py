@@ -15,6 +15,7 @@ from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.jobs import until
 from support.patience import PATIENCE_S
+from support.ports import free_port
 from support.processes import lives
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
@@ -109,6 +110,53 @@ async def test_a_process_that_dies_is_replaced_and_its_counts_stay(leader: FakeL
         assert await router.stop() == 0
 
 
+async def test_a_process_that_is_stopped_is_killed_and_replaced(leader: FakeLeader, address: str) -> None:
+    async with routing([address], "--processes", "2", "--drain-delay", "0") as router:
+        before = _children(router.process.pid)
+        async with asyncio.timeout(PATIENCE_S):
+            while await router.sample("octavo_router_ready_processes") < 2:  # it has answered once
+                await asyncio.sleep(0.1)
+        os.kill(before[0], signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE_S):
+            while before[0] in (now := _children(router.process.pid)) or len(now) < 2:
+                await asyncio.sleep(0.05)
+        assert await router.sample("octavo_router_process_restarts_total") == 1
+        assert before[1] in now, "the other one serves on"
+        assert await router.stop() == 0
+
+
+@pytest.mark.parametrize("flag", ["--http", "--grpc", "--metrics"])
+async def test_a_second_router_on_one_port_is_refused_and_told_what_to_do(
+    leader: FakeLeader, address: str, tmp_path: Path, flag: str
+) -> None:
+    async with routing([address], "--processes", "2", "--drain-delay", "0") as router:
+        http, metrics = router.url.removeprefix("http://"), router.metrics_url.split("/")[2]
+        taken = {"--http": http, "--grpc": router.grpc, "--metrics": metrics}[flag]
+        free = {"--http": f"127.0.0.1:{free_port()}", flag: taken}
+        places = [part for place in free.items() for part in place]
+        ended = await asyncio.to_thread(done, "router", "--group", f"unix:{tmp_path}/none.sock", *places)
+        assert ended.code == 3, ended.err
+        assert f"{flag} {taken}: another process listens there" in ended.err and "another port" in ended.err
+
+
+async def test_helpers_that_are_killed_or_stopped_cost_no_request(leader: FakeLeader, address: str) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+    async with routing([address], "--drain-delay", "0") as router:
+        (child,) = _children(router.process.pid)
+        assert (await router.post("/v1/chat/completions", chat))[0] == 200
+        await until(lambda: len(_children(child)) == 2)
+        for helper in (helpers := _children(child)):
+            os.kill(helper, signal.SIGKILL)
+        answers = await asyncio.gather(*(router.post("/v1/chat/completions", chat) for _ in range(4)))
+        assert [status for status, _ in answers] == [200] * 4, answers
+        await until(lambda: not set(helpers) & set(now := _children(child)) and len(now) == 2)
+        os.kill(_children(child)[0], signal.SIGSTOP)
+        answers = await asyncio.gather(*(router.post("/v1/chat/completions", chat) for _ in range(4)))
+        assert [status for status, _ in answers] == [200] * 4, answers
+        assert await router.sample("octavo_router_helpers_killed_total") == 1
+        assert await router.stop() == 0
+
+
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -118,6 +166,7 @@ async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, 
         (child,) = _children(router.process.pid)
         await until(lambda: bool(_children(child)))  # its helpers start after it
         family = [child, *_children(child)]
+        os.kill(child, signal.SIGSTOP)  # also one that cannot see it
         router.process.kill()
         await until(lambda: not any(lives(pid) for pid in family))
 

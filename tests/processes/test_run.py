@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
 from support.commands import done
 from support.grpc_calls import calling, message_of
+from support.jobs import until
 from support.local import LocalRun, complete, local_run, many
+from support.ports import free_port
+from support.processes import lives
 
 ALPHABET = "bcdefghi"
 KEY = "sk-as-a-flag"
@@ -75,8 +79,7 @@ async def test_a_key_is_asked_of_clients_and_shown_to_nobody(guarded: LocalRun) 
     assert (await complete(url, key=KEY, foo=1))[0] == 400
     await asyncio.to_thread(wait_until, lambda: ALPHABET in run.text, 20, "it asks with the key itself")
     assert KEY not in run.text
-    children = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(run.process.pid)]
     assert lines and not any(KEY.encode() in line for line in lines)
 
 
@@ -92,6 +95,24 @@ async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> Non
     guarded.process.send_signal(signal.SIGINT)
     assert [status for status, _ in await answers] == [200] * 5
     assert await asyncio.to_thread(guarded.end) == 0, guarded.text
+
+
+async def test_nothing_outlives_it_when_it_is_killed(model: Path) -> None:
+    with local_run(model, "--kv-cache-memory", "16Mi") as run:
+        await until(lambda: {"worker", "router"} <= commands_of(children(run.process.pid)))
+        started = children(run.process.pid)
+        run.process.kill()
+        await until(lambda: not any(lives(pid) for pid in started))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def commands_of(pids: list[int]) -> set[str]:
+    """What they are after `python -m octavo`."""
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in pids if lives(pid)]
+    return {line[3] for line in lines if line[1:3] == ["-m", "octavo"]}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +136,19 @@ async def test_an_interrupt_finishes_what_is_under_way(guarded: LocalRun) -> Non
 def test_wrong_usage_ends_with_2_and_names_the_culprit(arguments: list[str], named: str) -> None:
     ended = done("run", *arguments)
     assert ended.code == 2 and named in ended.err and "Traceback" not in ended.err, ended.err
+
+
+@pytest.mark.parametrize("flag", ["--port", "--grpc-port"])
+def test_a_port_that_another_service_has_ends_with_2_before_anything_is_started(model: Path, flag: str) -> None:
+    port = free_port()
+    with socket.socket() as routers:  # as another `octavo run` has it
+        routers.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        routers.bind(("127.0.0.1", port))
+        routers.listen()
+        ended = done("run", model, "--port", free_port(), flag, port)
+    assert ended.code == 2, ended.err
+    assert f"{flag} 127.0.0.1:{port}: another process listens there" in ended.err and "another port" in ended.err
+    assert "draining" not in ended.err
 
 
 def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(model: Path) -> None:

@@ -1,6 +1,8 @@
 """A server for the length of a benchmark: `octavo run`, started by the command and drained by it."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
 from octavo.bench.options import UsageError
+from octavo.parent import ending_with_us
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 SERVING = re.compile(r"^Serving (\S+) at (https?://\S+)/v1\b")
@@ -64,8 +67,15 @@ def served(model: str, flags: Sequence[str]) -> Iterator[Server]:
     """Until the end of the block. flags: further ones of `octavo run`. Raises NotServed."""
     command = [sys.executable, "-m", "octavo", "run", model, *flags, "--port=0"]
     # In a session of its own: Ctrl-C reaches the benchmark alone, which then ends the server.
+    # A benchmark that is killed cannot; then it drains by itself.
+    environment = {**os.environ, **ending_with_us(signal.SIGTERM)}
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
     )
     try:
         yield _greeting(process)

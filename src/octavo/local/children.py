@@ -1,6 +1,7 @@
 """The processes of a local service: what the kubelet does in a cluster, on one machine.
 
-A process that ends is started again after a back-off, until `stop` drains them in order.
+A process that ends is started again after a back-off, until `stop` drains them in order. When `octavo run` is killed,
+they are killed with it.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+
+from octavo.parent import ending_with_us
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0
@@ -25,6 +28,7 @@ class Child:
         self, name: str, argv: Sequence[str], report: Callable[[str], None], environment: Mapping[str, str] = NOTHING
     ) -> None:
         self.name = name
+        self.last_code: int | None = None  # of the last life that ended by itself
         self._argv = list(argv)
         self._environment = {**QUIET, **environment}
         self._report = report
@@ -58,8 +62,9 @@ class Child:
     async def _spawn(self) -> None:
         # A session of its own: Ctrl-C on the terminal reaches `octavo run` alone, which then drains in order.
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "octavo", *self._argv, start_new_session=True, env={**os.environ, **self._environment}
-        )
+            sys.executable, "-m", "octavo", *self._argv, start_new_session=True,
+            env={**os.environ, **self._environment, **ending_with_us(signal.SIGKILL)},
+        )  # fmt: skip
 
     async def _keep(self) -> None:
         backoff = BACKOFF_FIRST_S
@@ -68,6 +73,7 @@ class Child:
             code = await self._process.wait()
             if self._stopping.is_set():
                 return
+            self.last_code = code
             if time.monotonic() - began > GOOD_AFTER_S:
                 backoff = BACKOFF_FIRST_S
             self._report(f"{self.name} ended with exit code {code}; starting it again in {backoff:.1f} s")

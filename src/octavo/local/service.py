@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from octavo.local.children import Child
 from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
+from octavo.router.config import Address
+from octavo.router.ports import EXIT_CODE, CannotListen, reserved
+from octavo.scratch import scratch
 from octavo.worker import gpu
 
 READY_POLL_S = 0.1
@@ -79,6 +81,9 @@ class Service:
     async def _until_ready(self) -> None:
         while not await asyncio.to_thread(self._ready):
             await asyncio.sleep(READY_POLL_S)
+        assert self._router is not None
+        if self._router.last_code == EXIT_CODE:  # taken since it was looked at: another's router has answered
+            raise StartFailed("PortTaken", f"--port {self._port}: another process listens there; choose another port")
 
     def _ready(self) -> bool:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=2.0)
@@ -114,8 +119,13 @@ class Service:
 
 def run(settings: Settings) -> int:
     """Serve until interrupted."""
-    with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
-        return asyncio.run(Service(settings, Path(folder)).run())
+    try:
+        _check_free(settings)
+    except CannotListen as error:
+        print(f"octavo run: {error}", file=sys.stderr)
+        return 2
+    with scratch("octavo-run-") as folder:
+        return asyncio.run(Service(settings, folder).run())
 
 
 def _with_key_file(settings: Settings, folder: Path) -> Settings:
@@ -130,6 +140,14 @@ def _with_key_file(settings: Settings, folder: Path) -> Settings:
 
 def _report(text: str) -> None:
     print(f"octavo run: {text}", file=sys.stderr, flush=True)
+
+
+def _check_free(settings: Settings) -> None:
+    """Before anything is started; later the router holds the ports. Raises CannotListen."""
+    for flag, port in (("--port", settings.port), ("--grpc-port", settings.grpc_port)):
+        if port:
+            with reserved(flag, Address(settings.host, port)):
+                pass
 
 
 def _free_port(host: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.helpers import REFUSAL, ScriptedHelpers
 
 from octavo.router import family as families
 from octavo.router import pool as pools
@@ -18,42 +19,20 @@ from octavo.router.pool import HelperPool
 MODEL = Model("m", "f", 16, 16, {})
 
 
-class Helper:
-    """Stands for a helper process. answers: what calls give, in order, over all lives; the last for ever."""
-
-    answers: list[Any] = []  # noqa: RUF012  # of the class, as the pool makes them itself
-    started = 0
-
-    async def start(self, load: bytes) -> None:
-        Helper.started += 1
-
-    async def call(self, frame: bytes) -> Any:
-        answer = Helper.answers.pop(0) if len(Helper.answers) > 1 else Helper.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def kill(self) -> None:
-        return
-
-
-REFUSAL = {"error": {"status": 400, "type": "t", "code": "c", "message": "no", "field": None}}
-
-
 @pytest.mark.parametrize("odd", [ValueError("not JSON"), ({"ask": {}, "sizes": []}, b""), ({}, b"")])
 async def test_a_helper_that_talks_nonsense_is_replaced_and_its_request_answered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, odd: Any
 ) -> None:
-    monkeypatch.setattr(pools, "_Helper", Helper)
+    helpers = ScriptedHelpers([odd, (REFUSAL, b"")])
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     monkeypatch.setattr(pools, "BACKOFF_S", (0.01, 0.01))
-    Helper.answers, Helper.started = [odd, (REFUSAL, b"")], 0
     pool = HelperPool(MODEL, 1)
     with pytest.raises(RequestError) as caught:
         await asyncio.wait_for(pool.prepare("chat", b"{}"), 2)
     assert caught.value.status == 500
     with pytest.raises(RequestError) as caught:
         await asyncio.wait_for(pool.prepare("chat", b"{}"), 2)
-    assert caught.value.status == 400 and Helper.started == 2 and pool.counts.died == 1
+    assert caught.value.status == 400 and helpers.started == 2 and pool.counts.died == 1
     assert any(record.levelno >= logging.ERROR for record in caplog.records)
     await pool.close()
 
@@ -80,6 +59,11 @@ class Child:
 
     async def ask(self) -> bytes:
         return b"no metrics\n"
+
+    owes = False
+
+    def verdict(self) -> str | None:
+        return None
 
     async def ended(self) -> tuple[int, bytes]:
         await self.over.wait()

@@ -1,0 +1,62 @@
+"""Helper processes of a router that do what a test says."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from octavo.router.helper_process import Vitals
+
+REFUSAL = {"error": {"status": 400, "type": "t", "code": "c", "message": "no", "field": None}}
+
+
+class ScriptedHelpers:
+    """answers: what calls give, in order, over all lives; the last for ever. An exception is raised, an int is the exit
+    code with which the process ends, Vitals are those after a call that never returns."""
+
+    def __init__(self, answers: Sequence[Any]) -> None:
+        self.answers = list(answers)
+        self.started = 0
+        self.lives: list[ScriptedHelper] = []
+
+    def made(self) -> "ScriptedHelper":
+        self.lives.append(ScriptedHelper(self))
+        return self.lives[-1]
+
+
+class ScriptedHelper:
+    """Stands for a HelperProcess."""
+
+    def __init__(self, helpers: ScriptedHelpers) -> None:
+        self._helpers = helpers
+        self._vitals = Vitals("S", 0.0)
+        self._code = 0
+        self.gone = asyncio.Event()
+
+    async def start(self, load: bytes) -> None:
+        self._helpers.started += 1
+
+    async def call(self, frame: bytes) -> Any:
+        answers = self._helpers.answers
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Vitals):
+            self._vitals = answer
+            await asyncio.Event().wait()
+        if isinstance(answer, int):
+            self.end(answer)
+            raise EOFError
+        return answer
+
+    def end(self, code: int) -> None:
+        self._code = code
+        self.gone.set()
+
+    def vitals(self) -> Vitals:
+        return self._vitals
+
+    async def code(self) -> int:
+        return self._code
+
+    async def kill(self) -> None:
+        return

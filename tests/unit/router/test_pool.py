@@ -1,0 +1,86 @@
+"""A request is told that it was too much only when it was: a helper that others stopped or ended is no fault of it."""
+
+import asyncio
+import signal
+from typing import Any
+
+import pytest
+from support.helpers import REFUSAL, ScriptedHelpers
+from support.jobs import until
+
+from octavo.router import pool as pools
+from octavo.router.generation import Model, RequestError
+from octavo.router.helper import OUT_OF_MEMORY
+from octavo.router.helper_process import Vitals
+from octavo.router.pool import HelperPool
+
+MODEL = Model("m", "f", 16, 16, {})
+GOOD: Any = (REFUSAL, b"")  # an answer: what the client then gets is this refusal
+STOPPED = Vitals("T", 1.0)
+STARVED = Vitals("R", 0.0)
+WORKED = Vitals("R", 1.0)
+KILLED, ABORTED, SEGFAULT = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "BACKOFF_S", (0.01, 0.01))
+    monkeypatch.setattr(pools, "LIMIT_S", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "code", "calls"),
+    [
+        ([KILLED, GOOD], 400, "c", 2),
+        ([STOPPED, GOOD], 400, "c", 2),
+        ([STARVED, GOOD], 400, "c", 2),
+        ([ABORTED, GOOD], 400, "c", 2),
+        ([KILLED, KILLED], 503, "tokeniser_lost", 2),
+        ([STOPPED, STOPPED], 503, "tokeniser_lost", 2),
+        ([KILLED, STARVED], 503, "tokeniser_lost", 2),
+        ([WORKED, GOOD], 400, "too_slow_to_tokenise", 1),
+        ([KILLED, WORKED], 400, "too_slow_to_tokenise", 2),
+        ([ABORTED, ABORTED], 400, "too_large", 2),
+        ([OUT_OF_MEMORY, OUT_OF_MEMORY], 400, "too_large", 2),
+        ([SEGFAULT, SEGFAULT], 500, "internal_error", 2),
+    ],
+)
+async def test_what_a_lost_helper_means_for_its_request(
+    monkeypatch: pytest.MonkeyPatch, answers: list[Any], status: int, code: str, calls: int
+) -> None:
+    helpers = ScriptedHelpers([*answers, GOOD])
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
+    pool = HelperPool(MODEL, 1)
+    with pytest.raises(RequestError) as told:
+        await asyncio.wait_for(pool.prepare("completion", b'{"prompt": "x"}'), 5)
+    assert (told.value.status, told.value.code) == (status, code)
+    assert len(helpers.answers) == max(1, len(answers) + 1 - calls)
+    assert (told.value.retry_after is not None) == (status == 503)
+    with pytest.raises(RequestError, match="no"):  # the next request is served
+        await asyncio.wait_for(pool.prepare("completion", b"{}"), 5)
+    await pool.close()
+
+
+async def test_a_helper_that_ends_while_it_has_nothing_to_do_is_replaced_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    helpers = ScriptedHelpers([GOOD])
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
+    pool = HelperPool(MODEL, 1)
+    await until(lambda: helpers.started == 1)
+    helpers.lives[0].end(KILLED)
+    await until(lambda: helpers.started == 2)
+    assert pool.counts.died == 1
+    await pool.close()
+
+
+async def test_a_request_that_waits_when_the_pool_closes_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers = ScriptedHelpers([STOPPED])
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
+    monkeypatch.setattr(pools, "LIMIT_S", 60.0)
+    pool = HelperPool(MODEL, 1)
+    asked = [asyncio.ensure_future(pool.prepare("completion", b"{}")) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    await pool.close()
+    told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+    assert [error.code for error in told if isinstance(error, RequestError)] == ["draining"] * 3
