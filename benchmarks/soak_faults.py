@@ -24,7 +24,7 @@ from support.soak.fault_plan import KINDS, FaultKind, kinds_of
 from support.soak.model import soak_checkpoint
 from support.soak.places import isolate, prepared
 from support.soak.prompts import prompts
-from support.soak.soak import FINAL, Settings, soak
+from support.soak.soak import FINAL, Outcome, Settings, soak
 from support.soak.truth import kept
 
 PROMPTS, PROMPT_SEED = 24, 1
@@ -93,13 +93,16 @@ def main() -> None:
             )  # fmt: skip
             print(f"configuration {name}: {one.title}; seed {settings.seed}, {seconds:.0f} s", flush=True)
             subject = Subject(tuple(asked), tuple(known), one.caching)
-            with prepared(Path(folder) / name, private) as places:
-                outcome = soak(settings, model, places, subject)
-            figures = report.figures(settings, outcome)
-            print("\n".join(report.lines(figures)), flush=True)
-            if flags.records is not None:
-                report.keep(flags.records / name, outcome)
-            found.put(name, figures)
+            outcome = Outcome()
+            try:
+                with prepared(Path(folder) / name, private) as places:
+                    soak(settings, model, places, subject, outcome)
+            finally:
+                figures = report.figures(settings, outcome)
+                print("\n".join(report.lines(figures)), flush=True)
+                found.put(name, figures)
+                if flags.records is not None:
+                    report.keep(flags.records / name, outcome)
             if not report.passed(outcome):
                 failed.append(name)
     if failed:

@@ -4,7 +4,7 @@ import asyncio
 import random
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -58,9 +58,9 @@ class Outcome:
     log: str = ""
 
 
-def soak(settings: Settings, folder: Path, places: Places, subject: Subject) -> Outcome:
-    """folder: the checkpoint's. The service has ended when this returns, whatever happens."""
-    outcome = Outcome()
+def soak(settings: Settings, folder: Path, places: Places, subject: Subject, outcome: Outcome) -> None:
+    """folder: the checkpoint's. outcome: filled with what is known, also when this is interrupted or fails; the service
+    has ended then, whatever happened."""
     table = ProcessTable(places.tmpdir)
     environment = {"TMPDIR": str(places.tmpdir)}
     flags = ("--device", "cpu", "--log-level", "info", *settings.configuration.flags)
@@ -77,7 +77,6 @@ def soak(settings: Settings, folder: Path, places: Places, subject: Subject) -> 
     finally:
         for process in table.scan().values():
             table.send(process, signal.SIGKILL)
-    return outcome
 
 
 def _end(run: LocalRun, outcome: Outcome) -> None:
@@ -117,33 +116,31 @@ class _Soak:
                 await self._run(client)
         finally:
             watch.cancel()
-            self._outcome.faults = self._faults.made
-            self._outcome.connections = dict(self._faults.connections)
+            outcome = self._outcome
+            outcome.faults, outcome.connections = self._faults.made, dict(self._faults.connections)
+            rules = Rules(self._settings.patient, self._faults.disturbed())
+            outcome.violations += check(outcome.history, rules)
 
     async def _run(self, client: Client) -> None:
-        outcome, rules = self._outcome, Rules(self._settings.patient)
+        outcome = self._outcome
         if not await self._service.healthy():
             raise RuntimeError("the service does not become healthy before any fault")
-        warm = await self._quiet(client, WARM)
+        await self._quiet(client, WARM)
         outcome.samples["idle"] = idle = await self._settled(None)
-        history = await self._disturbed(client)
+        await self._disturbed(client)
         healed = await self._service.healthy()
         if not healed:
             outcome.problems.append(f"{PATIENCE_S:.0f} s after the last fault not all groups and routers serve")
-        final = await self._quiet(client, self._settings.final if healed else FINAL_AT_ONCE)
+        await self._quiet(client, self._settings.final if healed else FINAL_AT_ONCE)
         outcome.samples["end"] = end = await self._settled(idle)
-        outcome.history = [*warm, *history, *final]
-        outcome.violations += check(outcome.history, replace(rules, disturbed=self._faults.disturbed()))
-        outcome.violations += check_final([*warm, *final])
         outcome.problems += leaks(idle, end)
         if not self._faults.disturbed().router:
             outcome.problems += unbalanced(end.router)
 
-    async def _disturbed(self, client: Client) -> list[Entry]:
-        history: list[Entry] = []
+    async def _disturbed(self, client: Client) -> None:
         over = asyncio.Event()
         settings = self._settings
-        load = [asyncio.create_task(self._load(client, history, index, over)) for index in range(settings.clients)]
+        load = [asyncio.create_task(self._load(client, index, over)) for index in range(settings.clients)]
         planned = plan(settings.seed, settings.kinds, settings.pause_s)
         made = asyncio.create_task(self._faults.make(planned))
         await asyncio.sleep(settings.seconds)
@@ -152,25 +149,28 @@ class _Soak:
         await self._faults.end()
         over.set()
         await asyncio.gather(*load)
-        return history
 
-    async def _load(self, client: Client, history: list[Entry], index: int, over: asyncio.Event) -> None:
+    async def _load(self, client: Client, index: int, over: asyncio.Event) -> None:
         draw = random.Random(f"client-{self._settings.seed}-{index}")
         kinds, weights = zip(*self._settings.weights.items(), strict=True)
         while not over.is_set():
             kind = draw.choices(kinds, weights)[0]
-            history.append(await client.send(bad_ask(draw) if kind == "bad" else self._subject.draw(draw, kind)))
+            ask = bad_ask(draw) if kind == "bad" else self._subject.draw(draw, kind)
+            self._outcome.history.append(await client.send(ask))
             await asyncio.sleep(draw.expovariate(1 / PAUSE_S))
 
-    async def _quiet(self, client: Client, count: int) -> list[Entry]:
-        """Greedy requests that nothing disturbs."""
+    async def _quiet(self, client: Client, count: int) -> None:
+        """Greedy requests that nothing disturbs: each must be answered."""
         gate = asyncio.Semaphore(FINAL_AT_ONCE)
 
         async def one(ask: Ask) -> Entry:
             async with gate:
                 return await client.send(ask)
 
-        return await asyncio.gather(*(one(self._subject.draw(self._draw, "greedy")) for _ in range(count)))
+        asks = [self._subject.draw(self._draw, "greedy") for _ in range(count)]
+        entries = await asyncio.gather(*map(one, asks))
+        self._outcome.history += entries
+        self._outcome.violations += check_final(entries)
 
     async def _settled(self, idle: Sample | None) -> Sample:
         """What is held once nothing is left to come down, or after SETTLE_S."""
