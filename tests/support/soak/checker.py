@@ -18,7 +18,7 @@ EXPECTED = {
     429: {"queue_full"},
     500: {"engine_lost_twice"},
     502: {"stream_cut"},
-    503: {"no_capacity", "retries_exhausted", "draining", "too_many_connections"},
+    503: {"no_capacity", "retries_exhausted", "draining", "too_many_connections", "tokeniser_lost"},
     504: {"deadline_exceeded"},
 }
 _CUT = set().union(*EXPECTED.values())

@@ -26,6 +26,7 @@ from support.soak.service import Service
 FINAL, FINAL_AT_ONCE = 100, 8  # requests when all is over
 SETTLE_S = 60.0  # for counters to come down and processes to be reaped; looked at again and again
 PAUSE_S = 0.25  # of a client between two requests, on average
+UNANSWERED_S = 2.0  # the same after one that no router answered
 WARM = 60  # requests before the first look: caches and arenas are as large as they become
 
 
@@ -156,8 +157,10 @@ class _Soak:
         while not over.is_set():
             kind = draw.choices(kinds, weights)[0]
             ask = bad_ask(draw) if kind == "bad" else self._subject.draw(draw, kind)
-            self._outcome.history.append(await client.send(ask))
-            await asyncio.sleep(draw.expovariate(1 / PAUSE_S))
+            entry = await client.send(ask)
+            self._outcome.history.append(entry)
+            # Without a router a connection is refused at once, and all would have asked before it is back.
+            await asyncio.sleep(draw.expovariate(1 / (PAUSE_S if entry.received.status else UNANSWERED_S)))
 
     async def _quiet(self, client: Client, count: int) -> None:
         """Greedy requests that nothing disturbs: each must be answered."""
