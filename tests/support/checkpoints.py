@@ -207,7 +207,7 @@ def _token_id(token: Token, words: Sequence[Token]) -> int:
 
 
 def _tokenizer(words: Sequence[Token]) -> dict[str, Any]:
-    letters = _byte_letters()
+    letters = byte_letters()
     vocabulary = {letters[byte]: byte for byte in range(256)}
     vocabulary |= {content: index for index, content in SPECIAL.items()}
     for index, word in enumerate(words):
@@ -217,7 +217,7 @@ def _tokenizer(words: Sequence[Token]) -> dict[str, Any]:
     return byte_level_bpe(vocabulary, (), SPECIAL)
 
 
-def _byte_letters() -> dict[int, str]:
+def byte_letters() -> dict[int, str]:
     """GPT-2's printable letter for each byte."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     letters = {byte: chr(byte) for byte in shown}

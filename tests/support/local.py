@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from support.patience import PATIENCE_S
 
 
 class LocalRun:
-    """The process and everything that it has printed. forked: else it has an interpreter of its own, as a user's."""
+    """The process and everything that it has printed. forked: else it has an interpreter of its own, as a user's, and
+    `environment` beside this process's own."""
 
-    def __init__(self, arguments: list[str], forked: bool = True) -> None:
+    def __init__(self, arguments: list[str], forked: bool = True, environment: Mapping[str, str] | None = None) -> None:
         argv = ["run", "--port", "0", *arguments]
         self._log = tempfile.NamedTemporaryFile()
         self.process: Forked | subprocess.Popen[bytes]
@@ -30,7 +31,9 @@ class LocalRun:
         else:
             command = [sys.executable, "-m", "octavo", *argv]
             with open(self._log.name, "ab") as log:
-                self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | dict(environment or {})
+                )
 
     @property
     def text(self) -> str:
@@ -52,8 +55,10 @@ class LocalRun:
 
 
 @contextmanager
-def local_run(*arguments: str | Path, forked: bool = True) -> Iterator[LocalRun]:
-    run = LocalRun([str(argument) for argument in arguments], forked)
+def local_run(
+    *arguments: str | Path, forked: bool = True, environment: Mapping[str, str] | None = None
+) -> Iterator[LocalRun]:
+    run = LocalRun([str(argument) for argument in arguments], forked, environment)
     try:
         yield run
     finally:
