@@ -5,7 +5,10 @@ unix:/path      unix:/path.i         a file: /path.INCARNATION
 host:port       host:port+100+i      host:port+99
 """
 
+import glob
+
 _RENDEZVOUS, _RANKS = 99, 100
+_INCARNATION = "[0-9a-f]" * 32
 
 
 def rank_address(group: str, local_rank: int) -> str:
@@ -20,6 +23,11 @@ def rendezvous(group: str, incarnation: str) -> str:
     if group.startswith("unix:"):
         return f"file://{group.removeprefix('unix:')}.{incarnation}"
     return f"tcp://{_beyond(group, _RENDEZVOUS)}"
+
+
+def rendezvous_files(group: str) -> str | None:
+    """A glob of the files that `rendezvous` has named for this address; None: it names a port."""
+    return f"{glob.escape(group.removeprefix('unix:'))}.{_INCARNATION}" if group.startswith("unix:") else None
 
 
 def _beyond(group: str, more: int) -> str:

@@ -8,12 +8,15 @@ killed and reaped before `run` returns.
 """
 
 import asyncio
+import glob
 import logging
 import time
 import uuid
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
+from octavo.worker.addresses import rendezvous_files
 from octavo.worker.board import Board, Gauge, Slot
 from octavo.worker.cgroup import oom_kills
 from octavo.worker.children import Children
@@ -83,6 +86,7 @@ class Life:
         ooms = oom_kills()
         tasks: list[asyncio.Task[Ended]] = []
         bearing = asyncio.create_task(self._bear())
+        self._remove_rendezvous()
         try:
             if self._config.leads:
                 self._start(uuid.uuid4().hex)
@@ -103,6 +107,14 @@ class Life:
             if not self._draining:  # not ready from now on: what is killed may take a while to be gone
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
+            self._remove_rendezvous()
+
+    def _remove_rendezvous(self) -> None:
+        """The files in which ranks of stages that begin in this pod have met, those of a killed supervisor included."""
+        for address in {self._birth.local, self._config.group}:
+            if (pattern := rendezvous_files(address)) is not None:
+                for path in glob.glob(pattern):
+                    Path(path).unlink(missing_ok=True)
 
     async def _end(self, bearing: asyncio.Task[None], *tasks: asyncio.Task[Ended]) -> Ended:
         """What ended this life. Who only heard of a loss waits a moment for who can say more."""

@@ -1,8 +1,12 @@
 """Every rank of a group is found by the address of its pod."""
 
+import glob
+import uuid
+from pathlib import Path
+
 import pytest
 
-from octavo.worker.addresses import rank_address, rendezvous
+from octavo.worker.addresses import rank_address, rendezvous, rendezvous_files
 
 
 @pytest.mark.parametrize(
@@ -24,6 +28,16 @@ def test_the_ranks_of_a_stage_meet_at_a_port_of_their_own() -> None:
 def test_each_life_meets_at_a_file_of_its_own() -> None:
     assert rendezvous("unix:/run/g", "one") == "file:///run/g.one"
     assert rendezvous("unix:/run/g", "two") != rendezvous("unix:/run/g", "one")
+
+
+def test_the_files_at_which_a_pod_met_are_found_and_no_others(tmp_path: Path) -> None:
+    group = f"unix:{tmp_path}/pod[0].sock"
+    met = {Path(rendezvous(group, uuid.uuid4().hex).removeprefix("file://")) for _ in range(3)}
+    for path in (*met, tmp_path / "pod[0].sock", tmp_path / "pod[0].sock.1", tmp_path / f"pod0.sock.{'0' * 32}"):
+        path.touch()
+    pattern = rendezvous_files(group)
+    assert pattern is not None and {Path(found) for found in glob.glob(pattern)} == met
+    assert rendezvous_files("host:8501") is None
 
 
 def test_a_port_beyond_the_last_is_refused() -> None:
