@@ -2,7 +2,7 @@
 
 WriteError
 ├── NotLeading   this replica may not write now
-└── NameTaken    an object of our name belongs to somebody else; it is left alone
+└── NameConflict    an object of our name belongs to somebody else; it is left alone
 """
 
 import logging
@@ -27,7 +27,7 @@ class NotLeading(WriteError):
     """The Lease is not held, or was not renewed in time."""
 
 
-class NameTaken(WriteError):
+class NameConflict(WriteError):
     """The name that an object of ours must have is in use."""
 
     def __init__(self, kind: str, namespace: str, name: str) -> None:
@@ -44,14 +44,14 @@ class Writer:
         self._status: dict[str, tuple[Any, Any]] = {}
 
     async def apply(self, wished: Mapping[str, Any], owner_uid: str) -> bool:
-        """Make an object as wished; False when it is already. Raises NameTaken, NotLeading, KubeError."""
+        """Make an object as wished; False when it is already. Raises NameConflict, NotLeading, KubeError."""
         kind, meta = BY_KIND[wished["kind"]], wished["metadata"]
         live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
         if live is None:
             live = await self._kube.get(kind, meta["namespace"], meta["name"])
         if live is not None:
             if not owned_by(live, owner_uid):
-                raise NameTaken(kind.kind, meta["namespace"], meta["name"])
+                raise NameConflict(kind.kind, meta["namespace"], meta["name"])
             if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, wished, FIELD_MANAGER):
                 return False
             # The uid makes a namesake that took its place meanwhile a conflict.

@@ -17,7 +17,7 @@ from typing import Any
 
 from octavo.operator import names, pki
 from octavo.operator.actions import Certificates, Leaf
-from octavo.operator.apply import NameTaken, owned_by
+from octavo.operator.apply import NameConflict, owned_by
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
 
@@ -93,10 +93,10 @@ class CertificateKeeper:
         return tuple([await self._kube.version(SECRET, namespace, secret) for secret in secrets]) == known.versions
 
     async def _held(self, namespace: str, secret: str, service_uid: str) -> Object | None:
-        """A Secret of ours. Raises NameTaken: what somebody else put there must not become our CA."""
+        """A Secret of ours. Raises NameConflict: what somebody else put there must not become our CA."""
         held = await self._kube.get(SECRET, namespace, secret)
         if held is not None and not owned_by(held, service_uid):
-            raise NameTaken(SECRET.kind, namespace, secret)
+            raise NameConflict(SECRET.kind, namespace, secret)
         return held
 
     async def _ensure_leaf(

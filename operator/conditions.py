@@ -81,7 +81,7 @@ def has_begun(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
 
 
 def _ready(facts: Facts) -> Verdict:
-    if facts.blocked and (facts.serving == 0 or facts.blocked.reason == "NameTaken"):
+    if facts.blocked and (facts.serving == 0 or facts.blocked.reason == "NameConflict"):
         return False, facts.blocked.reason, facts.blocked.message
     if facts.goal.groups == 0:
         return _none_wished(facts)
@@ -92,7 +92,7 @@ def _ready(facts: Facts) -> Verdict:
         return _router_ready(facts)
     if facts.serving < facts.goal.groups:
         why = f"; {facts.group_cause.message}" if facts.group_cause else ""
-        return True, "PartlyServing", f"{facts.serving} of {facts.goal.groups} groups serve{why}"
+        return True, "PartiallyAvailable", f"{facts.serving} of {facts.goal.groups} groups serve{why}"
     return True, "Serving", f"{_count(facts.serving, 'group')} {'serves' if facts.serving == 1 else 'serve'}"
 
 
@@ -160,8 +160,8 @@ def _degraded(facts: Facts) -> Verdict:
         return True, "SurgeUnschedulable", _progressing(facts)[2]
     if (facts.begun or facts.serving) and facts.serving < facts.goal.groups:
         few = f"{facts.serving} of {_count(facts.goal.groups, 'group')} serve"
-        return True, "FewerServing", f"{few}; {waiting(facts).message}"
-    return False, "AsWished", "nothing is known to be broken"
+        return True, "MinimumReplicasUnavailable", f"{few}; {waiting(facts).message}"
+    return False, "Healthy", "nothing is known to be broken"
 
 
 def waiting(facts: Facts) -> Cause:

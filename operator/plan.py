@@ -33,7 +33,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     goal = _goal(service)
     blocked = _blocked(service, snapshot, options)
     allowed = Step((), tuple(group for group in observed if not group.leaving), ())
-    if blocked is None or blocked.reason == "NameTaken":
+    if blocked is None or blocked.reason == "NameConflict":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
     allowed = replace(allowed, retreats=gangs.retreats(allowed.keep, now))
     waits = surge_waits_since(goal, observed)
@@ -89,7 +89,7 @@ def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) ->
     if taken:
         kind, name = taken[0]
         return Cause(
-            "NameTaken",
+            "NameConflict",
             f"{kind} {name} exists and does not belong to this service; it is left alone. "
             "Delete it, or give the service another name",
         )
@@ -234,7 +234,7 @@ def _retreat_events(service: InferenceService, allowed: Step) -> Iterator[Event]
         if new and (group.retreat is None or group.retreat.attempts != new.attempts):
             name, again = names.group(service.name, group.index), timestamp(new.until_s)
             message = f"{name}: not all of its {group.size} pods find a node; it gives back theirs until {again}"
-            yield Event("Warning", "GroupRetreats", message)
+            yield Event("Warning", "GangBackoff", message)
 
 
 def _changes_after(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from octavo.operator.actions import Event, Plan
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.apply import NameTaken, Writer
+from octavo.operator.apply import NameConflict, Writer
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.events import Recorder
@@ -44,13 +44,13 @@ class Turn:
 
     key: str
     errors: list[KubeError] = field(default_factory=list)
-    taken: list[NameTaken] = field(default_factory=list)
+    taken: list[NameConflict] = field(default_factory=list)
 
     async def attempt(self, what: str, step: Awaitable[object]) -> None:
         try:
             if await step:
                 log.info("service %s: %s", self.key, what)
-        except NameTaken as error:
+        except NameConflict as error:
             self.taken.append(error)
             log.warning("service %s: %s: %s", self.key, what, error)
         except KubeError as error:

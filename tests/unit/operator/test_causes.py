@@ -116,7 +116,7 @@ def test_pods_that_a_quota_keeps_from_being_made_are_named_beside_those_that_run
 def test_a_group_that_gave_back_its_nodes_says_until_when() -> None:
     snapshot = made(spec=FOUR)
     (live,) = snapshot.statefulsets
-    live["metadata"]["annotations"]["octavo.dev/retreat"] = '{"attempts": 2, "until": "2026-01-01T00:00:00Z"}'
+    live["metadata"]["annotations"]["octavo.dev/gang-backoff"] = '{"attempts": 2, "until": "2026-01-01T00:00:00Z"}'
     live["spec"]["replicas"] = 0
     found = conditions(seen(snapshot, **FOUR))
     for kind, status in (("Ready", "False"), ("Progressing", "False"), ("Degraded", "True")):
@@ -308,7 +308,7 @@ def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
     broken = pod("chat-1-0", 1, owner="u1", **PODS["ImagePullBackOff"]["status"])
     both = Snapshot(statefulsets=(one.statefulsets[0], second), pods=(ready, broken), router=one.router)
     found = conditions(seen(both, replicas=2))
-    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartlyServing")
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartiallyAvailable")
     assert (found["Degraded"]["status"], found["Degraded"]["reason"]) == ("True", "ImagePullBackOff")
 
 

@@ -17,7 +17,7 @@ SINCE = 1_000_000.0
 def statefulset(index: int, retreat: Retreat | None) -> Json:
     metadata: Json = {"name": f"chat-{index}", "uid": f"sts-{index}"}
     if retreat:
-        metadata["annotations"] = {"octavo.dev/retreat": gangs.encode(retreat)}
+        metadata["annotations"] = {"octavo.dev/gang-backoff": gangs.encode(retreat)}
     return {"metadata": metadata, "spec": {"replicas": 0 if retreat and retreat.away else 3}}
 
 
@@ -84,7 +84,7 @@ def test_each_time_it_stays_away_for_longer_up_to_a_bound_and_groups_differ() ->
 def test_a_damaged_annotation_remembers_nothing() -> None:
     for text in ("", "{", "[]", '{"attempts": "x", "until": "2026-01-01T00:00:00Z"}', '{"attempts": 1, "until": 7}'):
         live = statefulset(0, None)
-        live["metadata"]["annotations"] = {"octavo.dev/retreat": text}
+        live["metadata"]["annotations"] = {"octavo.dev/gang-backoff": text}
         assert Group(0, live, (), None).retreat is None
 
 
@@ -116,7 +116,7 @@ def test_what_was_remembered_is_forgotten_once_the_group_serves() -> None:
     tiny.now += 61
     planned = tiny.reconcile()
     assert tiny.sets["chat-1"]["spec"]["replicas"] == 0
-    assert [event.reason for event in planned.events if event.reason == "GroupRetreats"] == ["GroupRetreats"]
+    assert [event.reason for event in planned.events if event.reason == "GangBackoff"] == ["GangBackoff"]
     tiny.reconcile()
     (said,) = [c for c in tiny.resource["status"]["conditions"] if c["type"] == "Degraded"]
     assert said["reason"] == "Unschedulable"
@@ -124,4 +124,4 @@ def test_what_was_remembered_is_forgotten_once_the_group_serves() -> None:
     tiny.now += 60
     tiny.settle()
     assert tiny.serving() == 2
-    assert "octavo.dev/retreat" not in tiny.sets["chat-1"]["metadata"]["annotations"]
+    assert "octavo.dev/gang-backoff" not in tiny.sets["chat-1"]["metadata"]["annotations"]

@@ -270,20 +270,23 @@ def test_a_group_serves_when_all_its_pods_do() -> None:
     assert reasons(tiny.reconcile(), "Ready") == ("True", "Serving")
     tiny.delete_pod("chat-0-2")
     planned = tiny.reconcile()
-    assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == ("True", "FewerServing")
+    assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == (
+        "True",
+        "MinimumReplicasUnavailable",
+    )
 
 
 def test_a_service_that_only_begins_is_not_degraded() -> None:
     tiny = TinyCluster(resource(replicas=2))
     while tiny.serving() == 0:
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
         tiny.advance(lambda events: events[0])
     tiny.settle()
     tiny.edit(paused=True)
     tiny.settle()
     tiny.edit(paused=False)
     for _ in range(3):
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
 
 
 def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_are_missing() -> None:
@@ -292,13 +295,13 @@ def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_
     while tiny.serving() < 3:
         tiny.advance(lambda events: events[0])
         seen.append((tiny.serving(), reasons(tiny.reconcile(), "Degraded")[1]))
-    wished = {0: "AsWished", 1: "FewerServing", 2: "FewerServing", 3: "AsWished"}
+    wished = {0: "Healthy", 1: "MinimumReplicasUnavailable", 2: "MinimumReplicasUnavailable", 3: "Healthy"}
     assert seen == [(serving, wished[serving]) for serving, _ in seen]
     assert {serving for serving, _ in seen} == set(wished)
     tiny.edit(replicas=4)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
     tiny.settle()
-    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
 
 
 def test_a_rollout_that_keeps_all_groups_serving_is_not_degraded() -> None:
@@ -306,7 +309,7 @@ def test_a_rollout_that_keeps_all_groups_serving_is_not_degraded() -> None:
     tiny.settle()
     tiny.edit(image="b")
     for _ in range(40):
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
         tiny.advance(lambda events: events[0])
     assert reasons(tiny.reconcile(), "Progressing") == ("False", "Complete")
 
@@ -316,21 +319,21 @@ def test_a_service_that_lost_all_its_groups_stays_degraded_whatever_is_edited_be
     tiny.settle()
     for name in ("chat-0-0", "chat-1-0"):
         tiny.delete_pod(name)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
     tiny.edit(replicas=3)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
 
 
 def test_fewer_groups_than_wished_are_degraded_until_all_serve_again() -> None:
     tiny = TinyCluster(resource(replicas=2))
     tiny.settle()
-    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
     tiny.delete_pod("chat-1-0")
     for event in ("remove chat-1-0", "make chat-1-0", "serve chat-1-0"):
-        assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+        assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
         tiny.advance(lambda events, event=event: event)
     planned = tiny.reconcile()
-    assert reasons(planned, "Degraded") == ("False", "AsWished")
+    assert reasons(planned, "Degraded") == ("False", "Healthy")
     assert "Recovered" in [event.reason for event in planned.events]
 
 
@@ -345,7 +348,10 @@ def test_a_foreign_object_is_left_alone_and_the_status_says_so() -> None:
     snapshot = Snapshot(foreign=frozenset({("Service", "chat")}))
     planned = plan(service(), snapshot, Options(), 0.0)
     assert ("Service", "chat") not in objects(planned) and ("Service", "chat-ranks") in objects(planned)
-    assert reasons(planned, "Ready") == ("False", "NameTaken") and reasons(planned, "Degraded") == ("True", "NameTaken")
+    assert reasons(planned, "Ready") == ("False", "NameConflict") and reasons(planned, "Degraded") == (
+        "True",
+        "NameConflict",
+    )
 
 
 def test_a_foreign_statefulset_costs_only_its_index() -> None:
