@@ -34,7 +34,11 @@ _COUNTERS = {
         1,
         "Steps that the scheduler must not issue: their requests failed. Anything but 0 is a bug.",
     ),
-    "octavo_worker_late_messages": (Gauge.LATE_TOTAL, 1, "Messages of an earlier life of the group, refused."),
+    "octavo_worker_stale_incarnation_messages": (
+        Gauge.LATE_TOTAL,
+        1,
+        "Messages of an earlier incarnation, which the group refused.",
+    ),
     "octavo_worker_step_seconds": (Gauge.STEP_NANOSECONDS_TOTAL, 1e-9, "Time in which steps were under way."),
 }
 

@@ -55,7 +55,7 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "replicas": ("replicas", int, "groups: copies of the model"),
     "tensor": ("parallelism.tensor", int, "ranks that share each layer: processes with a slice of it each"),
     "pipeline": ("parallelism.pipeline", int, "stages: runs of layers, each of them on tensor ranks"),
-    "per-pod": ("accelerator.perPod", int, "ranks of one pod, here a supervisor's (default: those of a stage)"),
+    "ranks-per-pod": ("accelerator.perPod", int, "ranks of one pod, here a supervisor's (default: those of a stage)"),
     "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
     "max-requests": ("engine.maxRequests", int, "requests that run at once in a group"),
     "kv-cache-memory": ("engine.kvCacheMemory", str, "memory for the KV cache, e.g. 512Mi"),
