@@ -46,8 +46,8 @@ class GroupReport:
     restarts: int = 0  # lives that ended by a failure
     last_failure: Failure | None = None
     model: ModelInfo | None = None
-    collective: str = ""  # how the ranks of its stages reach each other: gloo
-    activations: str = ""  # how its stages do: grpc
+    collective: str = ""  # transport between the ranks of a stage: gloo, peers or nccl
+    activations: str = ""  # transport between the stages: grpc or peers
     pod_uid: str = ""  # the pod that answered: an answer of a pod that is gone is ignored
 
 
