@@ -63,11 +63,11 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
     """Why this group does not serve; None if it does, or is just on its way."""
     if group.serving or group.leaving:
         return None
-    if group.retreat and group.retreat.away:
+    if group.gang_backoff and group.gang_backoff.scaled_to_zero:
         return Cause(
             "Unschedulable",
-            f"{name}: only some of its {group.size} pods found a node; it has given theirs back and tries again at "
-            f"{timestamp(group.retreat.until_s)}",
+            f"{name}: only some of its {group.size} pods could be scheduled; it is scaled to zero and starts again at "
+            f"{timestamp(group.gang_backoff.until_s)}",
         )
     found = tuple(warnings)
     if len(group.pods) < group.size and (cause := _not_created(group, name, found)):

@@ -11,12 +11,12 @@ from octavo.operator.snapshot import GroupReport, Object, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Retreat:
-    """A group gave back the nodes that it held, because others of its pods found none."""
+class GangBackoff:
+    """Back-off of a group that gave its nodes back, because some of its pods could not be scheduled."""
 
     attempts: int  # so far
-    until_s: float  # Unix time: when it tries again
-    away: bool  # it has, or is to have, no pods
+    until_s: float  # Unix time at which all pods are created again
+    scaled_to_zero: bool  # the StatefulSet has, or must have, 0 replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,15 @@ class Group:
         return int(self.live["spec"].get("replicas", 1)) if self.live else 1
 
     @property
-    def retreat(self) -> Retreat | None:
-        """What its StatefulSet remembers; None if nothing, or if it is damaged."""
+    def gang_backoff(self) -> GangBackoff | None:
+        """The back-off in the StatefulSet's annotation; None: there is none, or it cannot be parsed."""
         if self.live is None:
             return None
         try:
-            kept = json.loads(names.annotation(self.live, names.RETREAT))
-            return Retreat(int(kept["attempts"]), unix(kept["until"]) or 0.0, self.live["spec"].get("replicas") == 0)
+            kept = json.loads(names.annotation(self.live, names.GANG_BACKOFF))
+            return GangBackoff(
+                int(kept["attempts"]), unix(kept["until"]) or 0.0, self.live["spec"].get("replicas") == 0
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 

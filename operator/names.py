@@ -10,7 +10,7 @@ GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
 TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template as it was first rendered, JSON
 PODS = "octavo.dev/pods"  # annotation of a pod template: how many pods its group has; without it, one
-RETREAT = "octavo.dev/gang-backoff"  # annotation: how often and until when a group gave back its nodes, JSON
+GANG_BACKOFF = "octavo.dev/gang-backoff"  # annotation: attempts and end of a group's back-off, JSON
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod

@@ -35,7 +35,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     allowed = Step((), tuple(group for group in observed if not group.leaving), ())
     if blocked is None or blocked.reason == "NameConflict":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
-    allowed = replace(allowed, retreats=gangs.retreats(allowed.keep, now))
+    allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, now))
     waits = surge_waits_since(goal, observed)
     facts = _facts(
         service, snapshot, goal, observed, allowed, blocked, waits is not None and now - waits >= UNSCHEDULABLE_S
@@ -184,10 +184,10 @@ def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed
         if group.template is None:
             continue
         present = present or (group.template if group.revision == goal.revision else None)
-        retreat = allowed.retreats.get(group.index)
-        does = "gives back its nodes for a while" if retreat and retreat.away else "stays as it was made"
-        kept = worker.statefulset(service, group, group.revision, retreat)
-        yield Apply(kept, f"group {group.index} {does}")
+        backoff = allowed.gang_backoffs.get(group.index)
+        state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
+        kept = worker.statefulset(service, group, group.revision, backoff)
+        yield Apply(kept, f"group {group.index} {state}")
     if not allowed.create:
         return
     template = present or worker.pod_template(service, goal.revision, options)
@@ -225,15 +225,15 @@ def _step_events(service: InferenceService, allowed: Step) -> tuple[Event, ...]:
         Event("Normal", "GroupDeleted", f"{names.group(service.name, group.index)} is drained and deleted: {reason}")
         for group, reason in allowed.delete
     ]
-    return (*made, *gone, *_retreat_events(service, allowed))
+    return (*made, *gone, *_backoff_events(service, allowed))
 
 
-def _retreat_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
+def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
     for group in allowed.keep:
-        new = allowed.retreats.get(group.index)
-        if new and (group.retreat is None or group.retreat.attempts != new.attempts):
+        new = allowed.gang_backoffs.get(group.index)
+        if new and (group.gang_backoff is None or group.gang_backoff.attempts != new.attempts):
             name, again = names.group(service.name, group.index), timestamp(new.until_s)
-            message = f"{name}: not all of its {group.size} pods find a node; it gives back theirs until {again}"
+            message = f"{name}: some of its {group.size} pods are unschedulable; scaled to zero until {again}"
             yield Event("Warning", "GangBackoff", message)
 
 

@@ -12,7 +12,7 @@ own work: deleting its StatefulSet sends SIGTERM, and its index and its room are
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.operator.groups import Group, Retreat, condition, deleting, unix
+from octavo.operator.groups import GangBackoff, Group, condition, deleting, unix
 
 UNSCHEDULABLE_S = 60.0  # how long a surge group may wait for room before the status says what helps
 
@@ -34,7 +34,7 @@ class Step:
     create: tuple[int, ...]
     keep: tuple[Group, ...]
     delete: tuple[tuple[Group, str], ...]
-    retreats: Mapping[int, Retreat] = field(default_factory=dict)  # of groups that are kept, by index
+    gang_backoffs: Mapping[int, GangBackoff] = field(default_factory=dict)  # of groups that are kept, by index
 
 
 def step(goal: Goal, observed: Iterable[Group], taken_names: frozenset[int] = frozenset()) -> Step:
@@ -99,6 +99,6 @@ def surge_waits_since(goal: Goal, observed: Iterable[Group]) -> float | None:
 
 
 def _room_missing_since(group: Group) -> float | None:
-    """One that has given back its nodes has waited long before."""
+    """Since when the group is unschedulable (Unix time); 0: it has backed off before, which takes longer."""
     since = unschedulable_since(group)
-    return 0.0 if group.retreat and (group.retreat.away or since is not None) else since
+    return 0.0 if group.gang_backoff and (group.gang_backoff.scaled_to_zero or since is not None) else since

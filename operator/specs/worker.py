@@ -5,7 +5,7 @@ from urllib.parse import unquote
 from octavo.operator import gangs, names
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.groups import Group, Retreat
+from octavo.operator.groups import GangBackoff, Group
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
 from octavo.operator.snapshot import Object
@@ -18,14 +18,14 @@ STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs en
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def statefulset(service: InferenceService, group: Group, revision: str, retreat: Retreat | None = None) -> Json:
+def statefulset(service: InferenceService, group: Group, revision: str, backoff: GangBackoff | None = None) -> Json:
     """The StatefulSet of a group that has a template, which has no group label; fields that may never change stay."""
     assert group.template is not None, "a group without a template is replaced, not written"
     labels = {names.COMPONENT: "worker", names.GROUP: str(group.index), names.REVISION: revision}
     metadata = common.metadata(service, names.group(service.name, group.index), labels)
     metadata["annotations"] = {names.TEMPLATE: encode_template(group.template)}
-    if retreat is not None:
-        metadata["annotations"][names.RETREAT] = gangs.encode(retreat)
+    if backoff is not None:
+        metadata["annotations"][names.GANG_BACKOFF] = gangs.encode(backoff)
     selector = {**names.component(service.name, "worker"), names.GROUP: str(group.index)}
     fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
     if group.live is not None:
@@ -37,7 +37,7 @@ def statefulset(service: InferenceService, group: Group, revision: str, retreat:
         "metadata": metadata,
         "spec": {
             **fixed,
-            "replicas": 0 if retreat is not None and retreat.away else group.size,
+            "replicas": 0 if backoff is not None and backoff.scaled_to_zero else group.size,
             "selector": {"matchLabels": selector},
             # Another revision is another group: a template edited by hand must not roll the pods.
             "updateStrategy": {"type": "OnDelete"},
