@@ -8,7 +8,7 @@ from support.services import condition, pod, service
 from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan
 from octavo.operator.revision import worker_revision
-from octavo.operator.slim import slim
+from octavo.operator.slim import trim
 from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -265,7 +265,7 @@ def router_pod(*said: str) -> Snapshot:
     )
     found["metadata"]["labels"], found["spec"] = template["metadata"]["labels"], dict(template["spec"])
     events = tuple(WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0) for message in said)
-    return Snapshot(pods=(slim(found),), warnings=events)
+    return Snapshot(pods=(trim(found),), warnings=events)
 
 
 KEYS: Json = {"router": {"apiKeys": {"secretName": "clients", "key": "mine.txt"}}}
@@ -330,5 +330,5 @@ def test_events_are_made_of_transitions_alone() -> None:
     assert [(event.type, event.reason) for event in other.events] == [("Warning", "OOMKilled")]
 
 
-def test_the_revision_of_the_snapshot_is_the_wished_one() -> None:
+def test_the_revision_of_the_snapshot_is_the_desired_one() -> None:
     assert made().statefulsets[0]["metadata"]["labels"]["octavo.dev/revision"] == worker_revision(service())
