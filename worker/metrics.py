@@ -28,7 +28,7 @@ _COUNTERS = {
     "octavo_worker_generated_tokens": (Gauge.GENERATED_TOKENS_TOTAL, 1, "Tokens sent to routers."),
     "octavo_worker_preemptions": (Gauge.PREEMPTIONS_TOTAL, 1, "Requests that gave up their blocks for others."),
     "octavo_worker_prefix_hit_tokens": (Gauge.PREFIX_HIT_TOKENS_TOTAL, 1, "Prompt tokens found in the prefix cache."),
-    "octavo_worker_steps": (Gauge.STEPS_TOTAL, 1, "Steps finished, those of an idle group included."),
+    "octavo_worker_steps": (Gauge.STEPS_TOTAL, 1, "Steps finished, including steps of an idle group."),
     "octavo_worker_invalid_steps": (
         Gauge.INVALID_STEPS_TOTAL,
         1,

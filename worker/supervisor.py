@@ -97,7 +97,7 @@ class Supervisor:
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(
-                "life %d failed: %s (pod %s, rank %d, exit code %d): %s; %s",
+                "incarnation %d failed: %s (pod %s, rank %d, exit code %d): %s; %s",
                 self._state.restarts, failed.reason, failed.pod, failed.rank, failed.exit_code, failed.message, then,
             )  # fmt: skip
             if draining:
