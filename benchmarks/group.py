@@ -96,7 +96,7 @@ class Pod:
         pass
 
     def heartbeat(self) -> group_pb2.Heartbeat:
-        return group_pb2.Heartbeat(ranks=[group_pb2.RankBeat(phase=group_pb2.SERVING, progress_percent=100)])
+        return group_pb2.Heartbeat(ranks=[group_pb2.RankHeartbeat(phase=group_pb2.SERVING, progress_percent=100)])
 
 
 def sampled() -> tuple[int, ...]:

@@ -29,8 +29,8 @@ def main(address: str = "127.0.0.1:8033", prompt: str = "What is the capital of 
             for chunk in octavo_pb2_grpc.InferenceStub(channel).GenerateStream(request, timeout=60):
                 print("".join(output.text for output in chunk.outputs), end="", flush=True)
         except grpc.RpcError as error:
-            told = dict(error.trailing_metadata() or ())
-            field = told.get("octavo-error-field", "-")
+            metadata = dict(error.trailing_metadata() or ())
+            field = metadata.get("octavo-error-field", "-")
             print(f"\n{error.code().name} at {field}: {error.details()}", file=sys.stderr)
             return 1
     print()

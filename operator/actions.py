@@ -1,6 +1,6 @@
-"""What a Plan is made of. `apply` executes one in the order certificates, apply, delete, delete_pods, status, events.
+"""Actions of a Plan. `reconcile` runs them in the order certificates, apply, delete, delete_pods, status, events.
 
-All objects are of the service's namespace.
+All objects are in the service's namespace.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from octavo.operator.snapshot import Object
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An object to write by server-side apply, unless what we own of the live one already holds it."""
+    """An object to write by server-side apply, unless the live object already has its fields."""
 
     object: Object
     reason: str
@@ -20,7 +20,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """An object to delete, only if it still has this uid."""
+    """An object to delete, with its uid as precondition."""
 
     api_version: str
     kind: str
@@ -32,7 +32,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A certificate that a Secret must hold (ca.crt, tls.crt, tls.key)."""
+    """A certificate in a Secret with the entries ca.crt, tls.crt and tls.key."""
 
     secret: str
     dns_name: str  # its SAN: ROLE.UID.octavo
@@ -40,7 +40,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The service's own CA and the leaves that it signs. `metadata` is what each Secret carries (labels, owner)."""
+    """The CA of a service and the leaves that it signs. metadata: labels and owner of each Secret."""
 
     service_uid: str
     ca_secret: str
@@ -59,7 +59,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, and why. `status` is the whole wished status; None leaves it as it is."""
+    """Actions for one service, with their reasons. status: the whole desired status; None leaves it unchanged."""
 
     apply: tuple[Apply, ...] = ()
     delete: tuple[Delete, ...] = ()
@@ -68,10 +68,10 @@ class Plan:
     status: Mapping[str, Any] | None = None  # Any: Kubernetes JSON
     events: tuple[Event, ...] = ()
     reasons: tuple[str, ...] = ()
-    poll_after: float | None = None  # seconds until something that nobody tells is to be asked for; None: nothing is
-    changes_after: float | None = None  # seconds until time alone makes this plan another one; None: it never does
+    poll_after: float | None = None  # seconds until the next poll of what cannot be watched; None: no poll
+    changes_after: float | None = None  # seconds until the plan differs though nothing has changed; None: never
 
     @property
     def requeue_after(self) -> float | None:
-        """Seconds until the next look; None: only changes and the resync matter."""
+        """Seconds until the next reconcile without a change; None: only the resync."""
         return min((time for time in (self.poll_after, self.changes_after) if time is not None), default=None)

@@ -1,8 +1,8 @@
-"""Writes to the API server: behind the fence of the Lease, only where something changes, only to objects that are ours.
+"""Writes to the API server: only while the Lease is held, only changes, only to objects that the service owns.
 
 WriteError
-├── NotLeading   this replica may not write now
-└── NameTaken    an object of our name belongs to somebody else; it is left alone
+├── NotLeading    this replica does not hold the Lease
+└── NameConflict  an object of this name exists and has another owner; it is left unchanged
 """
 
 import logging
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class WriteError(Exception):
-    """A write that was not sent."""
+    """A write was not sent."""
 
 
 class NotLeading(WriteError):
     """The Lease is not held, or was not renewed in time."""
 
 
-class NameTaken(WriteError):
-    """The name that an object of ours must have is in use."""
+class NameConflict(WriteError):
+    """The name of a child object is in use by an object with another owner."""
 
     def __init__(self, kind: str, namespace: str, name: str) -> None:
         super().__init__(f"{kind} {namespace}/{name} exists and does not belong to this service: rename or delete it")
@@ -36,37 +36,37 @@ class NameTaken(WriteError):
 
 
 class Writer:
-    """All writes but those of the Lease."""
+    """All writes except the renewal of the Lease."""
 
     def __init__(self, kube: Kube, caches: Caches, held: Callable[[], bool], meter: Metrics) -> None:
         self._kube, self._caches, self._held, self._meter = kube, caches, held, meter
-        # {uid: (status wished, status as the server kept it)}: where they differ, an old CRD dropped a field.
+        # {uid: (desired status, status in the server's answer)}: they differ where an old CRD dropped a field.
         self._status: dict[str, tuple[Any, Any]] = {}
 
-    async def apply(self, wished: Mapping[str, Any], owner_uid: str) -> bool:
-        """Make an object as wished; False when it is already. Raises NameTaken, NotLeading, KubeError."""
-        kind, meta = BY_KIND[wished["kind"]], wished["metadata"]
+    async def apply(self, desired: Mapping[str, Any], owner_uid: str) -> bool:
+        """Apply an object; False if the live one already matches. Raises NameConflict, NotLeading, KubeError."""
+        kind, meta = BY_KIND[desired["kind"]], desired["metadata"]
         live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
         if live is None:
             live = await self._kube.get(kind, meta["namespace"], meta["name"])
         if live is not None:
             if not owned_by(live, owner_uid):
-                raise NameTaken(kind.kind, meta["namespace"], meta["name"])
-            if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, wished, FIELD_MANAGER):
+                raise NameConflict(kind.kind, meta["namespace"], meta["name"])
+            if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, desired, FIELD_MANAGER):
                 return False
-            # The uid makes a namesake that took its place meanwhile a conflict.
+            # With the uid, the server refuses the write if the object was replaced by another of the same name.
             meta = {**meta, "uid": live["metadata"]["uid"]}
         self._begin("apply", kind)
-        self._caches.wrote(await self._kube.apply(kind, {**wished, "metadata": meta}, WRITE_TIMEOUT_S))
+        self._caches.store_written(await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S))
         return True
 
-    async def is_taken(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
-        """Asks the API server whether somebody else's object has this name."""
+    async def is_foreign(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
+        """True if the API server has an object of this name with another owner."""
         live = await self._kube.get(BY_KIND[kind], namespace, name)
         return live is not None and not owned_by(live, owner_uid)
 
     async def delete(self, namespace: str, gone: Delete) -> bool:
-        """Delete the object of this uid; False when it is gone already."""
+        """Delete the object if it still has this uid; False if it is gone already. Raises NotLeading, KubeError."""
         kind = BY_KIND[gone.kind]
         body: Object = {"preconditions": {"uid": gone.uid}, "propagationPolicy": "Background"}
         if gone.grace_s is not None:
@@ -79,26 +79,26 @@ class Writer:
             if error.status not in (404, 409):
                 raise
             return False
-        if answer.get("kind") == kind.kind:  # it ends later; until then it carries a deletionTimestamp
-            self._caches.wrote(answer)
+        if answer.get("kind") == kind.kind:  # deleted later: until then it has a deletionTimestamp
+            self._caches.store_written(answer)
         return True
 
     async def status(self, resource: Object, status: Mapping[str, Any]) -> bool:
-        """Write the whole status of a service; False when it is already so."""
+        """Write the whole status of a service; False if it is unchanged. Raises NotLeading, KubeError."""
         meta = resource["metadata"]
-        wished, kept = without_nones(dict(status)), resource.get("status") or {}
-        if wished == kept or self._status.get(meta["uid"]) == (wished, kept):
+        desired, kept = without_nones(dict(status)), resource.get("status") or {}
+        if desired == kept or self._status.get(meta["uid"]) == (desired, kept):
             return False
         body = {
             "apiVersion": SERVICE_CR.api_version,
             "kind": SERVICE_CR.kind,
             "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
-            "status": wished,
+            "status": desired,
         }
         self._begin("status", SERVICE_CR)
         answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
-        self._caches.wrote(answer)
-        self._status[meta["uid"]] = (wished, answer.get("status") or {})
+        self._caches.store_written(answer)
+        self._status[meta["uid"]] = (desired, answer.get("status") or {})
         return True
 
     async def event(self, event: Object) -> None:

@@ -1,10 +1,10 @@
-"""What the API server holds of our objects, kept by list and watch with a server-side label selector.
+"""Informers: the API server's objects of each kind, kept current by list and watch with a label selector.
 
-    list ──> replace the cache ──> watch from the list's version ──┬─ ended in time ──> watch from the last version
-      ^                                                            └─ version gone ───> list
+    list ──> replace the cache ──> watch from the list's version ──┬─ timeout ────────> watch from the last version
+      ^                                                            └─ 410, version gone ───> list
       └── a broken connection resumes the watch after a back-off; only an answer of 410 needs a new list
 
-A new list replaces the cache, so that objects which vanished while a watch was broken vanish here too.
+A new list replaces the cache, so that objects which were deleted while a watch was broken are removed.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 
 from octavo.operator import names
 from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
-from octavo.operator.slim import slim
-from octavo.operator.words import Words
+from octavo.operator.slim import trim
+from octavo.operator.words import StringInterner
 
-WATCH_S = (240, 300)  # one watch's life, drawn at random so that watches do not renew together
+WATCH_S = (240, 300)  # timeout of a watch, drawn at random so that watches do not renew together
 SHORTEST_S = 1.0
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.2, 15.0
 
@@ -34,16 +34,16 @@ class Cache:
         self._on_change = on_change
         self._objects: dict[tuple[str, str], Object] = {}
         self._by_service: dict[str, dict[str, Object]] = {}
-        self._words = Words()
+        self._interner = StringInterner()
         self._version = ""
         self.synced = asyncio.Event()
-        self.heard = time.monotonic()  # when the API server last said anything, a bookmark included
+        self.last_event_at = time.monotonic()  # of the last list, event or bookmark
 
     def get(self, namespace: str, name: str) -> Object | None:
         return self._objects.get((namespace, name))
 
     def of_service(self, key: str) -> list[Object]:
-        """The objects that carry the service's label, by name."""
+        """The objects with the service's label, in the order of their names."""
         return [item for _, item in sorted(self._by_service.get(key, {}).items())]
 
     def __iter__(self) -> Iterator[Object]:
@@ -58,10 +58,10 @@ class Cache:
                 if not self._version:
                     await self._list()
                 await self._watch()
-                # A watch lives for minutes; one that ends at once (a proxy, a server that stops) must not spin.
+                # A watch lasts minutes; one that ends at once (a proxy, a server that stops) must not spin.
                 await asyncio.sleep(max(0.0, SHORTEST_S - (time.monotonic() - started)))
             except KubeError as error:
-                if self.heard > started:
+                if self.last_event_at > started:
                     backoff = FIRST_BACKOFF_S
                 if error.status == 410:
                     self._version = ""
@@ -77,29 +77,29 @@ class Cache:
         fresh, version = dict[tuple[str, str], Object](), ""
         async for items, at in self._kube.pages(self.kind, self.namespace, **query):
             version = at
-            fresh |= {_key(item): self._compact(item) for item in items}
+            fresh |= {_key(item): self._trimmed(item) for item in items}
         for key, old in list(self._objects.items()):
             if key not in fresh and _version(old) <= int(version):
                 self._forget(old)
         for item in fresh.values():
             self._keep(item)
-        self._version, self.heard = version, time.monotonic()
+        self._version, self.last_event_at = version, time.monotonic()
         self.synced.set()
 
     async def _watch(self) -> None:
-        life = random.randint(*WATCH_S)
-        async for type_, item in self._kube.watch(self.kind, self.namespace, self._version, self._selector, life):
-            self.heard = time.monotonic()
+        timeout_s = random.randint(*WATCH_S)
+        async for type_, item in self._kube.watch(self.kind, self.namespace, self._version, self._selector, timeout_s):
+            self.last_event_at = time.monotonic()
             if type_ == "ERROR":
                 raise KubeError(int(item.get("code") or 0), str(item.get("reason", "")), str(item.get("message", "")))
             self._version = item["metadata"]["resourceVersion"]
             if type_ == "DELETED":
                 self._forget(item)
             elif type_ != "BOOKMARK":
-                self._keep(self._compact(item))
+                self._keep(self._trimmed(item))
 
     def _keep(self, item: Object) -> None:
-        """Unless a newer one is known."""
+        """Store the object unless the cache has a newer version."""
         old = self._objects.get(_key(item))
         if old is not None and _version(old) >= _version(item):
             return
@@ -109,19 +109,19 @@ class Cache:
         self._by_service.setdefault(service_key(item), {})[item["metadata"]["name"]] = item
         self._on_change(item)
 
-    def wrote(self, item: Object) -> None:
-        """The answer to a write of ours. One that the watch has passed says nothing new: the object may be gone."""
+    def store_written(self, item: Object) -> None:
+        """Store the answer to a write, unless the watch is past its version: the object may be deleted by now."""
         if _version(item) > int(self._version or 0):
-            self._keep(self._compact(item))
+            self._keep(self._trimmed(item))
 
-    def _compact(self, item: Object) -> Object:
-        """As the API server gave it, but for what nobody here reads."""
-        return self._words.shared(slim(item))
+    def _trimmed(self, item: Object) -> Object:
+        """The object without the fields that the operator does not read."""
+        return self._interner.interned(trim(item))
 
     def _forget(self, item: Object) -> None:
         known = self._objects.get(_key(item))
         if known is not None and _version(known) > _version(item):
-            return  # news of a namesake that is gone already
+            return  # an event of an earlier object of the same name
         self._objects.pop(_key(item), None)
         key = service_key(item)
         self._by_service.get(key, {}).pop(item["metadata"]["name"], None)
@@ -131,7 +131,7 @@ class Cache:
 
 
 class Caches:
-    """Every kind that reconciling reads, for the namespaces that the operator serves."""
+    """Caches of every kind that reconciling reads, for the operator's namespaces."""
 
     def __init__(self, kube: Kube, namespaces: tuple[str, ...], on_service: OnChange, on_child: OnChange) -> None:
         scopes: tuple[str | None, ...] = namespaces or (None,)
@@ -162,25 +162,25 @@ class Caches:
     def of_service(self, kind: str, key: str) -> list[Object]:
         return [item for cache in self._caches[kind] for item in cache.of_service(key)]
 
-    def wrote(self, item: Object) -> None:
+    def store_written(self, item: Object) -> None:
         """The answer to a write of ours: what we did is known at once, not when the watch tells."""
         namespace = item["metadata"]["namespace"]
         for cache in self._caches.get(item.get("kind", ""), ()):
             if cache.namespace in (None, namespace):
-                cache.wrote(item)
+                cache.store_written(item)
 
     def services(self) -> list[Object]:
         return [item for cache in self._caches[SERVICE_CR.kind] for item in cache]
 
     def listed(self) -> bool:
-        """All services that there were at the start are known."""
+        """True once the InferenceServices have been listed."""
         return all(cache.synced.is_set() for cache in self._caches[SERVICE_CR.kind])
 
     def silent_s(self) -> float:
-        """Seconds since the quietest watch heard anything; 0 before the watches begin."""
+        """Seconds since the last event of the watch that has been silent longest; 0 before the watches start."""
         if self._started is None:
             return 0.0
-        return time.monotonic() - max(self._started, min(cache.heard for cache in self))
+        return time.monotonic() - max(self._started, min(cache.last_event_at for cache in self))
 
 
 def service_key(item: Object) -> str:
@@ -195,5 +195,5 @@ def _key(item: Object) -> tuple[str, str]:
 
 
 def _version(item: Object) -> int:
-    """Versions of one kind are comparable numbers since Kubernetes 1.35, and were so before in all but the promise."""
+    """Resource versions of one kind are comparable numbers: documented since Kubernetes 1.35, true before."""
     return int(item["metadata"]["resourceVersion"])

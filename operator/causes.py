@@ -1,6 +1,7 @@
-"""Why a group or the router does not serve, named from pod statuses, events and the group's own report.
+"""Diagnosis: the cause why a group or the routers do not serve, from pod statuses, events and the group's report.
 
-The most specific cause wins: what keeps a pod from running, then what ended its container, then what the ranks say.
+The most specific cause wins: first what prevents a pod from running, then the exit of its container, then the report of
+the group's leader.
 """
 
 import re
@@ -13,12 +14,12 @@ from octavo.operator.snapshot import Object, WarningEvent
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
-_LONGEST = 600  # characters of a message that the status keeps
+_MAX_MESSAGE = 600  # characters of a message in the status
 
 
-_LOG = "the pod's log has more"
-_AGAIN = "the group starts anew by itself"
-# What a worker may report, and what its message does not say: what to do, or that nothing need be done.
+_LOG = "see the pod's log"
+_RESTARTS = "the group restarts automatically"
+# Reasons that a worker may report, with the remedy that its own message does not name.
 REPORTED = {
     "ModelNotFound": "",
     "ModelInvalid": "",
@@ -26,9 +27,9 @@ REPORTED = {
     "ConfigInvalid": "",
     "OOMKilled": "",
     "OutOfDeviceMemory": "",
-    "KernelsMissing": "in a pod, take a worker image that was built with them",
+    "KernelsMissing": "use a worker image that was built with the kernels",
     "StartFailed": "the pod or its node has reached a limit of memory, processes or open files",
-    "AddressUnavailable": "another process of the pod has this address",
+    "AddressUnavailable": "another process of the pod uses this address",
     "LoadStalled": "the storage of the model may hang",
     "ServeExited": _LOG,
     "CoreExited": _LOG,
@@ -37,15 +38,15 @@ REPORTED = {
     "CoreFailed": _LOG,
     "RankFailed": _LOG,
     "InvalidStep": "this is a bug of Octavo: please report it with the pod's log",
-    "ServeStuck": _AGAIN,
-    "CoreStuck": _AGAIN,
-    "RankStuck": _AGAIN,
-    "LeaderLost": _AGAIN,
-    "PeerLost": _AGAIN,
-    "PodReplaced": _AGAIN,
+    "ServeStuck": _RESTARTS,
+    "CoreStuck": _RESTARTS,
+    "RankStuck": _RESTARTS,
+    "LeaderLost": _RESTARTS,
+    "PeerLost": _RESTARTS,
+    "PodReplaced": _RESTARTS,
     "JoinRefused": "the pods of a group must be of one revision and see the same model",
-    "SupervisorLost": _AGAIN,
-    "SupervisorSilent": _AGAIN,
+    "SupervisorLost": _RESTARTS,
+    "SupervisorSilent": _RESTARTS,
     "SupervisorFailed": _LOG,
     "Unknown": _LOG,
 }
@@ -53,38 +54,38 @@ REPORTED = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is broken: one word, and a sentence that names the object."""
+    """Cause of a failure. reason: CamelCase; message: a sentence that names the object."""
 
     reason: str
     message: str
 
 
 def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Cause | None:
-    """Why this group does not serve; None if it does, or is just on its way."""
-    if group.serving or group.leaving:
+    """Cause why a group does not serve; None if it serves or is starting. name: of its StatefulSet."""
+    if group.serving or group.terminating:
         return None
-    if group.retreat and group.retreat.away:
+    if group.gang_backoff and group.gang_backoff.scaled_to_zero:
         return Cause(
             "Unschedulable",
-            f"{name}: only some of its {group.size} pods found a node; it has given theirs back and tries again at "
-            f"{timestamp(group.retreat.until_s)}",
+            f"{name}: only some of its {group.size} pods could be scheduled; it is scaled to zero and starts again at "
+            f"{timestamp(group.gang_backoff.until_s)}",
         )
     found = tuple(warnings)
     if len(group.pods) < group.size and (cause := _not_created(group, name, found)):
         return cause
-    said = _reported(group)
-    # A pod without a node is what those that run wait for.
+    reported = _reported(group)
+    # The other pods wait for a pod without a node, so unscheduled pods come first.
     for pod in sorted(
         group.pods, key=lambda pod: (condition(pod, "PodScheduled").get("status") == "True", started(pod))
     ):
         if cause := pod_cause(pod, found):
-            # The ranks of a container that runs speak of now, its last state of before.
-            return said if said and (cause.reason == "CrashLoop" or started(pod)) else cause
-    return said
+            # While the container runs, the group's report is newer than the container's last state.
+            return reported if reported and (cause.reason == "CrashLoop" or started(pod)) else cause
+    return reported
 
 
 def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: Iterable[WarningEvent]) -> Cause | None:
-    """Why no router is ready; None if it is just on its way."""
+    """Cause why no router is ready; None if the routers are starting."""
     found = tuple(warnings)
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True):
         if not deleting(pod) and not ready(pod) and (cause := pod_cause(pod, found)):
@@ -96,7 +97,7 @@ def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: It
 
 
 def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """Why this pod does not run."""
+    """Cause why a pod is not ready; None if it is ready, being deleted, or starting."""
     if deleting(pod) or ready(pod):
         return None
     name = pod["metadata"]["name"]
@@ -120,7 +121,7 @@ def _unscheduled(pod: str, message: str) -> Cause:
     lacking = sorted(set(re.findall(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)", message)))
     if lacking:
         return Cause("Unschedulable", f"{pod}: no node has enough {' and '.join(lacking)}: {_short(message)}")
-    return Cause("Unschedulable", f"{pod}: no node takes it: {_short(message)}")
+    return Cause("Unschedulable", f"{pod}: no node is suitable: {_short(message)}")
 
 
 def _container(pod: str, container: Object) -> Cause | None:
@@ -143,14 +144,12 @@ def _container(pod: str, container: Object) -> Cause | None:
 def _ended(pod: str, ended: Object) -> Cause | None:
     code = ended.get("exitCode", 0)
     if ended.get("reason") == "OOMKilled":
-        return Cause(
-            "OOMKilled", f"{pod}: the container ran out of its memory limit; raise spec.resources.limits.memory"
-        )
+        return Cause("OOMKilled", f"{pod}: the container exceeded its memory limit; raise spec.resources.limits.memory")
     if code == 0:
         return None
     return Cause(
         "CrashLoop",
-        f"{pod}: the container ended with exit code {code}: {_short(_last_line(ended) or ended.get('reason'))}",
+        f"{pod}: the container exited with code {code}: {_short(_last_line(ended) or ended.get('reason'))}",
     )
 
 
@@ -160,25 +159,25 @@ def _last_line(ended: Object) -> str:
 
 
 def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """A volume that cannot be mounted shows only in events. A Secret of ours on its way is no cause."""
+    """Cause from FailedMount events. A Secret that the operator is about to create is no cause."""
     name = pod["metadata"]["name"]
     if condition(pod, "PodScheduled").get("status") != "True" or started(pod):
         return None
     for event in warnings:
-        if not _about(event, "Pod", pod, "FailedMount"):
+        if not _is_about(event, "Pod", pod, "FailedMount"):
             continue
         if cause := _secret_missing(pod, event.message):
             return cause
         if "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
-            return Cause("ModelNotFound", f"{name}: the node has no such folder: {_short(event.message)}")
+            return Cause("ModelNotFound", f"{name}: the folder does not exist on the node: {_short(event.message)}")
         return Cause("VolumePending", f"{name}: {_short(event.message)}")
     return None
 
 
 def _secret_missing(pod: Object, message: str) -> Cause | None:
-    """A Secret of the user's that the pod wants is not there. Kubelets name the volume, and not always the Secret."""
+    """Cause if a Secret of the user is missing. Kubelets always name the volume, but not always the Secret."""
     name, ours = pod["metadata"]["name"], names.secrets(names.label(pod, names.SERVICE))
     for volume in pod["spec"].get("volumes") or ():
         source = volume.get("secret")
@@ -187,7 +186,7 @@ def _secret_missing(pod: Object, message: str) -> Cause | None:
         secret, entry = source["secretName"], source["items"][0]["key"]
         return Cause(
             "SecretMissing",
-            f"{name}: there is no Secret {secret} with an entry {entry} in this namespace; make it: "
+            f"{name}: there is no Secret {secret} with an entry {entry} in this namespace; create it: "
             f"kubectl create secret generic {secret} --from-file={entry}=FILE; {_short(message)}",
         )
     return None
@@ -199,20 +198,24 @@ def _unmounted_volumes(message: str) -> set[str]:
 
 
 def started(pod: Object) -> bool:
-    """A container of it runs."""
+    """True if a container of the pod runs."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return any("running" in (container.get("state") or {}) for container in statuses)
 
 
-def _about(event: WarningEvent, kind: str, item: Object, reason: str) -> bool:
-    """The event speaks of this very object, not of one of the same name before it."""
-    made = unix(item["metadata"].get("creationTimestamp")) or 0.0
-    return (event.kind, event.name, event.reason) == (kind, item["metadata"]["name"], reason) and event.time_s >= made
+def _is_about(event: WarningEvent, kind: str, item: Object, reason: str) -> bool:
+    """True if the event is about this object, not about an earlier one of the same name."""
+    created_at = unix(item["metadata"].get("creationTimestamp")) or 0.0
+    return (event.kind, event.name, event.reason) == (
+        kind,
+        item["metadata"]["name"],
+        reason,
+    ) and event.time_s >= created_at
 
 
 def _not_created(group: Group, name: str, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     for event in warnings:
-        if group.live and _about(event, "StatefulSet", group.live, "FailedCreate"):
+        if group.live and _is_about(event, "StatefulSet", group.live, "FailedCreate"):
             return _creation(f"StatefulSet {name}", event.message)
     return None
 
@@ -226,21 +229,21 @@ def _creation(what: str, message: str) -> Cause:
 
 
 def _reported(group: Group) -> Cause | None:
-    """What the ranks' supervisor says. It counts until the group serves again."""
+    """The last failure in the group's report; it is shown until the group serves again."""
     failure = group.report.last_failure if group.report else None
     if failure is None:
         return None
     reason = failure.reason or "Unknown"
     message = f"{failure.pod}: {_short(failure.message)}"
-    advice = REPORTED.get(reason)  # a newer worker may know more
+    advice = REPORTED.get(reason)  # a newer worker may report other reasons
     return Cause(reason, f"{message}; {advice}" if advice else message)
 
 
 def is_worker(pod: Object) -> bool:
-    """The pod is a worker's."""
+    """True for a worker pod, False for a router pod."""
     return names.label(pod, names.COMPONENT) == "worker"
 
 
 def _short(message: object) -> str:
     text = " ".join(str(message).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."

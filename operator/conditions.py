@@ -1,6 +1,6 @@
-"""Ready, Progressing, ModelLoaded, RouterReady, Degraded: what each is, and why, from the facts of one look.
+"""The conditions Ready, Progressing, ModelLoaded, RouterReady and Degraded, computed from one observation.
 
-`lastTransitionTime` moves only when the status does; reason and message may change under it.
+`lastTransitionTime` changes only with the status, not with reason and message.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,20 +16,20 @@ Json = dict[str, Any]  # Any: Kubernetes JSON
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What conditions are judged by."""
+    """Input of the conditions."""
 
     service: str
     goal: Goal
     paused: bool
-    live: tuple[Group, ...]  # groups that stay
-    leaving: int  # groups that are going, or go now
-    blocked: Cause | None  # nothing can be made: the spec or a foreign object stands in the way
+    live: tuple[Group, ...]  # groups that are not deleted
+    terminating: int  # number of groups that are being deleted
+    blocked: Cause | None  # the spec or a foreign object prevents any change
     causes: Mapping[int, Cause]  # of groups that do not serve, by index
-    router_wished: int
-    router_ready: int
+    routers_desired: int
+    routers_ready: int
     router_cause: Cause | None
-    surge_waits: bool
-    begun: bool  # a group has served: fewer than wished are too few, and no first start
+    surge_unschedulable: bool
+    has_served: bool  # a group has served: fewer groups than desired are a failure, not the first start
 
     @property
     def current(self) -> tuple[Group, ...]:
@@ -41,7 +41,7 @@ class Facts:
 
     @property
     def group_cause(self) -> Cause | None:
-        """Of the wished revision first: that is what the user waits for."""
+        """First cause, of groups of the desired revision before others."""
         order = sorted(self.live, key=lambda group: (group.revision != self.goal.revision, group.index))
         return next((self.causes[group.index] for group in order if group.index in self.causes), None)
 
@@ -50,9 +50,9 @@ Verdict = tuple[bool, str, str]  # status, reason, message
 
 
 def conditions(facts: Facts, previous: Mapping[str, Any], generation: int, now: float) -> list[Json]:  # Any: JSON
-    """All conditions, in a fixed order."""
+    """All conditions, in the order of `_CONDITIONS`. previous: the last status; now: Unix time in seconds."""
     old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
-    return [_condition(kind, judge(facts), old.get(kind), generation, now) for kind, judge in _JUDGES.items()]
+    return [_condition(kind, evaluate(facts), old.get(kind), generation, now) for kind, evaluate in _CONDITIONS.items()]
 
 
 def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, now: float) -> Json:
@@ -69,10 +69,10 @@ def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, n
     }
 
 
-def has_begun(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
-    """A group served at the last look; or fewer than wished were known to serve, and it is still the same revision.
+def has_served_before(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
+    """True if a group served at the last observation, or Degraded was true for the same revision.
 
-    So the condition, once it holds, holds until all serve, however the causes come and go meanwhile.
+    So Degraded, once true, stays true until all groups serve, even if the cause changes meanwhile.
     """
     degraded = any(
         entry["type"] == "Degraded" and entry["status"] == "True" for entry in previous.get("conditions") or ()
@@ -81,22 +81,22 @@ def has_begun(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
 
 
 def _ready(facts: Facts) -> Verdict:
-    if facts.blocked and (facts.serving == 0 or facts.blocked.reason == "NameTaken"):
+    if facts.blocked and (facts.serving == 0 or facts.blocked.reason == "NameConflict"):
         return False, facts.blocked.reason, facts.blocked.message
     if facts.goal.groups == 0:
-        return _none_wished(facts)
+        return _no_groups_desired(facts)
     if facts.serving == 0:
         cause = facts.group_cause or waiting(facts)
         return False, cause.reason, cause.message
-    if facts.router_ready == 0:
+    if facts.routers_ready == 0:
         return _router_ready(facts)
     if facts.serving < facts.goal.groups:
         why = f"; {facts.group_cause.message}" if facts.group_cause else ""
-        return True, "PartlyServing", f"{facts.serving} of {facts.goal.groups} groups serve{why}"
+        return True, "PartiallyAvailable", f"{facts.serving} of {facts.goal.groups} groups serve{why}"
     return True, "Serving", f"{_count(facts.serving, 'group')} {'serves' if facts.serving == 1 else 'serve'}"
 
 
-def _none_wished(facts: Facts) -> Verdict:
+def _no_groups_desired(facts: Facts) -> Verdict:
     if facts.paused:
         return False, "Paused", "spec.paused is true: there are no groups"
     return False, "NoReplicas", "spec.replicas is 0: there are no groups"
@@ -106,7 +106,7 @@ def _progressing(facts: Facts) -> Verdict:
     goal = facts.goal
     if facts.blocked:
         return False, facts.blocked.reason, facts.blocked.message
-    if facts.surge_waits:
+    if facts.surge_unschedulable:
         return (
             False,
             "SurgeUnschedulable",
@@ -124,11 +124,15 @@ def _progressing(facts: Facts) -> Verdict:
             "RollingOut",
             f"{done} of {goal.groups} groups of revision {goal.revision} serve, {old} older remain",
         )
-    if len(facts.current) != goal.groups or facts.leaving:
-        return True, "Scaling", f"{_count(len(facts.current), 'group')}, {facts.leaving} going, {goal.groups} wished"
+    if len(facts.current) != goal.groups or facts.terminating:
+        return (
+            True,
+            "Scaling",
+            f"{_count(len(facts.current), 'group')}, {facts.terminating} terminating, {goal.groups} desired",
+        )
     if facts.serving < goal.groups:
         return True, "Starting", waiting(facts).message
-    return False, "Complete", f"{_count(goal.groups, 'group')} of revision {goal.revision}, as wished"
+    return False, "Complete", f"{_count(goal.groups, 'group')} of revision {goal.revision}, as desired"
 
 
 def _model_loaded(facts: Facts) -> Verdict:
@@ -137,16 +141,16 @@ def _model_loaded(facts: Facts) -> Verdict:
     if facts.blocked:
         return False, facts.blocked.reason, facts.blocked.message
     if facts.goal.groups == 0:
-        return _none_wished(facts)
+        return _no_groups_desired(facts)
     cause = facts.group_cause or waiting(facts)
     return False, cause.reason, cause.message
 
 
 def _router_ready(facts: Facts) -> Verdict:
-    if facts.router_ready:
-        return True, "Ready", f"{_count(facts.router_ready, 'router')} ready"
-    if facts.router_wished == 0:
-        return False, "NoRouters", "spec.router.replicas is 0: nothing answers"
+    if facts.routers_ready:
+        return True, "Ready", f"{_count(facts.routers_ready, 'router')} ready"
+    if facts.routers_desired == 0:
+        return False, "NoRouters", "spec.router.replicas is 0: there are no routers"
     if facts.router_cause:
         return False, facts.router_cause.reason, facts.router_cause.message
     return False, "RouterStarting", "no router pod is ready yet"
@@ -156,22 +160,22 @@ def _degraded(facts: Facts) -> Verdict:
     cause = facts.blocked or facts.group_cause or facts.router_cause
     if cause:
         return True, cause.reason, cause.message
-    if facts.surge_waits:
+    if facts.surge_unschedulable:
         return True, "SurgeUnschedulable", _progressing(facts)[2]
-    if (facts.begun or facts.serving) and facts.serving < facts.goal.groups:
+    if (facts.has_served or facts.serving) and facts.serving < facts.goal.groups:
         few = f"{facts.serving} of {_count(facts.goal.groups, 'group')} serve"
-        return True, "FewerServing", f"{few}; {waiting(facts).message}"
-    return False, "AsWished", "nothing is known to be broken"
+        return True, "MinimumReplicasUnavailable", f"{few}; {waiting(facts).message}"
+    return False, "Healthy", "no failure is known"
 
 
 def waiting(facts: Facts) -> Cause:
-    """What a group that is on its way is doing."""
+    """State of the first group that does not serve yet."""
     for group in sorted(facts.current, key=lambda group: group.index):
         if not group.serving:
             state, progress = state_of(group, facts.causes.get(group.index))
             shown = f"{state} {progress} %" if progress is not None else state
             return Cause(state, f"{facts.service}-{group.index}: {shown}")
-    return Cause("Pending", "no group has been made yet")
+    return Cause("Pending", "no group has been created yet")
 
 
 _PHASES = {
@@ -187,8 +191,8 @@ _PENDING = frozenset(
 
 
 def state_of(group: Group, cause: Cause | None) -> tuple[str, int | None]:
-    """The word for what a group does, and its progress in percent while it fetches or loads."""
-    if group.leaving:
+    """State of a group for the status, and its progress in percent while it fetches or loads, else None."""
+    if group.terminating:
         return "Draining", None
     if group.serving:
         return "Serving", None
@@ -209,7 +213,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-_JUDGES: dict[str, Callable[[Facts], Verdict]] = {
+_CONDITIONS: dict[str, Callable[[Facts], Verdict]] = {
     "Ready": _ready,
     "Progressing": _progressing,
     "ModelLoaded": _model_loaded,

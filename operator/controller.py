@@ -1,4 +1,4 @@
-"""Works the queue while the Lease is held: several services at once, each by one worker at a time."""
+"""Reconciles the services in the work queue while the Lease is held: several at once, each by one task at a time."""
 
 import asyncio
 import logging
@@ -31,19 +31,19 @@ class Controller:
         self._busy = 0
 
     async def run(self) -> None:
-        """Wait for the Lease, work while it is held, for ever."""
+        """Wait for the Lease and reconcile while it is held, for ever."""
         await self._caches.wait_synced()
         while True:
             await self._lease.gained.wait()
             self._meter.leader.set(1)
-            self._queue.forget_failures()  # of a former time with the Lease
+            self._queue.forget_failures()  # from the last time this replica held the Lease
             for resource in self._caches.services():
                 self._queue.add(service_key(resource))
             await self._work()
             self._meter.leader.set(0)
 
     async def drain(self) -> bool:
-        """Let what is under way end; take nothing new. False: it did not end in time, a write may be on its way."""
+        """Start no reconcile, and wait for the running ones. False: not all ended within DRAIN_S."""
         self._queue.pause()
         end = time.monotonic() + DRAIN_S
         while self._busy and time.monotonic() < end:
@@ -76,13 +76,15 @@ class Controller:
         started = time.monotonic()
         try:
             async with asyncio.timeout(RECONCILE_TIMEOUT_S):
-                again = await self._reconcile(key)
-        except Exception as error:  # whatever is wrong with one service, the others go on; it is logged and tried again
+                requeue_after = await self._reconcile(key)
+        except Exception as error:  # a fault of one service must not stop the others; it is logged and retried
             self._failed(key, error)
         else:
             self._queue.done(key)
             if self._exists(key):
-                self._queue.add(key, min(random.uniform(*RESYNC_S), RESYNC_S[1] if again is None else again))
+                self._queue.add(
+                    key, min(random.uniform(*RESYNC_S), RESYNC_S[1] if requeue_after is None else requeue_after)
+                )
         finally:
             self._meter.reconcile_seconds.observe(time.monotonic() - started)
 
@@ -90,7 +92,7 @@ class Controller:
         delay = self._queue.failed(key)
         self._meter.failures.labels(type(error).__name__).inc()
         expected = isinstance(error, KubeError | WriteError | PlanFailed | TimeoutError)
-        log.warning("service %s: again in %.1f s: %r", key, delay, error, exc_info=None if expected else error)
+        log.warning("service %s: retry in %.1f s: %r", key, delay, error, exc_info=None if expected else error)
 
     def _exists(self, key: str) -> bool:
         namespace, name = key.split("/", 1)

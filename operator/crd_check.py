@@ -1,7 +1,7 @@
-"""Does the API server know every field that this operator sets or reads? Helm never upgrades a CRD that an older chart
-left behind, and the API server drops unknown fields without a word; so the operator refuses to start on such a CRD.
+"""Check that the cluster's CRD has every field of this operator. Helm does not upgrade a CRD of an older chart, and the
+API server silently drops unknown fields; so the operator refuses to start with an old CRD.
 
-The OpenAPI document is read, which every account may, and not the CRD, which is not a namespaced object.
+The check reads the OpenAPI document, which every account may read, and not the CRD, which needs a ClusterRole.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class OldCRD(Exception):
-    """The cluster's CRD lacks fields of this operator."""
+    """The cluster's CRD lacks fields of this operator; the message names them and the command to upgrade."""
 
 
 async def wait_for_crd(kube: Kube) -> None:
-    """Returns once the CRD is there and complete. Raises OldCRD when it stays incomplete."""
-    give_up, told = time.monotonic() + UPGRADE_S, False
+    """Wait until the CRD is installed and complete. Raises OldCRD if it is incomplete for UPGRADE_S."""
+    give_up, reported = time.monotonic() + UPGRADE_S, False
     while True:
         missing = await _missing(kube)
         if missing is None:
@@ -40,14 +40,14 @@ async def wait_for_crd(kube: Kube) -> None:
                 f"the CRD inferenceservices.octavo.dev is older than this operator and lacks {', '.join(missing)}: "
                 "upgrade it with `octavo crd | kubectl apply --server-side -f -`"
             )
-        if missing == ["spec"] and not told:
+        if missing == ["spec"] and not reported:
             log.error("the CRD inferenceservices.octavo.dev is not installed: `octavo crd | kubectl apply -f -`")
-            told = True
+            reported = True
         await asyncio.sleep(RETRY_S)
 
 
 async def _missing(kube: Kube) -> list[str] | None:
-    """Paths of the fields that the cluster lacks; None if it does not say."""
+    """Paths of the fields that the cluster lacks; None if the document cannot be read."""
     try:
         document = await kube.call("GET", DOCUMENT)
     except KubeError as error:
@@ -62,9 +62,9 @@ async def _missing(kube: Kube) -> list[str] | None:
     return ["spec"]
 
 
-def missing_fields(wished: Schema, served: Schema, path: str = "") -> Iterator[str]:
-    """Paths of the properties that `served` lacks; a missing object is named once, not with all it holds."""
-    for name, schema in (wished.get("properties") or {}).items():
+def missing_fields(required: Schema, served: Schema, path: str = "") -> Iterator[str]:
+    """Paths of the properties that `served` lacks; a missing object is named once, without its fields."""
+    for name, schema in (required.get("properties") or {}).items():
         if not path and name in ("apiVersion", "kind", "metadata"):
             continue
         where = f"{path}.{name}" if path else name
@@ -73,5 +73,5 @@ def missing_fields(wished: Schema, served: Schema, path: str = "") -> Iterator[s
             yield where
         else:
             yield from missing_fields(schema, found, where)
-    if "items" in wished:
-        yield from missing_fields(wished["items"], served.get("items") or {}, f"{path}[]")
+    if "items" in required:
+        yield from missing_fields(required["items"], served.get("items") or {}, f"{path}[]")

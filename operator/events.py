@@ -1,4 +1,4 @@
-"""Kubernetes events on an InferenceService: one for each transition that a plan names, bounded whatever happens."""
+"""Kubernetes events on an InferenceService: one for each transition of a plan, with a rate limit per service."""
 
 import datetime
 import logging
@@ -10,41 +10,41 @@ from octavo.operator.actions import Event
 from octavo.operator.apply import Writer
 from octavo.operator.kube import SERVICE_CR, USER_AGENT, KubeError, Object
 
-REPEAT_S = 600.0  # the same words again within this time are not worth an event
-BURST, REFILL_S = 20.0, 30.0  # for one service
+REPEAT_S = 600.0  # an event with the same reason and message is not repeated within this time
+BURST, REFILL_S = 20.0, 30.0  # events, and seconds per further event, of one service
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Bound:
-    """What one service may still send. The clock is an argument."""
+class EventBudget:
+    """Token bucket of one service's events. The clock is an argument."""
 
     tokens: float = BURST
     at: float = 0.0
-    said: dict[tuple[str, str], float] = field(default_factory=dict)
+    sent: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def allows(self, event: Event, now: float) -> bool:
         self.tokens, self.at = min(BURST, self.tokens + max(0.0, now - self.at) / REFILL_S), now
-        self.said = {words: at for words, at in self.said.items() if now - at < REPEAT_S}
-        words = (event.reason, event.message)
-        if words in self.said or self.tokens < 1:
+        self.sent = {text: at for text, at in self.sent.items() if now - at < REPEAT_S}
+        text = (event.reason, event.message)
+        if text in self.sent or self.tokens < 1:
             return False
-        self.said[words] = now
+        self.sent[text] = now
         self.tokens -= 1
         return True
 
 
 class Recorder:
-    """Sends events. One that cannot be sent is logged and lost: events are a comfort, the status is the record."""
+    """Sends events. An event that cannot be sent is logged and dropped: the status has the same information."""
 
     def __init__(self, writer: Writer, identity: str) -> None:
         self._writer, self._identity = writer, identity
-        self._bounds: dict[str, Bound] = {}
+        self._budgets: dict[str, EventBudget] = {}
 
     async def record(self, resource: Object, event: Event) -> None:
-        bound = self._bounds.setdefault(resource["metadata"]["uid"], Bound())
-        if not bound.allows(event, time.monotonic()):
+        budget = self._budgets.setdefault(resource["metadata"]["uid"], EventBudget())
+        if not budget.allows(event, time.monotonic()):
             return
         try:
             await self._writer.event(self._object(resource, event))
@@ -52,7 +52,7 @@ class Recorder:
             log.warning("event %s on %s was not recorded: %s", event.reason, resource["metadata"]["name"], error)
 
     def forget(self, service_uid: str) -> None:
-        self._bounds.pop(service_uid, None)
+        self._budgets.pop(service_uid, None)
 
     def _object(self, resource: Object, event: Event) -> Object:
         meta, now = resource["metadata"], datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,11 +1,13 @@
-"""The way out of half-groups: pods that have a node wait for others that find none, while another group's do the same.
+"""Gang scheduling: a group that is partially scheduled is scaled to zero for a while, so that another group can start.
 
-    torn: some pods placed, some not ──> away: no pods, until a time ──> all pods anew ──> serves: all is forgotten
-                                         ^── torn again: a longer time ──'
+    partially scheduled ──> scaled to zero for the back-off ──> all pods again ──> serves: the back-off is reset
+            ^                                                        │
+            └──────────── partially scheduled again: a longer back-off
 
-Two groups that are torn hold what the other needs: the one that holds less goes away soon. What a lone one needs may be
-held by another service's, so that it goes away too, after longer. Never two of a service at once. The times are in an
-annotation of the StatefulSet: a restarted operator goes on where it was.
+Two partially scheduled groups each hold nodes that the other needs: after CONFLICT_S the group with fewer scheduled
+pods backs off. A single one may wait for nodes that another service holds: it backs off after SINGLE_S. At most one
+group of a service is scaled to zero at a time. The back-off is stored in an annotation of the StatefulSet, so that it
+survives a restart of the operator.
 """
 
 import hashlib
@@ -13,70 +15,75 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from octavo.operator.groups import Group, Retreat, condition, deleting, timestamp
+from octavo.operator.groups import GangBackoff, Group, condition, deleting, timestamp
 from octavo.operator.rollout import unschedulable_since
 
-PAIR_S = 60.0  # how long two groups may be torn: the scheduler places pods within seconds where there is room
-ALONE_S = 300.0  # how long one may be: long enough for a cluster that adds a node
-FIRST_S, LAST_S = 20.0, 600.0  # away at the first time, and at most; each time twice as long, and up to half more
+CONFLICT_S = 60.0  # of two partially scheduled groups: where there is room, the scheduler places pods within seconds
+SINGLE_S = 300.0  # of one: long enough for a cluster autoscaler to add a node
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0  # doubled at each attempt; jitter adds up to half
 
 
-def retreats(kept: Iterable[Group], now: float) -> Mapping[int, Retreat]:
-    """What the StatefulSet of each group must remember, by index; of groups without an entry, nothing."""
+def backoffs(kept: Iterable[Group], now: float) -> Mapping[int, GangBackoff]:
+    """The back-off of each group that has one, by index. kept: groups that stay; now: Unix time in seconds."""
     groups = tuple(kept)
-    known = {group.index: retreat for group in groups if (retreat := _known(group, now))}
+    current = {group.index: backoff for group in groups if (backoff := _current_backoff(group, now))}
     due = [group for group, at in _due(groups) if at <= now]
-    if not due or any(retreat.away for retreat in known.values()):
-        return known
-    goes = min(due, key=lambda group: (_placed(group), _attempts(group), -group.index))
-    attempts = _attempts(goes) + 1
-    return {**known, goes.index: Retreat(attempts, now + away_s(goes, attempts), away=True)}
+    if not due or any(backoff.scaled_to_zero for backoff in current.values()):
+        return current
+    chosen = min(due, key=lambda group: (_placed(group), _attempts(group), -group.index))
+    attempts = _attempts(chosen) + 1
+    return {
+        **current,
+        chosen.index: GangBackoff(attempts, now + backoff_s(chosen, attempts), scaled_to_zero=True),
+    }
 
 
-def _known(group: Group, now: float) -> Retreat | None:
-    """It stays away until its time is over and its pods of before are gone."""
-    old = group.retreat
+def _current_backoff(group: Group, now: float) -> GangBackoff | None:
+    """A group stays scaled to zero until its back-off has passed and its earlier pods are gone."""
+    old = group.gang_backoff
     if old is None or group.serving:
         return None
-    return replace(old, away=now < old.until_s or (old.away and bool(group.pods)))
+    return replace(old, scaled_to_zero=now < old.until_s or (old.scaled_to_zero and bool(group.pods)))
 
 
-def away_s(group: Group, attempt: int) -> float:
-    """For how long it goes away at this attempt (from 1). The same for the same StatefulSet, another for others."""
-    assert group.live is not None, "only groups that exist retreat"
+def backoff_s(group: Group, attempt: int) -> float:
+    """Length of the back-off in seconds. attempt: from 1. The jitter is a function of the StatefulSet's uid."""
+    assert group.live is not None, "only groups that exist back off"
     digest = hashlib.sha256(f"{group.live['metadata'].get('uid')}/{attempt}".encode()).digest()
-    return float(min(FIRST_S * 2 ** (attempt - 1), LAST_S) * (1 + digest[0] / 512))
+    return float(min(FIRST_BACKOFF_S * 2 ** (attempt - 1), MAX_BACKOFF_S) * (1 + digest[0] / 512))
 
 
 def next_step(kept: Iterable[Group], now: float) -> float | None:
-    """Seconds until `retreats` may say something else; None when only changes matter."""
+    """Seconds until `backoffs` may return another result without a change of the groups; None: never."""
     groups = tuple(kept)
-    times = [group.retreat.until_s for group in groups if group.retreat and now < group.retreat.until_s]
+    times = [group.gang_backoff.until_s for group in groups if group.gang_backoff and now < group.gang_backoff.until_s]
     times += [at for _, at in _due(groups) if now < at]
     return min(times) - now + 0.1 if times else None
 
 
-def encode(retreat: Retreat) -> str:
-    """The annotation's text; `groups` reads it."""
-    return json.dumps({"attempts": retreat.attempts, "until": timestamp(retreat.until_s)})
+def encode(backoff: GangBackoff) -> str:
+    """Text of the annotation, which `Group.gang_backoff` parses."""
+    return json.dumps({"attempts": backoff.attempts, "until": timestamp(backoff.until_s)})
 
 
 def _due(groups: tuple[Group, ...]) -> list[tuple[Group, float]]:
-    """Torn groups, and when each may go away."""
-    torn = [(group, since) for group in groups if (since := _torn_since(group)) is not None]
-    patience_s = PAIR_S if len(torn) > 1 else ALONE_S
-    return [(group, since + patience_s) for group, since in torn]
+    """Partially scheduled groups, and the Unix time from which each may back off."""
+    partially_scheduled = [
+        (group, since) for group in groups if (since := _partially_scheduled_since(group)) is not None
+    ]
+    allowed_s = CONFLICT_S if len(partially_scheduled) > 1 else SINGLE_S
+    return [(group, since + allowed_s) for group, since in partially_scheduled]
 
 
-def _torn_since(group: Group) -> float | None:
+def _partially_scheduled_since(group: Group) -> float | None:
     return unschedulable_since(group) if _placed(group) else None
 
 
 def _placed(group: Group) -> int:
-    """Pods that hold room on a node."""
+    """Number of pods that have a node."""
     pods = (pod for pod in group.pods if not deleting(pod))
     return sum(condition(pod, "PodScheduled").get("status") == "True" for pod in pods)
 
 
 def _attempts(group: Group) -> int:
-    return group.retreat.attempts if group.retreat else 0
+    return group.gang_backoff.attempts if group.gang_backoff else 0

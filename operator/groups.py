@@ -1,4 +1,4 @@
-"""The groups of one service as observed: StatefulSets joined with their pods and reports."""
+"""The observed groups of one service: StatefulSets joined with their pods and reports."""
 
 import json
 from collections.abc import Iterable
@@ -11,71 +11,73 @@ from octavo.operator.snapshot import GroupReport, Object, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Retreat:
-    """A group gave back the nodes that it held, because others of its pods found none."""
+class GangBackoff:
+    """Back-off of a group that gave its nodes back, because some of its pods could not be scheduled."""
 
     attempts: int  # so far
-    until_s: float  # Unix time: when it tries again
-    away: bool  # it has, or is to have, no pods
+    until_s: float  # Unix time at which all pods are created again
+    scaled_to_zero: bool  # the StatefulSet has, or must have, 0 replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One index that is taken, by a StatefulSet or by pods that are left of one."""
+    """A group index that is in use, by a StatefulSet or by pods of a deleted one."""
 
     index: int
-    live: Object | None  # the StatefulSet; None: only pods are left
+    live: Object | None  # the StatefulSet; None: only pods remain
     pods: tuple[Object, ...]
-    report: GroupReport | None  # what its present pod 0 says
-    template: Object | None = None  # what it was made from; None: damaged, or only pods are left
+    report: GroupReport | None  # of its current pod 0
+    template: Object | None = None  # pod template of its revision; None: damaged, or only pods remain
 
     @property
     def size(self) -> int:
-        """Pods that it has when it is whole."""
+        """Desired number of pods."""
         if self.template is not None:
             pods = names.annotation(self.template, names.PODS)
             return int(pods) if pods.isdecimal() else 1
         return int(self.live["spec"].get("replicas", 1)) if self.live else 1
 
     @property
-    def retreat(self) -> Retreat | None:
-        """What its StatefulSet remembers; None if nothing, or if it is damaged."""
+    def gang_backoff(self) -> GangBackoff | None:
+        """The back-off in the StatefulSet's annotation; None: there is none, or it cannot be parsed."""
         if self.live is None:
             return None
         try:
-            kept = json.loads(names.annotation(self.live, names.RETREAT))
-            return Retreat(int(kept["attempts"]), unix(kept["until"]) or 0.0, self.live["spec"].get("replicas") == 0)
+            kept = json.loads(names.annotation(self.live, names.GANG_BACKOFF))
+            return GangBackoff(
+                int(kept["attempts"]), unix(kept["until"]) or 0.0, self.live["spec"].get("replicas") == 0
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     @property
     def revision(self) -> str:
-        """Empty, so never the wished one, if nobody knows any more what it was made from."""
+        """Revision of the group; empty, so never the desired one, if its template is lost."""
         return names.label(self.live, names.REVISION) if self.live and self.template else ""
 
     @property
-    def leaving(self) -> bool:
-        """It is being taken down: it counts as taken room, not as a group."""
+    def terminating(self) -> bool:
+        """True while the group is being deleted: its index and nodes are occupied, but it is no replica."""
         return self.live is None or deleting(self.live)
 
     @property
-    def unsettled(self) -> bool:
-        """Pods of a StatefulSet that is not seen: it is new, or just gone. A look later it is clear which."""
+    def owner_unknown(self) -> bool:
+        """True if owned pods exist without their StatefulSet: it is new and not cached yet, or just deleted."""
         if self.live is not None:
             return False
         return any(pod["metadata"].get("ownerReferences") and not deleting(pod) for pod in self.pods)
 
     @property
     def serving(self) -> bool:
-        """All its pods are ready, as they are exactly while it serves."""
-        if self.leaving or self.live is None:
+        """True if all pods are ready: pods of a group are ready exactly while it serves."""
+        if self.terminating or self.live is None:
             return False
         own = [pod for pod in self.pods if owned_by(pod, self.live)]
         return sum(ready(pod) and not deleting(pod) for pod in own) >= self.size > 0
 
 
 def groups(service: str, snapshot: Snapshot) -> tuple[Group, ...]:
-    """All taken indexes in order."""
+    """All groups of a service, by index."""
     sets = {}
     for item in snapshot.statefulsets:
         index = _index(names.label(item, names.GROUP))
@@ -102,18 +104,18 @@ def _index(label: str) -> int | None:
 
 
 def deleting(item: Object) -> bool:
-    """The object is on its way out."""
+    """True if the object has a deletionTimestamp."""
     return bool(item["metadata"].get("deletionTimestamp"))
 
 
 def owned_by(pod: Object, owner: Object) -> bool:
-    """The pod belongs to this very object, not to one of the same name before it."""
+    """True if the pod's owner has this uid; an earlier object of the same name has another."""
     references: Iterable[Object] = pod["metadata"].get("ownerReferences") or ()
     return any(reference.get("uid") == owner["metadata"].get("uid") for reference in references)
 
 
 def condition(item: Object, kind: str) -> Object:
-    """The condition of that type, empty if there is none."""
+    """The condition of this type; {} if there is none."""
     for entry in (item.get("status") or {}).get("conditions") or ():
         if entry.get("type") == kind:
             return entry  # type: ignore[no-any-return]  # JSON
@@ -121,15 +123,15 @@ def condition(item: Object, kind: str) -> Object:
 
 
 def ready(pod: Object) -> bool:
-    """The kubelet says that the pod is ready."""
+    """True if the condition Ready is."""
     return condition(pod, "Ready").get("status") == "True"
 
 
 def unix(time: str | None) -> float | None:
-    """Seconds since 1970 of a Kubernetes time."""
+    """Unix time in seconds of a Kubernetes timestamp; None for None."""
     return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
 
 
 def timestamp(time_s: float) -> str:
-    """A Unix time as Kubernetes writes it."""
+    """Kubernetes timestamp of a Unix time in seconds."""
     return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,6 @@
 """`/livez` and `/readyz` for the kubelet, `/metrics` for Prometheus.
 
-Live: the event loop answers and every watch has heard an event or a bookmark within three minutes.
+Live: the event loop responds, and every watch has received an event or a bookmark within SILENCE_LIMIT_S.
 Ready: the caches are filled.
 """
 
@@ -19,7 +19,7 @@ Probe = Callable[[web.Request], Awaitable[web.Response]]
 
 @asynccontextmanager
 async def serving(health: Address, metrics: Address, caches: Caches, meter: Metrics) -> AsyncIterator[None]:
-    """Both servers for as long as the context lasts."""
+    """Run both servers until the context ends."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(_server(health, {"/livez": _live(caches), "/readyz": _ready(caches)}))
         await stack.enter_async_context(_server(metrics, {"/metrics": _metrics(caches, meter)}))
@@ -44,7 +44,7 @@ def _live(caches: Caches) -> Probe:
     async def live(_: web.Request) -> web.Response:
         silent = caches.silent_s()
         if silent > SILENCE_LIMIT_S:
-            return web.Response(status=503, text=f"a watch has heard nothing for {silent:.0f} s\n")
+            return web.Response(status=503, text=f"a watch has received no event for {silent:.0f} s\n")
         return web.Response(text="ok\n")
 
     return live

@@ -1,7 +1,7 @@
-"""kopf without the official client of Kubernetes.
+"""Import kopf without the official Kubernetes client.
 
-kopf imports that wherever it is installed, to know its classes should a handler hand it such objects. None does here,
-and the client is half a second of a CPU and 18 MiB at each start of an operator; login.py imports it when needed.
+kopf imports the client where it is installed, to recognise its classes in handlers. The operator's handlers use none,
+and the import takes half a second of CPU and 18 MiB at each start; login.py imports the client when needed.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""A small asynchronous client of the Kubernetes API: exactly the calls the operator makes, each with a deadline.
+"""Asynchronous client of the Kubernetes API: the calls that the operator makes, each with a deadline.
 
-KubeError            the API server refused; `status`, `reason` and its own words
-└── KubeUnreachable  no answer at all: the connection failed or the deadline passed
+KubeError            the API server refused the call; `status`, `reason` and `message` are the server's
+└── KubeUnreachable  no answer: the connection failed or the deadline passed
 """
 
 import asyncio
@@ -30,7 +30,7 @@ TOKEN_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 LOGIN_AGAIN_S = 10.0
 TOKEN_MAX_AGE_S = 60.0  # bound tokens are rotated on disk well before they expire
 
-Object = dict[str, Any]  # an object of the API as JSON: its shape is the API server's business
+Object = dict[str, Any]  # Any: an API object as JSON
 
 
 class KubeError(Exception):
@@ -42,7 +42,7 @@ class KubeError(Exception):
 
 
 class KubeUnreachable(KubeError):
-    """The API server did not answer; a write may or may not have happened."""
+    """The API server did not answer; a write may have been applied or not."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "Unreachable", message)
@@ -50,7 +50,7 @@ class KubeUnreachable(KubeError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object and where the API serves it."""
+    """A kind of object and its path in the API."""
 
     api_version: str
     kind: str
@@ -91,7 +91,7 @@ BY_KIND = {kind.kind: kind for kind in (*CHILD_KINDS, POD, SECRET, EVENT, LEASE,
 
 
 class Kube:
-    """The client. It repeats nothing; callers know what is safe to repeat. `login` is asked anew after a 401."""
+    """Client without retries: callers know which calls are safe to repeat. `login` is called again after a 401."""
 
     def __init__(self, login: Callable[[], kopf.ConnectionInfo]) -> None:
         self._login, self._logged_in = login, time.monotonic()
@@ -109,7 +109,7 @@ class Kube:
         await self._session.close()
 
     def _headers(self) -> dict[str, str]:
-        """The service account's token is read anew: the kubelet rotates the file."""
+        """The service account's token is read again after TOKEN_MAX_AGE_S: the kubelet rotates the file."""
         if not TOKEN_FILE.exists() or not self._access.token:
             return self._access.as_http_headers()
         if time.monotonic() - self._token_read > TOKEN_MAX_AGE_S:
@@ -117,7 +117,7 @@ class Kube:
         return {"Authorization": f"Bearer {self._token}"}
 
     async def _refused(self, status: int) -> None:
-        """A token that a program gave runs out: ask for another. To repeat the call is the caller's business."""
+        """Log in again after a 401, at most every LOGIN_AGAIN_S: tokens of a credential plugin expire."""
         if status != 401 or time.monotonic() - self._logged_in < LOGIN_AGAIN_S:
             return
         self._logged_in = time.monotonic()
@@ -149,13 +149,13 @@ class Kube:
                 response.status, str(answer.get("reason", "")), str(answer.get("message", text[:300] or path))
             )
         if not answer:
-            raise KubeUnreachable(f"{method} {path}: answered {response.status} with what is no JSON object")
+            raise KubeUnreachable(f"{method} {path}: the answer with status {response.status} is no JSON object")
         return answer
 
     async def get(
         self, kind: Kind, namespace: str | None, name: str, timeout_s: float = CALL_TIMEOUT_S
     ) -> Object | None:
-        """None: there is no such object."""
+        """The object; None if it does not exist. Raises KubeError."""
         try:
             return await self.call("GET", kind.path(namespace, name), timeout_s=timeout_s)
         except KubeError as error:
@@ -164,7 +164,7 @@ class Kube:
             raise
 
     async def version(self, kind: Kind, namespace: str | None, name: str) -> str | None:
-        """The resource version of an object, without the object; None: there is none such."""
+        """Resource version of an object, without reading its data; None if it does not exist. Raises KubeError."""
         try:
             answer = await self.call("GET", kind.path(namespace, name), accept=METADATA_ONLY)
         except KubeError as error:
@@ -174,7 +174,7 @@ class Kube:
         return str(answer["metadata"]["resourceVersion"])
 
     async def pages(self, kind: Kind, namespace: str | None, **query: str) -> AsyncIterator[tuple[list[Object], str]]:
-        """What `list` gives, a part at a time: what is parsed at once is in memory at once."""
+        """(items, resource version) of a list, page by page, so that only one page is in memory."""
         query = {"limit": PAGE, **query}
         while True:
             items, metadata = await self._page(kind, namespace, query)
@@ -191,14 +191,14 @@ class Kube:
         return items, answer["metadata"]
 
     async def list(self, kind: Kind, namespace: str | None, **query: str) -> tuple[list[Object], str]:
-        """(items, resource version); the items get the apiVersion and kind that lists omit."""
+        """(items, resource version) of one page; the items get the apiVersion and kind that lists omit."""
         items, metadata = await self._page(kind, namespace, query)
         return items, str(metadata["resourceVersion"])
 
     async def watch(
         self, kind: Kind, namespace: str | None, version: str, selector: str, timeout_s: int
     ) -> AsyncIterator[tuple[str, Object]]:
-        """(type, object) until the server ends the stream; silence and broken streams raise KubeUnreachable."""
+        """(type, object) until the server ends the stream. Raises KubeError; KubeUnreachable also after a silence."""
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query |= {"timeoutSeconds": str(timeout_s)} | ({"labelSelector": selector} if selector else {})
         url = f"{self._server}{kind.path(namespace)}?{urlencode(query)}"
@@ -216,7 +216,7 @@ class Kube:
             raise KubeUnreachable(f"watch {kind.plural}: {type(error).__name__} {error}") from error
 
     async def apply(self, kind: Kind, body: Object, timeout_s: float, subresource: str | None = None) -> Object:
-        """Server-side apply as field manager `octavo`."""
+        """Server-side apply as field manager `octavo`; returns the object as stored. Raises KubeError."""
         meta = body["metadata"]
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         path = kind.path(meta["namespace"], meta["name"], subresource)
@@ -224,7 +224,7 @@ class Kube:
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: the stream's own readline stops at a limit that a large object exceeds."""
+    """Lines of any length: the stream's own readline has a limit that a large object exceeds."""
     rest = b""
     async for chunk in stream.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")

@@ -1,9 +1,9 @@
-"""Who works: the holder of a Lease. The other replica keeps its caches warm and takes over.
+"""Leader election by a Lease. Only the holder reconciles; the other replica keeps its caches current and takes over.
 
-crash       the Lease was not renewed for LIFE_S on the other's own clock: it takes it
-clean stop  the holder empties the Lease: the other takes it within POLL_S
-fence       a holder stops writing FENCE_S after the start of its last good renewal; the last write then ends
-            WRITE_TIMEOUT_S later, before anybody can have taken the Lease: FENCE_S + WRITE_TIMEOUT_S < LIFE_S
+crash       the Lease was not renewed for LEASE_DURATION_S by the other replica's clock: that replica takes it
+clean stop  the holder clears the Lease: the other replica takes it within POLL_S
+fence       a holder starts no write later than FENCE_S after the start of its last renewal, so that its last write ends
+            before another replica can take the Lease: FENCE_S + WRITE_TIMEOUT_S < LEASE_DURATION_S
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from octavo.operator.kube import LEASE, Kube, KubeError, Object
 
 LEASE_NAME = "octavo-operator"
-LIFE_S = 13
+LEASE_DURATION_S = 13
 FENCE_S = 8.0
 WRITE_TIMEOUT_S = 4.0
 RENEW_S = 2.5
@@ -25,29 +25,29 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """A Lease as it was seen to change last, by our own clock: the holder's clock may be wrong."""
+class LeaseObservation:
+    """Last observed change of the Lease, by this replica's monotonic clock: the holder's clock may be wrong."""
 
     holder: str
     version: str
     changed_at: float
 
-    def seen(self, lease: Object, now: float) -> "Sight":
+    def updated(self, lease: Object, now: float) -> "LeaseObservation":
         version = lease["metadata"]["resourceVersion"]
         changed_at = self.changed_at if version == self.version else now
-        return Sight(lease.get("spec", {}).get("holderIdentity") or "", version, changed_at)
+        return LeaseObservation(lease.get("spec", {}).get("holderIdentity") or "", version, changed_at)
 
     def free(self, now: float) -> bool:
-        return not self.holder or now - self.changed_at > LIFE_S
+        return not self.holder or now - self.changed_at > LEASE_DURATION_S
 
 
 class Lease:
-    """Takes and renews the Lease; `held()` is the fence that every write asks."""
+    """Takes and renews the Lease; every write checks `held()`, the fence."""
 
     def __init__(self, kube: Kube, namespace: str, identity: str) -> None:
         self._kube, self._namespace, self.identity = kube, namespace, identity
         self._renewed = float("-inf")
-        self._sight = Sight("", "", float("-inf"))
+        self._observed = LeaseObservation("", "", float("-inf"))
         self.gained = asyncio.Event()
         self.lost = asyncio.Event()
         self.lost.set()
@@ -62,23 +62,23 @@ class Lease:
             await asyncio.sleep(RENEW_S if self.held() else POLL_S)
 
     async def step(self) -> None:
-        """Look once; renew the Lease if it is ours, take it if it is free."""
+        """Read the Lease once; renew it if this replica holds it, take it if it is free."""
         started = time.monotonic()
         try:
             lease = await self._kube.get(LEASE, self._namespace, LEASE_NAME, timeout_s=WRITE_TIMEOUT_S)
             if lease is None:
                 await self._create()
             else:
-                # The time of the answer: however long it took, no renewal that it shows came later.
+                # The time of the answer: a renewal in the answer cannot be later.
                 seen_at = time.monotonic()
-                self._sight = self._sight.seen(lease, seen_at)
-                if self._sight.holder != self.identity and not self._sight.free(seen_at):
+                self._observed = self._observed.updated(lease, seen_at)
+                if self._observed.holder != self.identity and not self._observed.free(seen_at):
                     self._renewed = float("-inf")
                     return
                 await self._write(lease, self.identity)
             self._renewed = started
         except KubeError as error:
-            if error.status != 409:  # 409: somebody else was faster
+            if error.status != 409:  # 409: another replica was faster
                 log.warning("lease %s/%s: %s", self._namespace, LEASE_NAME, error)
 
     def _announce(self) -> None:
@@ -92,7 +92,7 @@ class Lease:
             self.lost.set()
 
     async def release(self) -> None:
-        """At a clean stop, once no write is under way."""
+        """Clear the Lease at a clean stop, once no write is running."""
         if not self.held():
             return
         self._renewed = float("-inf")
@@ -101,7 +101,7 @@ class Lease:
             if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
                 await self._write(lease, "")
         except KubeError as error:
-            log.warning("the lease could not be released, it runs out in %d s: %s", LIFE_S, error)
+            log.warning("the lease could not be released, it expires in %d s: %s", LEASE_DURATION_S, error)
 
     async def _create(self) -> None:
         body = {
@@ -113,7 +113,7 @@ class Lease:
         await self._kube.call("POST", LEASE.path(self._namespace), body=body, timeout_s=WRITE_TIMEOUT_S)
 
     async def _write(self, lease: Object, holder: str) -> None:
-        """Replace it at the version that was read: of two writers one gets a conflict."""
+        """Replace the Lease at the version that was read: of two concurrent writers one gets a conflict."""
         body = {**lease, "spec": self._spec(lease.get("spec", {}), holder)}
         path = LEASE.path(self._namespace, LEASE_NAME)
         await self._kube.call("PUT", path, body=body, timeout_s=WRITE_TIMEOUT_S)
@@ -124,5 +124,5 @@ class Lease:
         moved = holder != (old.get("holderIdentity") or "")
         transitions = int(old.get("leaseTransitions") or 0) + (1 if moved and holder else 0)
         acquired = now if moved else old.get("acquireTime", now)
-        spec = {"leaseDurationSeconds": LIFE_S, "renewTime": now, "leaseTransitions": transitions}
+        spec = {"leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now, "leaseTransitions": transitions}
         return spec | {"holderIdentity": holder, "acquireTime": acquired}

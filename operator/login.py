@@ -1,7 +1,7 @@
-"""Where the API server is and who we are to it: the pod's service account, else a kubeconfig.
+"""Address and credentials of the API server: the pod's service account, else a kubeconfig.
 
-kopf reads service accounts, and kubeconfigs that hold a token or a certificate. A user who logs in by a program
-(`exec`: EKS, GKE, AKS, OIDC) is the work of the official client.
+kopf reads service accounts, and kubeconfigs with a token or a certificate. Credential plugins (`exec`: EKS, GKE, AKS,
+OIDC) need the official client.
 """
 
 import logging
@@ -13,7 +13,7 @@ from octavo.operator.kube import KubeUnreachable
 
 
 def login(logger: logging.Logger) -> kopf.ConnectionInfo:
-    """Called again when the API server no longer accepts us. Raises KubeUnreachable: there are no credentials."""
+    """Read the credentials; called again after a 401. Raises KubeUnreachable if there are none."""
     settings = kopf.OperatorSettings()
     try:
         if account := kopf.login_with_service_account(logger=logger, settings=settings):
@@ -28,8 +28,8 @@ def login(logger: logging.Logger) -> kopf.ConnectionInfo:
 
 
 def _by_program(found: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
-    """The same server with what the kubeconfig's program says. A user without any login stays anonymous."""
-    from kubernetes import client, config  # of a size that only who needs it shall bear
+    """The same server with the credentials of the kubeconfig's plugin; without a plugin the user stays anonymous."""
+    from kubernetes import client, config  # a large import, needed only here
 
     loaded = client.Configuration()
     try:

@@ -1,4 +1,4 @@
-"""`octavo operator`: the flags, and the wiring of the parts.
+"""`octavo operator`: its flags, and the construction of its parts.
 
 kopf --name--> queue --> controller: observe -> plan -> apply        caches <--watch-- API server
                  ^-------- changes of children --------------------------'
@@ -43,9 +43,9 @@ log = logging.getLogger("octavo.operator")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the flags say."""
+    """Settings from the flags."""
 
-    namespaces: tuple[str, ...]  # none: all
+    namespaces: tuple[str, ...]  # empty: all
     options: Options
     metrics: Address
     health: Address
@@ -68,16 +68,16 @@ def main(argv: list[str]) -> int:
 
 def parse_arguments(argv: list[str]) -> Config:
     defaults = Options()
-    parser = argparse.ArgumentParser(prog="octavo operator", description="Serves InferenceServices.")
+    parser = argparse.ArgumentParser(prog="octavo operator", description="Reconcile InferenceServices.")
     add = parser.add_argument
-    add("--namespace", action="append", default=[], help="serve this namespace only (repeatable; default: all)")
+    add("--namespace", action="append", default=[], help="watch only this namespace (repeatable; default: all)")
     add("--worker-image", default=defaults.worker_image, help="image of new groups (default: %(default)s)")
     add("--router-image", default=defaults.router_image, help="image of the routers (default: %(default)s)")
     add("--image-pull-policy", default=defaults.image_pull_policy, choices=["Always", "IfNotPresent", "Never"])
-    add("--allow-host-path", action="store_true", help="allow file:// models: pods mount a folder of their node")
+    add("--allow-host-path", action="store_true", help="allow file:// models, which mount a folder of the node")
     add("--metrics", type=_address, default=("0.0.0.0", 8080), help="HOST:PORT of /metrics")
     add("--health", type=_address, default=("0.0.0.0", 8081), help="HOST:PORT of /livez and /readyz")
-    add("--lease-namespace", default=_own_namespace(), help="where the Lease lives (default: %(default)s)")
+    add("--lease-namespace", default=_own_namespace(), help="namespace of the Lease (default: %(default)s)")
     add("--identity", default=socket.gethostname(), help="this replica's name in the Lease (default: %(default)s)")
     flags = parser.parse_args(argv)
     options = Options(
@@ -87,7 +87,7 @@ def parse_arguments(argv: list[str]) -> Config:
         allow_host_path=flags.allow_host_path,
         operator_namespace=flags.lease_namespace,
     )
-    # A restarted process is another holder: what it had under way before is not known to be over.
+    # A restarted process is another holder: writes of the earlier process may still be running.
     identity = f"{flags.identity}_{uuid.uuid4().hex[:8]}"
     return Config(tuple(flags.namespace), options, flags.metrics, flags.health, flags.lease_namespace, identity)
 
@@ -115,14 +115,16 @@ async def serve(config: Config) -> int:
 
 
 async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
-    """Everything runs until a signal, or until one part ends, which is an error."""
+    """Run all parts until a signal, or until one of them ends, which is an error. Returns the exit code."""
     queue, meter = WorkQueue(), Metrics()
     generations: dict[str, tuple[str, int]] = {}
     caches = Caches(
         client,
         config.namespaces,
-        # What is there at the start is looked at in turn, so that what a user changes meanwhile goes first.
-        on_service=lambda item: queue.add(service_key(item), urgent=is_news(generations, item) and caches.listed()),
+        # Services of the first list are not urgent, so that a user's change meanwhile goes first.
+        on_service=lambda item: queue.add(
+            service_key(item), urgent=spec_changed(generations, item) and caches.listed()
+        ),
         on_child=lambda item: queue.add(service_key(item)),
     )
     lease = Lease(client, config.lease_namespace, config.identity)
@@ -145,7 +147,7 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if is_done:  # else the Lease runs out: nobody may write beside a write of ours
+        if is_done:  # else the Lease expires: no other replica may write while a write is running
             await lease.release()
     log.info("stopped")
     return 1 if failed else 0
@@ -159,23 +161,23 @@ def _reconciler(config: Config, client: Kube, caches: Caches, lease: Lease, mete
     return partial(reconciler.reconcile, options=config.options)
 
 
-def is_news(seen: dict[str, tuple[str, int]], item: Object) -> bool:
-    """True when a user made or changed the service, not when its status moved. Others of its name do not count."""
+def spec_changed(seen: dict[str, tuple[str, int]], item: Object) -> bool:
+    """True if the service is new or its spec changed, False if only its status did. Updates `seen`."""
     key, meta = service_key(item), item["metadata"]
-    life = (str(meta.get("uid")), int(meta.get("generation", 0)))
-    is_news = seen.get(key) != life
-    seen[key] = life
-    return is_news
+    version = (str(meta.get("uid")), int(meta.get("generation", 0)))
+    spec_changed = seen.get(key) != version
+    seen[key] = version
+    return spec_changed
 
 
 async def _watch_services(namespaces: tuple[str, ...], enqueue: Callable[[str], None]) -> None:
     """kopf in its own thread; cancelling stops it."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
 
-    def tell(key: str) -> None:
+    def enqueue_from_thread(key: str) -> None:
         loop.call_soon_threadsafe(enqueue, key)
 
-    thread = asyncio.create_task(asyncio.to_thread(trigger.run, namespaces, tell, stop))
+    thread = asyncio.create_task(asyncio.to_thread(trigger.run, namespaces, enqueue_from_thread, stop))
     try:
         await asyncio.shield(thread)
     finally:

@@ -1,4 +1,4 @@
-"""What the operator counts, in a registry of its own."""
+"""The operator's Prometheus metrics, in their own registry."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -6,19 +6,19 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Metrics:
-    """One instance for each process, made in main and passed on."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
             "octavo_operator_reconcile_seconds",
-            "Time to reconcile one service once.",
+            "Duration of one reconcile of one service.",
             buckets=SECONDS,
             registry=registry,
         )
         self.failures = Counter(
             "octavo_operator_reconcile_failures_total",
-            "Reconciles that ended in an error and are tried again.",
+            "Reconciles that failed and are retried.",
             ["reason"],
             registry=registry,
         )
@@ -28,12 +28,14 @@ class Metrics:
             ["verb", "kind"],
             registry=registry,
         )
-        self.waiting = Gauge("octavo_operator_queue_waiting", "Services that are due and wait.", registry=registry)
+        self.waiting = Gauge(
+            "octavo_operator_queue_waiting", "Services that are due for a reconcile.", registry=registry
+        )
         self.leader = Gauge("octavo_operator_leader", "1 while this replica holds the Lease.", registry=registry)
         self.services = Gauge("octavo_operator_services", "Services by readiness.", ["ready"], registry=registry)
         self.silence = Gauge(
             "octavo_operator_watch_silence_seconds",
-            "How long the quietest watch has heard nothing, bookmarks included.",
+            "Longest time since the last event or bookmark of any watch.",
             registry=registry,
         )
 

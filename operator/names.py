@@ -1,4 +1,4 @@
-"""Names, labels and selectors of everything that belongs to a service. Constant over the service's life."""
+"""Names, labels and selectors of a service's objects. They never change while the service exists."""
 
 from collections.abc import Mapping
 
@@ -8,13 +8,13 @@ SERVICE = "octavo.dev/service"
 COMPONENT = "octavo.dev/component"
 GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
-TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template as it was first rendered, JSON
-PODS = "octavo.dev/pods"  # annotation of a pod template: how many pods its group has; without it, one
-RETREAT = "octavo.dev/retreat"  # annotation: how often and until when a group gave back its nodes, JSON
+TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template of the revision, JSON
+PODS = "octavo.dev/pods"  # annotation of a pod template: number of pods of the group; absent: 1
+GANG_BACKOFF = "octavo.dev/gang-backoff"  # annotation: attempts and end of a group's back-off, JSON
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod
-# From JOIN the worker derives where the ranks of a stage meet, and where each rank of the pod listens.
+# The worker derives these from JOIN: the rendezvous of a stage's ranks, and the port of the pod's first rank.
 RENDEZVOUS, FIRST_RANK = JOIN + 99, JOIN + 100
 ROUTER_HTTP, ROUTER_METRICS, ROUTER_GRPC = 8000, 8001, 8033
 
@@ -22,17 +22,17 @@ Labels = Mapping[str, str]
 
 
 def group(service: str, index: int | str) -> str:
-    """StatefulSet of a group; its pods are NAME-INDEX-POD."""
+    """StatefulSet of a group; its pods are SERVICE-INDEX-POD."""
     return f"{service}-{index}"
 
 
 def ranks(service: str) -> str:
-    """Headless Service that names all worker pods, ready or not."""
+    """Headless Service with the DNS names of all worker pods, ready or not."""
     return f"{service}-ranks"
 
 
 def leaders(service: str) -> str:
-    """Headless Service of the leaders that serve."""
+    """Headless Service of the ready leader pods."""
     return f"{service}-leaders"
 
 
@@ -52,12 +52,12 @@ def secrets(service: str) -> tuple[str, str, str]:
 
 
 def dns_name(role: str, service_uid: str) -> str:
-    """What the certificate of a role (worker, router, operator) of one service is made out to."""
+    """SAN of the certificate of a role (worker, router, operator) of one service."""
     return f"{role}.{service_uid}.octavo"
 
 
 def common_labels(service: str) -> dict[str, str]:
-    """What every object carries; list-watches select by the first."""
+    """Labels of every object; list-watches select by the first."""
     return {
         SERVICE: service,
         "app.kubernetes.io/name": "octavo",
@@ -72,16 +72,16 @@ def component(service: str, name: str) -> dict[str, str]:
 
 
 def leader_selector(service: str) -> str:
-    """Selector of one pod for each group, as text, for the scale subresource."""
+    """Label selector, as text, of one pod per group, for the scale subresource."""
     labels = {**component(service, "worker"), POD_INDEX: "0"}
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def label(item: Object, key: str) -> str:
-    """A label of an object, "" if it has none such."""
+    """A label of an object; "" if it does not have it."""
     return str((item["metadata"].get("labels") or {}).get(key, ""))
 
 
 def annotation(item: Object, key: str) -> str:
-    """An annotation of an object, "" if it has none such."""
+    """An annotation of an object; "" if it does not have it."""
     return str((item["metadata"].get("annotations") or {}).get(key, ""))

@@ -1,8 +1,8 @@
 """Reads one service's children into a Snapshot, from the caches.
 
-In the steady state nothing is read from the API. Only what is not well is looked at closer: warnings about objects that
-lack pods or hang, and the nodes of pods that are going or not ready. Groups that are not ready are asked for their
-status at each look, ready ones once a minute.
+In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: warning events of
+StatefulSets without pods and of stuck pods, and the nodes of pods that are terminating or not ready. The status of a
+group is polled over gRPC: at each reconcile while it is not ready, else once a minute.
 """
 
 import logging
@@ -17,40 +17,40 @@ from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.groups import ready, unix
 from octavo.operator.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
 from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
-from octavo.operator.status_client import ask_all
+from octavo.operator.status_client import get_statuses
 from octavo.proto.v1 import group_pb2
 
-READY_ASK_S = 35.0
-UNREADY_ASK_S = 1.5
-LOOK_AGAIN_S = 5.0  # events and nodes
-HANGS_S = 5.0  # a pod pending longer than this may have a warning worth reading
+READY_POLL_S = 35.0
+UNREADY_POLL_S = 1.5
+RECHECK_S = 5.0  # events and nodes
+STUCK_AFTER_S = 5.0  # of a pending pod: its warning events are then read
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Memory:
-    """What is remembered of one service between looks."""
+class PollState:
+    """Last results of the polls of one service."""
 
     reports: dict[str, tuple[int, GroupReport]] = field(default_factory=dict)  # pod uid: group, answer
-    asked: dict[str, float] = field(default_factory=dict)  # pod uid
+    polled_at: dict[str, float] = field(default_factory=dict)  # pod uid
     warnings: tuple[WarningEvent, ...] = ()
-    warned_at: float = float("-inf")
+    warnings_at: float = float("-inf")
 
 
 class Observer:
     def __init__(self, kube: Kube, caches: Caches, certificates: CertificateKeeper) -> None:
         self._kube, self._caches, self._certificates = kube, caches, certificates
-        self._memories: dict[str, Memory] = {}
+        self._polled: dict[str, PollState] = {}
         self._nodes: dict[str, tuple[float, bool]] = {}  # name: (looked at, lost)
         self._nodes_forbidden = False
 
     def forget(self, service_uid: str) -> None:
-        self._memories.pop(service_uid, None)
+        self._polled.pop(service_uid, None)
 
-    async def snapshot(self, namespace: str, name: str, uid: str, taken: Iterable[tuple[str, str]]) -> Snapshot:
-        """`taken`: (kind, name) that an apply found to be somebody else's."""
-        key, memory = f"{namespace}/{name}", self._memories.setdefault(uid, Memory())
+    async def snapshot(self, namespace: str, name: str, uid: str, conflicts: Iterable[tuple[str, str]]) -> Snapshot:
+        """Observe a service. conflicts: (kind, name) of objects with other owners, as found by an apply."""
+        key, polled = f"{namespace}/{name}", self._polled.setdefault(uid, PollState())
         children = [item for kind in CHILD_KINDS for item in self._caches.of_service(kind.kind, key)]
         foreign = {_named(item) for item in children if not owned_by(item, uid) and _is_our_name(name, item)}
         own = [item for item in children if owned_by(item, uid)]
@@ -59,50 +59,50 @@ class Observer:
             (i for i in own if i["kind"] == "Deployment" and i["metadata"]["name"] == names.router(name)), None
         )
         pods = tuple(self._caches.of_service("Pod", key))
-        await self._ask(uid, pods, memory)
-        await self._look_for_warnings(namespace, sets, pods, memory)
+        await self._poll_leaders(uid, pods, polled)
+        await self._update_warnings(namespace, sets, pods, polled)
         return Snapshot(
             children=tuple(children),
             statefulsets=sets,
             pods=pods,
             router=router,
-            reports={group: report for group, report in memory.reports.values()},
-            warnings=memory.warnings,
-            foreign=frozenset(foreign | set(taken)),
+            reports={group: report for group, report in polled.reports.values()},
+            warnings=polled.warnings,
+            foreign=frozenset(foreign | set(conflicts)),
             lost_nodes=await self._lost_nodes(pods),
         )
 
-    async def _ask(self, uid: str, pods: tuple[Object, ...], memory: Memory) -> None:
-        """Ask the leader pods that are due; answers of pods that are gone are dropped."""
+    async def _poll_leaders(self, uid: str, pods: tuple[Object, ...], polled: PollState) -> None:
+        """Poll the leader pods that are due; drop the reports of deleted pods."""
         now, leaders = time.monotonic(), {pod["metadata"]["uid"]: pod for pod in pods if _is_leader(pod)}
-        memory.reports = {pod_uid: kept for pod_uid, kept in memory.reports.items() if pod_uid in leaders}
-        memory.asked = {pod_uid: at for pod_uid, at in memory.asked.items() if pod_uid in leaders}
+        polled.reports = {pod_uid: kept for pod_uid, kept in polled.reports.items() if pod_uid in leaders}
+        polled.polled_at = {pod_uid: at for pod_uid, at in polled.polled_at.items() if pod_uid in leaders}
         due = {
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in leaders.items()
             if (pod.get("status") or {}).get("podIP")
-            and now - memory.asked.get(pod_uid, float("-inf")) > (READY_ASK_S if ready(pod) else UNREADY_ASK_S)
+            and now - polled.polled_at.get(pod_uid, float("-inf")) > (READY_POLL_S if ready(pod) else UNREADY_POLL_S)
         }
         identity = self._certificates.operator_pair(uid) if due else None
         if identity is None:
             return
-        memory.asked |= dict.fromkeys(due, now)
-        for pod_uid, answer in (await ask_all(due, uid, *identity)).items():
+        polled.polled_at |= dict.fromkeys(due, now)
+        for pod_uid, answer in (await get_statuses(due, uid, *identity)).items():
             group = int(names.label(leaders[pod_uid], names.GROUP) or 0)
-            memory.reports[pod_uid] = (group, report(answer, pod_uid))
+            polled.reports[pod_uid] = (group, report(answer, pod_uid))
 
-    async def _look_for_warnings(
-        self, namespace: str, sets: tuple[Object, ...], pods: tuple[Object, ...], memory: Memory
+    async def _update_warnings(
+        self, namespace: str, sets: tuple[Object, ...], pods: tuple[Object, ...], polled: PollState
     ) -> None:
-        suspects = [*(item for item in sets if _lacks_pods(item)), *(pod for pod in pods if _hangs(pod))]
+        suspects = [*(item for item in sets if _lacks_pods(item)), *(pod for pod in pods if _is_stuck(pod))]
         if not suspects:
-            memory.warnings = ()
-        elif time.monotonic() - memory.warned_at > LOOK_AGAIN_S:
-            memory.warned_at = time.monotonic()
-            memory.warnings = tuple([w for item in suspects[:8] for w in await self._warnings(namespace, item)])
+            polled.warnings = ()
+        elif time.monotonic() - polled.warnings_at > RECHECK_S:
+            polled.warnings_at = time.monotonic()
+            polled.warnings = tuple([w for item in suspects[:8] for w in await self._warnings(namespace, item)])
 
     async def _warnings(self, namespace: str, item: Object) -> list[WarningEvent]:
-        """The newest of each reason. Events are looked for by the object's uid: a namesake's are not ours."""
+        """The newest warning of each reason. Selected by uid: names can be reused."""
         chosen = f"involvedObject.uid={item['metadata']['uid']},type=Warning"
         try:
             events, _ = await self._kube.list(EVENT, namespace, fieldSelector=chosen, limit="50")
@@ -111,25 +111,25 @@ class Observer:
             return []
         found: dict[str, WarningEvent] = {}
         for event in events:
-            said = _warning(item, event)
-            if said.reason not in found or found[said.reason].time_s <= said.time_s:
-                found[said.reason] = said
+            warning = _warning(item, event)
+            if warning.reason not in found or found[warning.reason].time_s <= warning.time_s:
+                found[warning.reason] = warning
         return list(found.values())
 
     async def _lost_nodes(self, pods: tuple[Object, ...]) -> frozenset[str]:
-        suspects = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName") and _is_unwell(pod)}
+        suspects = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName") and _is_unhealthy(pod)}
         return frozenset([node for node in sorted(suspects) if await self._is_lost(node)])
 
     async def _is_lost(self, name: str) -> bool:
-        looked, lost = self._nodes.get(name, (float("-inf"), False))
-        if self._nodes_forbidden or time.monotonic() - looked < LOOK_AGAIN_S:
+        checked_at, lost = self._nodes.get(name, (float("-inf"), False))
+        if self._nodes_forbidden or time.monotonic() - checked_at < RECHECK_S:
             return lost
         try:
             node = await self._kube.get(NODE, None, name)
         except KubeError as error:
             if error.status == 403:
                 self._nodes_forbidden = True
-                log.warning("nodes may not be read: a pod on a lost node is replaced only when Kubernetes removes it")
+                log.warning("no permission to read nodes: pods on a lost node are replaced after their grace period")
             return False
         conditions = (node or {}).get("status", {}).get("conditions", [])
         lost = node is None or any(c["type"] == "Ready" and c["status"] == "Unknown" for c in conditions)
@@ -138,7 +138,7 @@ class Observer:
 
 
 def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
-    """The answer of a pod 0 in the words of the snapshot."""
+    """The status of a leader pod as a GroupReport."""
     failure, model = answer.last_failure, answer.model
     return GroupReport(
         revision=answer.revision,
@@ -160,7 +160,7 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
 
 
 def _names(transports: Iterable["group_pb2.Transport.ValueType"]) -> str:
-    """A worker may be newer than this operator, and have others: those are shown by their numbers."""
+    """Names of the transports, in lower case; a number for one that only a newer worker knows."""
     known = group_pb2.Transport.DESCRIPTOR.values_by_number
     return ", ".join(known[number].name.lower() if number in known else str(number) for number in transports)
 
@@ -170,7 +170,7 @@ def _named(item: Object) -> tuple[str, str]:
 
 
 def _is_our_name(service: str, item: Object) -> bool:
-    """False for what a user made and only labelled like ours."""
+    """False for a user's object that only has the service's label."""
     ours = {service, names.ranks(service), names.leaders(service), names.router(service), names.workers(service)}
     return item["kind"] == "StatefulSet" or item["metadata"]["name"] in ours
 
@@ -184,7 +184,7 @@ def _is_leader(pod: Object) -> bool:
     )
 
 
-def _is_unwell(pod: Object) -> bool:
+def _is_unhealthy(pod: Object) -> bool:
     running = (pod.get("status") or {}).get("phase") == "Running"
     return bool(pod["metadata"].get("deletionTimestamp")) or (running and not ready(pod))
 
@@ -193,13 +193,13 @@ def _lacks_pods(stateful_set: Object) -> bool:
     return int((stateful_set.get("status") or {}).get("replicas") or 0) < int(stateful_set["spec"].get("replicas", 1))
 
 
-def _hangs(pod: Object) -> bool:
-    """Placed on a node but not started for a while: a volume, a Secret or a sandbox is missing."""
+def _is_stuck(pod: Object) -> bool:
+    """True if the pod has a node but no container runs after STUCK_AFTER_S: a volume, Secret or sandbox is missing."""
     status = pod.get("status") or {}
     placed = any(c["type"] == "PodScheduled" and c["status"] == "True" for c in status.get("conditions") or ())
     started = any("running" in (c.get("state") or {}) for c in status.get("containerStatuses") or ())
     age_s = time.time() - (unix(pod["metadata"].get("creationTimestamp")) or 0.0)
-    return placed and not started and status.get("phase") == "Pending" and age_s > HANGS_S
+    return placed and not started and status.get("phase") == "Pending" and age_s > STUCK_AFTER_S
 
 
 def _warning(item: Object, event: Object) -> WarningEvent:

@@ -1,7 +1,7 @@
 """plan(service, snapshot, options, now) -> Plan: everything the operator does to one service, as data with reasons.
 
-Pure: the same input gives the same output; the clock is an argument. It reads as the walk goes: which groups there are,
-what stands in the way, what the next step of the rollout is, what objects that makes, what the status says.
+Pure: the same input gives the same output; the clock is an argument. The order is: observed groups, blocking causes,
+next step of the rollout, desired objects, status.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from octavo.operator import gangs, names
 from octavo.operator.actions import Apply, Certificates, Delete, Event, Leaf, Plan
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.causes import Cause, group_cause, is_worker, router_cause
-from octavo.operator.conditions import Facts, has_begun
+from octavo.operator.conditions import Facts, has_served_before
 from octavo.operator.groups import Group, groups, timestamp
 from octavo.operator.options import Options
 from octavo.operator.pods import next_check, pods_to_delete
@@ -24,18 +24,18 @@ from octavo.operator.status import events, status
 
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan", "plan_invalid"]
 
-POLL_S = 2.0  # how often a group that runs and does not serve is asked for its progress
+POLL_S = 2.0  # interval of progress polls of a group that runs and does not serve
 
 
 def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: float) -> Plan:
-    """What to do for one service. Raises nothing: what cannot be done is said in the status."""
+    """The plan for one service. now: Unix time in seconds. Raises nothing: the status reports what is not possible."""
     observed = groups(service.name, snapshot)
     goal = _goal(service)
     blocked = _blocked(service, snapshot, options)
-    allowed = Step((), tuple(group for group in observed if not group.leaving), ())
-    if blocked is None or blocked.reason == "NameTaken":
+    allowed = Step((), tuple(group for group in observed if not group.terminating), ())
+    if blocked is None or blocked.reason == "NameConflict":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
-    allowed = replace(allowed, retreats=gangs.retreats(allowed.keep, now))
+    allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, now))
     waits = surge_waits_since(goal, observed)
     facts = _facts(
         service, snapshot, goal, observed, allowed, blocked, waits is not None and now - waits >= UNSCHEDULABLE_S
@@ -62,7 +62,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
 
 
 def plan_invalid(resource: Object, error: Exception, now: float) -> Plan:
-    """For a resource that `parse` refuses: say so in its status, touch nothing that runs."""
+    """The plan for a resource that `parse` refuses: report the error in the status, change no other object."""
     previous: Mapping[str, Any] = resource.get("status") or {}  # Any: JSON
     old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
     generation = resource["metadata"].get("generation", 0)
@@ -80,17 +80,17 @@ def plan_invalid(resource: Object, error: Exception, now: float) -> Plan:
 
 def _goal(service: InferenceService) -> Goal:
     rollout = service.spec.rollout
-    wished = 0 if service.spec.paused else service.spec.replicas
-    return Goal(wished, worker_revision(service), rollout.max_surge, rollout.max_unavailable)
+    desired = 0 if service.spec.paused else service.spec.replicas
+    return Goal(desired, worker_revision(service), rollout.max_surge, rollout.max_unavailable)
 
 
 def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) -> Cause | None:
-    taken = sorted((kind, name) for kind, name in snapshot.foreign if kind != "StatefulSet")
-    if taken:
-        kind, name = taken[0]
+    conflicts = sorted((kind, name) for kind, name in snapshot.foreign if kind != "StatefulSet")
+    if conflicts:
+        kind, name = conflicts[0]
         return Cause(
-            "NameTaken",
-            f"{kind} {name} exists and does not belong to this service; it is left alone. "
+            "NameConflict",
+            f"{kind} {name} exists and does not belong to this service; it is left unchanged. "
             "Delete it, or give the service another name",
         )
     if service.spec.model.uri.startswith("file://") and not options.allow_host_path:
@@ -103,7 +103,7 @@ def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) ->
 
 
 def _foreign_indexes(service: InferenceService, snapshot: Snapshot) -> frozenset[int]:
-    """Indexes whose StatefulSet's name is another's: groups simply take the next."""
+    """Indexes whose StatefulSet's name belongs to another owner: new groups skip them."""
     prefix = f"{service.name}-"
     tails = (
         name.removeprefix(prefix)
@@ -120,7 +120,7 @@ def _facts(
     observed: tuple[Group, ...],
     allowed: Step,
     blocked: Cause | None,
-    surge_waits: bool,
+    surge_unschedulable: bool,
 ) -> Facts:
     found = {
         group.index: group_cause(group, names.group(service.name, group.index), snapshot.warnings)
@@ -134,21 +134,21 @@ def _facts(
         goal=goal,
         paused=service.spec.paused,
         live=allowed.keep,
-        leaving=len(observed) - len(allowed.keep),
+        terminating=len(observed) - len(allowed.keep),
         blocked=blocked,
         causes={index: cause for index, cause in found.items() if cause},
-        router_wished=service.spec.router.replicas,
-        router_ready=ready,
+        routers_desired=service.spec.router.replicas,
+        routers_ready=ready,
         router_cause=router_cause(snapshot.router, routers, snapshot.warnings),
-        surge_waits=surge_waits,
-        begun=has_begun(service.status, goal.revision),
+        surge_unschedulable=surge_unschedulable,
+        has_served=has_served_before(service.status, goal.revision),
     )
 
 
 def _applies(
     service: InferenceService, snapshot: Snapshot, options: Options, goal: Goal, allowed: Step
 ) -> Iterator[Apply]:
-    """All wished objects, what others need first. A name that is another's is left out."""
+    """All desired objects in the order of their dependencies, without names that belong to another owner."""
     for item in _every(service, snapshot, options, goal, allowed):
         if (item.object["kind"], item.object["metadata"]["name"]) not in snapshot.foreign:
             yield item
@@ -157,17 +157,17 @@ def _applies(
 def _every(
     service: InferenceService, snapshot: Snapshot, options: Options, goal: Goal, allowed: Step
 ) -> Iterator[Apply]:
-    yield Apply(access.service_account(service), "the routers' account")
+    yield Apply(access.service_account(service), "account of the routers")
     yield Apply(access.role(service), "routers watch the EndpointSlices of their namespace")
-    yield Apply(access.role_binding(service), "gives the routers their role")
-    yield Apply(services.ranks(service), "names all worker pods, ready or not")
-    yield Apply(services.leaders(service), "lists the groups that serve, for the routers")
-    yield Apply(services.clients(service), "what clients connect to")
-    yield Apply(policies.worker_policy(service, options), "who may dial the workers")
-    yield Apply(policies.router_policy(service), "who may dial the routers")
-    yield Apply(policies.worker_budget(service), "evictions take one worker at a time")
-    yield Apply(policies.router_budget(service), "evictions take one router at a time")
-    yield Apply(_router(service, snapshot, options), f"routers: {service.spec.router.replicas} wished")
+    yield Apply(access.role_binding(service), "grants the routers their role")
+    yield Apply(services.ranks(service), "DNS names of all worker pods, ready or not")
+    yield Apply(services.leaders(service), "endpoints of the groups that serve, for the routers")
+    yield Apply(services.clients(service), "address for clients")
+    yield Apply(policies.worker_policy(service, options), "allowed connections to the workers")
+    yield Apply(policies.router_policy(service), "allowed connections to the routers")
+    yield Apply(policies.worker_budget(service), "limits evictions to one worker at a time")
+    yield Apply(policies.router_budget(service), "limits evictions to one router at a time")
+    yield Apply(_router(service, snapshot, options), f"{service.spec.router.replicas} routers desired")
     yield from _group_sets(service, options, goal, allowed)
 
 
@@ -178,24 +178,24 @@ def _router(service: InferenceService, snapshot: Snapshot, options: Options) -> 
 
 
 def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed: Step) -> Iterator[Apply]:
-    """Groups that stay keep their template; new ones of their revision take it over: a revision is one thing."""
+    """Existing groups keep their template, and new groups of the same revision get it too."""
     present: Mapping[str, Any] | None = None  # Any: JSON
     for group in allowed.keep:
         if group.template is None:
             continue
         present = present or (group.template if group.revision == goal.revision else None)
-        retreat = allowed.retreats.get(group.index)
-        does = "gives back its nodes for a while" if retreat and retreat.away else "stays as it was made"
-        kept = worker.statefulset(service, group, group.revision, retreat)
-        yield Apply(kept, f"group {group.index} {does}")
+        backoff = allowed.gang_backoffs.get(group.index)
+        state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
+        kept = worker.statefulset(service, group, group.revision, backoff)
+        yield Apply(kept, f"group {group.index} {state}")
     if not allowed.create:
         return
     template = present or worker.pod_template(service, goal.revision, options)
     for index in allowed.create:
         group = Group(index, None, (), None, template)
-        wished = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
+        desired = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
         pods = f"; it has {group.size} pods" if group.size > 1 else ""
-        reason = f"{wished} of revision {goal.revision} wished, {index} is the next free index{pods}"
+        reason = f"{desired} of revision {goal.revision} desired, {index} is the next free index{pods}"
         yield Apply(worker.statefulset(service, group, goal.revision), reason)
 
 
@@ -220,27 +220,29 @@ def _certificates(service: InferenceService) -> Certificates:
 
 
 def _step_events(service: InferenceService, allowed: Step) -> tuple[Event, ...]:
-    made = [Event("Normal", "GroupCreated", f"{names.group(service.name, index)} is made") for index in allowed.create]
-    gone = [
-        Event("Normal", "GroupDeleted", f"{names.group(service.name, group.index)} is drained and deleted: {reason}")
+    created = [
+        Event("Normal", "GroupCreated", f"created {names.group(service.name, index)}") for index in allowed.create
+    ]
+    deleted = [
+        Event("Normal", "GroupDeleted", f"draining and deleting {names.group(service.name, group.index)}: {reason}")
         for group, reason in allowed.delete
     ]
-    return (*made, *gone, *_retreat_events(service, allowed))
+    return (*created, *deleted, *_backoff_events(service, allowed))
 
 
-def _retreat_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
+def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
     for group in allowed.keep:
-        new = allowed.retreats.get(group.index)
-        if new and (group.retreat is None or group.retreat.attempts != new.attempts):
+        new = allowed.gang_backoffs.get(group.index)
+        if new and (group.gang_backoff is None or group.gang_backoff.attempts != new.attempts):
             name, again = names.group(service.name, group.index), timestamp(new.until_s)
-            message = f"{name}: not all of its {group.size} pods find a node; it gives back theirs until {again}"
-            yield Event("Warning", "GroupRetreats", message)
+            message = f"{name}: some of its {group.size} pods are unschedulable; scaled to zero until {again}"
+            yield Event("Warning", "GangBackoff", message)
 
 
 def _changes_after(
     observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, waits: float | None, now: float
 ) -> float | None:
-    """All that `plan` does with `now` but to write it down stands here: in between nobody looks."""
+    """Seconds until `plan` returns another result for the same input; None: never. Covers every use of `now`."""
     times = [next_check(observed, snapshot.lost_nodes, now), gangs.next_step(allowed.keep, now)]
     if waits is not None and now < waits + UNSCHEDULABLE_S:
         times.append(waits + UNSCHEDULABLE_S - now + 0.1)
@@ -248,9 +250,9 @@ def _changes_after(
 
 
 def _is_polled(group: Group) -> bool:
-    """A group on its way to serve says how far it is; one that is not clear is soon."""
+    """True for groups whose progress is polled: running and not serving, or without a known owner."""
     running = any((pod.get("status") or {}).get("phase") == "Running" for pod in group.pods)
-    return group.unsettled or (not group.leaving and not group.serving and running)
+    return group.owner_unknown or (not group.terminating and not group.serving and running)
 
 
 def _shown(item: Object) -> str:

@@ -1,4 +1,4 @@
-"""`octavo plan -f service.yaml`: the objects and reasons of services as on an empty cluster, without one."""
+"""`octavo plan -f service.yaml`: the objects, with reasons, that the operator would create on an empty cluster."""
 
 import argparse
 import sys
@@ -17,11 +17,11 @@ PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Unreadable(ValueError):
-    """The file does not hold services. The text says what and where."""
+    """The file holds no valid service; the message names the file, the document and the error."""
 
 
 def main(argv: list[str]) -> int:
-    """Print the plan; 2 if the file cannot be read or a field is wrong."""
+    """Print the plan. Returns 0, or 2 if the file cannot be read or a field is invalid."""
     arguments = _parser().parse_args(argv)
     defaults = Options()
     options = Options(
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="octavo plan",
-        description="Print the objects, and the reason of each, that the operator makes on an empty cluster.",
+        description="Print the objects that the operator would create on an empty cluster, and the reason of each.",
     )
     parser.add_argument("-f", "--file", required=True, help="YAML file of InferenceServices; - is standard input")
     parser.add_argument("--worker-image", help="the operator's default worker image")
@@ -74,7 +74,7 @@ def _services(file: str) -> Iterator[InferenceService]:
 
 
 def _with_uid(document: Object) -> Object:
-    """The API server would have given it a uid and a generation."""
+    """The document with a uid and a generation, which the API server would add."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return document
@@ -82,7 +82,7 @@ def _with_uid(document: Object) -> Object:
 
 
 def _without_copy(item: Object) -> dict[str, object]:
-    """The object without the annotation that repeats its pod template."""
+    """The object without the annotation that holds a copy of its pod template."""
     metadata = {**item["metadata"]}
     metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.TEMPLATE}
     if not metadata["annotations"]:
@@ -91,7 +91,7 @@ def _without_copy(item: Object) -> dict[str, object]:
 
 
 def render(service: InferenceService, planned: Plan) -> str:
-    """The plan as YAML documents, each under its reason."""
+    """The plan as YAML documents, each with its reason as a comment."""
     parts = [f"# InferenceService {service.namespace}/{service.name}: {len(planned.apply)} objects\n"]
     if planned.certificates:
         for leaf in planned.certificates.leaves:

@@ -17,7 +17,7 @@ _SHAPE = re.compile(PATTERN)
 
 
 def quantity(value: object) -> Fraction | None:
-    """The number that a quantity stands for, None if it is none."""
+    """The number that a quantity denotes; None if it is no quantity."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _SHAPE.match(str(value))

@@ -1,7 +1,7 @@
-"""One service once: observe, plan, apply.
+"""One reconcile of one service: observe, plan, apply.
 
-Level-based: nothing is remembered of what was done, only what is there counts. What was there the last time is
-remembered, so that no plan is made where nothing is new (`rest`).
+Level-based: a plan depends on the observed state alone, not on earlier actions. The last observation is cached, so that
+an unchanged one needs no new plan (`rest.py`).
 """
 
 import logging
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from octavo.operator.actions import Event, Plan
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.apply import NameTaken, Writer
+from octavo.operator.apply import NameConflict, Writer
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.events import Recorder
@@ -20,38 +20,38 @@ from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
 from octavo.operator.options import Options
 from octavo.operator.plan import plan, plan_invalid
-from octavo.operator.rest import Rest
+from octavo.operator.rest import CachedPlan
 from octavo.operator.snapshot import Snapshot
 
-TAKEN_AGAIN_S = 5.0  # how long a name is believed to be taken before it is looked at again
+CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Taken:
-    """(kind, name) of objects outside the caches that an apply found to be somebody else's, and when."""
+class NameConflicts:
+    """Objects outside the caches with the name of a child and another owner. found: {(kind, name): monotonic time}."""
 
     found: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def stale(self, now: float) -> list[tuple[str, str]]:
-        return [name for name, at in self.found.items() if now - at >= TAKEN_AGAIN_S]
+        return [name for name, at in self.found.items() if now - at >= CONFLICT_RECHECK_S]
 
 
 @dataclass(slots=True)
-class Turn:
-    """What became of one plan's steps."""
+class ApplyRun:
+    """One execution of a plan: errors and name conflicts of its steps."""
 
     key: str
     errors: list[KubeError] = field(default_factory=list)
-    taken: list[NameTaken] = field(default_factory=list)
+    conflicts: list[NameConflict] = field(default_factory=list)
 
     async def attempt(self, what: str, step: Awaitable[object]) -> None:
         try:
             if await step:
                 log.info("service %s: %s", self.key, what)
-        except NameTaken as error:
-            self.taken.append(error)
+        except NameConflict as error:
+            self.conflicts.append(error)
             log.warning("service %s: %s: %s", self.key, what, error)
         except KubeError as error:
             self.errors.append(error)
@@ -59,23 +59,26 @@ class Turn:
 
 
 class PlanFailed(Exception):
-    """Some of a plan could not be carried out; the rest was. The first error is the cause."""
+    """Some steps of a plan failed, the others were executed. __cause__ is the first error."""
 
 
 class Reconciler:
-    """Carries out plans. `reconcile` is the only entry, one call at a time for each key."""
+    """Executes plans. `reconcile` is the only entry point, with one call at a time per key."""
 
     def __init__(
         self, caches: Caches, observer: Observer, writer: Writer, certificates: CertificateKeeper, recorder: Recorder
     ) -> None:
         self._caches, self._observer, self._writer = caches, observer, writer
         self._certificates, self._recorder = certificates, recorder
-        self._taken: dict[str, Taken] = {}
+        self._conflicts: dict[str, NameConflicts] = {}
         self._uids: dict[str, str] = {}
-        self._rests: dict[str, Rest] = {}
+        self._cached_plans: dict[str, CachedPlan] = {}
 
     async def reconcile(self, key: str, options: Options) -> float | None:
-        """Seconds until the next look, None when only changes and the resync matter."""
+        """Reconcile the service `namespace/name`. Returns the seconds until the next reconcile; None: the resync.
+
+        Raises PlanFailed, NotLeading.
+        """
         namespace, name = key.split("/", 1)
         resource = self._caches.get(SERVICE_CR.kind, namespace, name)
         if resource is None or resource["metadata"].get("deletionTimestamp"):
@@ -85,72 +88,75 @@ class Reconciler:
         if self._uids.get(key, uid) != uid:
             self._forget(key)
         self._uids[key] = uid
-        taken = self._taken.setdefault(uid, Taken())
-        await self._look_again(namespace, uid, taken)
-        before, now = set(taken.found), time.monotonic()
+        conflicts = self._conflicts.setdefault(uid, NameConflicts())
+        await self._recheck_conflicts(namespace, uid, conflicts)
+        before, now = set(conflicts.found), time.monotonic()
         snapshot = await self._observer.snapshot(namespace, name, uid, before)
-        rest = self._rests.pop(uid, None)  # an error forgets it
-        wished = None if rest is None else rest.plan(resource, snapshot, now)
-        if rest is None or wished is None:
-            wished = _plan(resource, snapshot, options)
-            rest = Rest.after(wished, resource, snapshot, now)
-        errors = await self._carry_out(wished, resource, taken)
+        cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
+        planned = None if cached is None else cached.plan(resource, snapshot, now)
+        if cached is None or planned is None:
+            planned = _plan(resource, snapshot, options)
+            cached = CachedPlan.after(planned, resource, snapshot, now)
+        errors = await self._carry_out(planned, resource, conflicts)
         if errors:
             raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
-        self._rests[uid] = rest
-        if set(taken.found) != before:
-            return 0.0  # the plan and the status must hear of it
-        if taken.found:
-            return TAKEN_AGAIN_S
-        # What is not watched is looked at again: Secrets, and warnings while it is not ready.
-        unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else rest.next_unready_s()
-        return unwatched_s if wished.requeue_after is None else min(unwatched_s, wished.requeue_after)
+        self._cached_plans[uid] = cached
+        if set(conflicts.found) != before:
+            return 0.0  # plan again with the conflicts, for the status
+        if conflicts.found:
+            return CONFLICT_RECHECK_S
+        # Secrets, and warning events of a service that is not ready, are not watched.
+        unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else cached.next_unready_s()
+        return unwatched_s if planned.requeue_after is None else min(unwatched_s, planned.requeue_after)
 
-    async def _look_again(self, namespace: str, uid: str, taken: Taken) -> None:
-        """A name stays taken until the API server says otherwise, so that the status does not flap."""
-        for kind, name in taken.stale(time.monotonic()):
-            if await self._writer.is_taken(kind, namespace, name, uid):
-                taken.found[(kind, name)] = time.monotonic()
+    async def _recheck_conflicts(self, namespace: str, uid: str, conflicts: NameConflicts) -> None:
+        """A conflict stays until the API server shows that it is resolved, so that the status does not flap."""
+        for kind, name in conflicts.stale(time.monotonic()):
+            if await self._writer.is_foreign(kind, namespace, name, uid):
+                conflicts.found[(kind, name)] = time.monotonic()
             else:
-                del taken.found[(kind, name)]
+                del conflicts.found[(kind, name)]
 
-    async def _carry_out(self, wished: Plan, resource: Object, taken: Taken) -> list[KubeError]:
-        """In the plan's order. One object's failure does not keep the others from their turn. Certificates come first
-        where pods have none to start with; else what a user changed does not wait until they are read again."""
+    async def _carry_out(self, planned: Plan, resource: Object, conflicts: NameConflicts) -> list[KubeError]:
+        """Execute the steps in the plan's order; an error does not stop the following steps.
+
+        Certificates come first for a new service, whose pods cannot start without them, and last otherwise, so that a
+        user's change does not wait for their check. Returns the errors.
+        """
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
-        turn = Turn(f"{namespace}/{resource['metadata']['name']}")
+        run = ApplyRun(f"{namespace}/{resource['metadata']['name']}")
         are_new = not self._certificates.known(uid)
         if are_new:
-            await self._ensure_certificates(turn, wished, resource)
-        for step in wished.apply:
+            await self._ensure_certificates(run, planned, resource)
+        for step in planned.apply:
             what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
-            await turn.attempt(what, self._writer.apply(step.object, uid))
-        for gone in (*wished.delete, *wished.delete_pods):
+            await run.attempt(what, self._writer.apply(step.object, uid))
+        for gone in (*planned.delete, *planned.delete_pods):
             what = f"delete {gone.kind} {gone.name}: {gone.reason}"
-            await turn.attempt(what, self._writer.delete(namespace, gone))
+            await run.attempt(what, self._writer.delete(namespace, gone))
         if not are_new:
-            await self._ensure_certificates(turn, wished, resource)
-        if wished.status is not None:
-            await turn.attempt("write the status", self._writer.status(resource, wished.status))
-        failures = (Event("Warning", "ApplyFailed", str(error)) for error in turn.errors[:3])
-        for event in (*wished.events, *failures):
+            await self._ensure_certificates(run, planned, resource)
+        if planned.status is not None:
+            await run.attempt("write the status", self._writer.status(resource, planned.status))
+        failures = (Event("Warning", "ApplyFailed", str(error)) for error in run.errors[:3])
+        for event in (*planned.events, *failures):
             await self._recorder.record(resource, event)
-        # Those in the caches are seen by the snapshot itself.
-        hidden = [t for t in turn.taken if self._caches.get(t.kind, namespace, t.name) is None]
-        taken.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
-        return turn.errors
+        # The snapshot finds conflicts with cached objects itself.
+        hidden = [t for t in run.conflicts if self._caches.get(t.kind, namespace, t.name) is None]
+        conflicts.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
+        return run.errors
 
-    async def _ensure_certificates(self, turn: Turn, wished: Plan, resource: Object) -> None:
+    async def _ensure_certificates(self, run: ApplyRun, planned: Plan, resource: Object) -> None:
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
-        if wished.certificates is not None and self._certificates.due(uid, ready(resource)):
-            await turn.attempt("certificates", self._certificates.ensure(namespace, wished.certificates))
+        if planned.certificates is not None and self._certificates.due(uid, ready(resource)):
+            await run.attempt("certificates", self._certificates.ensure(namespace, planned.certificates))
 
     def _forget(self, key: str) -> None:
         uid = self._uids.pop(key, None)
         if uid is None:
             return
-        self._taken.pop(uid, None)
-        self._rests.pop(uid, None)
+        self._conflicts.pop(uid, None)
+        self._cached_plans.pop(uid, None)
         for part in (self._observer, self._writer, self._certificates, self._recorder):
             part.forget(uid)
 
@@ -158,6 +164,6 @@ class Reconciler:
 def _plan(resource: Object, snapshot: Snapshot, options: Options) -> Plan:
     try:
         service = parse(resource)
-    except SpecError as error:  # an old CRD let it pass
+    except SpecError as error:  # an old CRD has accepted it
         return plan_invalid(resource, error, time.time())
     return plan(service, snapshot, options, time.time())

@@ -1,8 +1,8 @@
-"""Revisions: the hash of the user's fields that shape pods, and the template that is kept while the hash stays.
+"""Revisions: the hash of the spec fields that determine pods, and the pod template that is kept per hash.
 
-Only what differs from the schema's default goes into the hash, quantities as numbers: a new field with a default, or
-another spelling of a quantity, rolls nobody. The operator's own defaults (images, probes, flags) are not in it: they
-are written into the template once, which is kept as an annotation and rendered anew only for a new hash.
+The hash covers only values that differ from the schema's default, quantities as numbers: a new field with a default, or
+another spelling of a quantity, starts no rollout. The operator's own defaults (images, probes, flags) are not part of
+it: the template is kept as an annotation and rendered again only for a new hash.
 """
 
 import hashlib
@@ -27,34 +27,34 @@ ROUTER_FIELDS = (
 
 
 def worker_revision(service: InferenceService) -> str:
-    """Hash of what shapes worker pods."""
+    """Hash of the spec fields that determine worker pods."""
     chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
     chosen["model"] = {**chosen["model"], "servedName": service.spec.model.served_name}
     if service.spec.accelerator.per_pod == service.spec.parallelism.tensor:
         chosen["accelerator"] = {key: value for key, value in chosen["accelerator"].items() if key != "perPod"}
     schema = service_schema()["properties"]["spec"]
     if _same_resources(service.spec.resources, device(service.raw).resources, schema):
-        chosen.pop("resources", None)  # written out or left out: the default is the device's
-    return _hash(_spare(chosen, schema))
+        chosen.pop("resources", None)  # equal to the device's default, which the schema does not have
+    return _hash(_without_defaults(chosen, schema))
 
 
 def _same_resources(one: Json, other: Json, schema: Mapping[str, Json]) -> bool:
     amounts = schema["properties"]["resources"]
-    return bool(_spare(one, amounts) == _spare(other, amounts))
+    return bool(_without_defaults(one, amounts) == _without_defaults(other, amounts))
 
 
 def router_revision(service: InferenceService) -> str:
-    """Hash of what shapes router pods."""
+    """Hash of the spec fields that determine router pods."""
     chosen = {
         "router": {key: service.raw["router"][key] for key in ROUTER_FIELDS if key in service.raw["router"]},
         "model": {"servedName": service.spec.model.served_name},
         "restartAt": service.spec.restart_at,
     }
-    return _hash(_spare(chosen, service_schema()["properties"]["spec"]))
+    return _hash(_without_defaults(chosen, service_schema()["properties"]["spec"]))
 
 
 def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:
-    """The template that a StatefulSet or Deployment was made with; None if of another revision or damaged."""
+    """The pod template in the annotation of a StatefulSet or Deployment; None: another revision, or damaged."""
     if names.label(live, names.REVISION) != revision:
         return None
     try:
@@ -65,12 +65,12 @@ def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:
 
 
 def encode_template(template: Mapping[str, Json]) -> str:
-    """The annotation's text, the same for the same template."""
+    """Text of the annotation; equal templates give equal texts."""
     return json.dumps(template, sort_keys=True, separators=(",", ":"))
 
 
-def _spare(value: Json, schema: Mapping[str, Json]) -> Json:
-    """`value` without nulls and without what equals its default, quantities as exact fractions."""
+def _without_defaults(value: Json, schema: Mapping[str, Json]) -> Json:
+    """`value` without nulls and without fields that equal their default; quantities as exact fractions."""
     if schema.get("x-kubernetes-int-or-string"):
         return str(quantity(value))
     if not isinstance(value, Mapping):
@@ -78,11 +78,11 @@ def _spare(value: Json, schema: Mapping[str, Json]) -> Json:
     result = {}
     for key, item in value.items():
         field = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
-        spare = _spare(item, field)
+        trimmed = _without_defaults(item, field)
         default = field.get("default")
-        if item is None or spare == _spare(default, field) or (spare == {} and default == {}):
+        if item is None or trimmed == _without_defaults(default, field) or (trimmed == {} and default == {}):
             continue
-        result[key] = spare
+        result[key] = trimmed
     return result
 
 

@@ -1,25 +1,25 @@
-"""The next step of the groups towards `wish` groups of one revision, derived from what is observed alone.
+"""Rollout: the next step towards `desired` groups of the desired revision, from the observed groups alone.
 
-    room = wish + maxSurge - groups that exist or are going          may be made
-    spare = groups that serve - (wish - maxUnavailable)              old ones may go
-    an old group that does not serve goes at once                    so a bad revision can always be taken back
-    beyond wish, groups of the wished revision go: those that do not serve first, then the highest index
+    room = desired + maxSurge - existing groups, including terminating ones      may be created
+    spare = serving groups - (desired - maxUnavailable)                          old groups may be deleted
+    an old group that does not serve is deleted at once                          so a bad revision can be rolled back
+    surplus groups of the desired revision are deleted: first groups that do not serve, then the highest index
 
-A new group takes the lowest index that neither a group nor a left-over pod holds. The old group's drain is its pods'
-own work: deleting its StatefulSet sends SIGTERM, and its index and its room are free when the pods are gone.
+A new group gets the lowest index that no group or pod occupies. Deleting a StatefulSet sends SIGTERM to its pods, which
+drain themselves; the index is free once the pods are deleted.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.operator.groups import Group, Retreat, condition, deleting, unix
+from octavo.operator.groups import GangBackoff, Group, condition, deleting, unix
 
-UNSCHEDULABLE_S = 60.0  # how long a surge group may wait for room before the status says what helps
+UNSCHEDULABLE_S = 60.0  # until the status reports that a surge group is unschedulable
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the user wishes."""
+    """Desired groups and limits of the rollout."""
 
     groups: int
     revision: str
@@ -29,44 +29,46 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: indexes to make, groups to keep as they are, groups to delete and why."""
+    """One step: indexes of groups to create, groups to keep, groups to delete with the reason."""
 
     create: tuple[int, ...]
     keep: tuple[Group, ...]
     delete: tuple[tuple[Group, str], ...]
-    retreats: Mapping[int, Retreat] = field(default_factory=dict)  # of groups that are kept, by index
+    gang_backoffs: Mapping[int, GangBackoff] = field(default_factory=dict)  # of kept groups, by index
 
 
-def step(goal: Goal, observed: Iterable[Group], taken_names: frozenset[int] = frozenset()) -> Step:
-    """The next step. `taken_names`: indexes whose name a foreign object holds."""
-    taken = tuple(observed)
-    live = [group for group in taken if not group.leaving]
-    doomed = _doomed(goal, live)
-    gone = {group.index for group, _ in doomed}
+def step(goal: Goal, observed: Iterable[Group], foreign_indexes: frozenset[int] = frozenset()) -> Step:
+    """The next step. foreign_indexes: indexes whose StatefulSet name belongs to another owner."""
+    existing = tuple(observed)
+    live = [group for group in existing if not group.terminating]
+    to_delete = _to_delete(goal, live)
+    gone = {group.index for group, _ in to_delete}
     keep = tuple(group for group in live if group.index not in gone)
     current = sum(group.revision == goal.revision for group in keep)
-    wanted = min(goal.groups - current, goal.groups + goal.max_surge - len(taken))
-    if any(group.unsettled for group in taken):
-        wanted = 0
-    occupied = {group.index for group in taken} | taken_names
-    return Step(_free(occupied, wanted), keep, tuple(doomed))
+    count = min(goal.groups - current, goal.groups + goal.max_surge - len(existing))
+    if any(group.owner_unknown for group in existing):
+        count = 0
+    occupied = {group.index for group in existing} | foreign_indexes
+    return Step(_free(occupied, count), keep, tuple(to_delete))
 
 
-def _doomed(goal: Goal, live: list[Group]) -> list[tuple[Group, str]]:
+def _to_delete(goal: Goal, live: list[Group]) -> list[tuple[Group, str]]:
     current = [group for group in live if group.revision == goal.revision]
     old = [group for group in live if group.revision != goal.revision]
     least = max(0, goal.groups - goal.max_unavailable)
-    doomed = [(group, f"it is of revision {group.revision} and does not serve") for group in old if not group.serving]
-    # Of too many present ones, the last in this order go; the rest serve at least as well.
+    to_delete = [
+        (group, f"it is of revision {group.revision} and does not serve") for group in old if not group.serving
+    ]
+    # Surplus groups are deleted from the end of this order.
     order = sorted(current, key=lambda group: (not group.serving, group.index))
-    doomed += [(group, f"{goal.groups} groups are wished") for group in order[goal.groups :]]
+    to_delete += [(group, f"{goal.groups} groups are desired") for group in order[goal.groups :]]
     serving = sum(group.serving for group in order[: goal.groups])
-    standing = [group for group in old if group.serving]
-    spare = max(0, serving + len(standing) - least)
-    for group in sorted(standing, key=lambda group: -group.index)[:spare]:
-        why = "no groups are wished" if goal.groups == 0 else f"{goal.revision} replaces its revision {group.revision}"
-        doomed.append((group, why))
-    return doomed
+    old_serving = [group for group in old if group.serving]
+    spare = max(0, serving + len(old_serving) - least)
+    for group in sorted(old_serving, key=lambda group: -group.index)[:spare]:
+        why = "no groups are desired" if goal.groups == 0 else f"{goal.revision} replaces its revision {group.revision}"
+        to_delete.append((group, why))
+    return to_delete
 
 
 def _free(occupied: set[int], count: int) -> tuple[int, ...]:
@@ -80,7 +82,7 @@ def _free(occupied: set[int], count: int) -> tuple[int, ...]:
 
 
 def unschedulable_since(group: Group) -> float | None:
-    """Since when (Unix time) the scheduler finds no node for a pod of the group."""
+    """Unix time since which a pod of the group is unschedulable; None if none is."""
     times = [
         unix(found.get("lastTransitionTime"))
         for found in (condition(pod, "PodScheduled") for pod in group.pods if not deleting(pod))
@@ -90,8 +92,8 @@ def unschedulable_since(group: Group) -> float | None:
 
 
 def surge_waits_since(goal: Goal, observed: Iterable[Group]) -> float | None:
-    """Since when a new group waits for a node while old ones hold theirs; None if none does."""
-    live = [group for group in observed if not group.leaving]
+    """Unix time since which a new group is unschedulable while old groups exist; None if none is."""
+    live = [group for group in observed if not group.terminating]
     if goal.max_surge == 0 or all(group.revision == goal.revision for group in live):
         return None
     waits = [_room_missing_since(group) for group in live if group.revision == goal.revision]
@@ -99,6 +101,6 @@ def surge_waits_since(goal: Goal, observed: Iterable[Group]) -> float | None:
 
 
 def _room_missing_since(group: Group) -> float | None:
-    """One that has given back its nodes has waited long before."""
+    """Since when the group is unschedulable (Unix time); 0: it has backed off before, which takes longer."""
     since = unschedulable_since(group)
-    return 0.0 if group.retreat and (group.retreat.away or since is not None) else since
+    return 0.0 if group.gang_backoff and (group.gang_backoff.scaled_to_zero or since is not None) else since

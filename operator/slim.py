@@ -1,29 +1,27 @@
-"""What the caches keep of an object: all that reconciling reads, in the least room. For a thousand services that is a
-third of what the API server sends.
-"""
+"""Trimming of cached objects to the fields that reconciling reads: a third of the API server's data."""
 
 import json
 
 from octavo.operator.kube import FIELD_MANAGER, POD, Object
 
 
-def slim(item: Object) -> Object:
-    """The object without what nobody here reads; what was given stays as it is."""
+def trim(item: Object) -> Object:
+    """A copy of the object without the fields that the operator does not read."""
     meta = item["metadata"]
     kept = {**item, "metadata": {**meta, "managedFields": _applied(meta)}}
     if item.get("kind") == POD.kind:
-        kept["spec"] = _of_pod(item.get("spec") or {})
+        kept["spec"] = _pod_fields(item.get("spec") or {})
     return kept
 
 
-def _of_pod(spec: Object) -> Object:
-    """Its node, and the Secrets that it waits for (`causes.py`). All else is its template's."""
+def _pod_fields(spec: Object) -> Object:
+    """Of a pod's spec: its node, and its Secret volumes for `causes.py`."""
     secrets = [volume for volume in spec.get("volumes") or () if "secret" in volume]
     return ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}) | ({"volumes": secrets} if secrets else {})
 
 
 def _applied(meta: Object) -> list[Object]:
-    """What we own by apply, for `semantic.leftovers`: as text, a sixth of the tree of small objects that it is."""
+    """managedFields of our own applies, for `semantic.fields_to_remove`: as text, a sixth of the parsed size."""
     return [
         {**entry, "fieldsV1": json.dumps(entry.get("fieldsV1") or {}, separators=(",", ":"))}
         for entry in meta.get("managedFields") or ()

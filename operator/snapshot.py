@@ -1,7 +1,7 @@
-"""What is observed of one service: the input of `plan`, beside the service itself.
+"""Observed state of one service: the input of `plan`, besides the service itself. No I/O.
 
-Kubernetes objects are kept as the JSON that the API server sent (an `Object`); nothing here does I/O.
-`observe` fills a Snapshot from its caches: objects labelled `octavo.dev/service: NAME` *and* owned by its uid.
+Kubernetes objects are kept as JSON (`Object`). `observe` fills a Snapshot from its caches: objects with the label
+`octavo.dev/service: NAME` *and* the service's uid as owner.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Object = Mapping[str, Any]  # Any: arbitrary Kubernetes JSON
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a life of a group's ranks ended."""
+    """Failure that ended an incarnation of a group."""
 
     pod: str
     rank: int  # -1: not a rank
@@ -25,7 +25,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a group says of the model that it holds."""
+    """The model as a group reports it."""
 
     fingerprint: str = ""
     architecture: str = ""
@@ -43,17 +43,17 @@ class GroupReport:
         str  # a name of proto Phase without its prefix: STARTING, FETCHING, LOADING, WARMING, SERVING, DRAINING, FAILED
     )
     progress_percent: int = 0
-    restarts: int = 0  # lives that ended by a failure
+    restarts: int = 0  # incarnations that ended by a failure
     last_failure: Failure | None = None
     model: ModelInfo | None = None
-    collective: str = ""  # how the ranks of its stages reach each other: gloo
-    activations: str = ""  # how its stages do: grpc
-    pod_uid: str = ""  # the pod that answered: an answer of a pod that is gone is ignored
+    collective: str = ""  # transport between the ranks of a stage: gloo, peers or nccl
+    activations: str = ""  # transport between the stages: grpc or peers
+    pod_uid: str = ""  # of the pod that answered: reports of deleted pods are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class WarningEvent:
-    """The newest Warning event of one reason on one object of ours (reasons that matter: FailedCreate, FailedMount)."""
+    """The newest Warning event of one reason on a child object; FailedCreate and FailedMount are used."""
 
     kind: str  # StatefulSet, ReplicaSet, Pod
     name: str
@@ -64,9 +64,9 @@ class WarningEvent:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One service's children, as the caches had them at one moment."""
+    """The children of one service, as cached at one moment."""
 
-    children: tuple[Object, ...] = ()  # all objects of the kinds that are applied, whoever owns them
+    children: tuple[Object, ...] = ()  # all labelled objects of the kinds that are applied, of any owner
     statefulsets: tuple[Object, ...] = ()  # owned by the service
     pods: tuple[Object, ...] = ()  # labelled with the service, workers and routers, owned through a child or orphaned
     router: Object | None = None  # the Deployment

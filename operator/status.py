@@ -1,4 +1,4 @@
-"""The whole status of a service, and the events that its changes are worth."""
+"""Status of a service, and the events of its transitions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,8 +15,8 @@ Json = dict[str, Any]  # Any: Kubernetes JSON
 
 
 def status(service: InferenceService, facts: Facts, observed: Iterable[Group], now: float) -> Json:
-    """What to write into the resource's status."""
-    taken = tuple(observed)
+    """The whole status of the resource. now: Unix time in seconds."""
+    existing = tuple(observed)
     result: Json = {
         "observedGeneration": service.generation,
         "conditions": conditions(facts, service.status, service.generation, now),
@@ -27,16 +27,16 @@ def status(service: InferenceService, facts: Facts, observed: Iterable[Group], n
         "selector": names.leader_selector(service.name),
         "url": url(service),
         "revision": facts.goal.revision,
-        "groups": [_group(group, facts.causes.get(group.index)) for group in taken],
+        "groups": [_group(group, facts.causes.get(group.index)) for group in existing],
     }
-    known = next((group.report.model for group in taken if group.report and group.report.model), None)
+    known = next((group.report.model for group in existing if group.report and group.report.model), None)
     if model := _model(known) or service.status.get("model"):
         result["model"] = model
     return result
 
 
 def url(service: InferenceService) -> str:
-    """Where clients inside the cluster find the service."""
+    """URL of the service inside the cluster."""
     port = service.spec.router.service.port
     return f"http://{service.name}.{service.namespace}.svc" + ("" if port == 80 else f":{port}")
 
@@ -64,8 +64,8 @@ def _group(group: Group, cause: Cause | None) -> Json:
     containers = [
         container for pod in group.pods for container in (pod.get("status") or {}).get("containerStatuses") or ()
     ]
-    lives = group.report.restarts if group.report else 0
-    entry["restarts"] = lives + sum(container.get("restartCount", 0) for container in containers)
+    restarts = group.report.restarts if group.report else 0
+    entry["restarts"] = restarts + sum(container.get("restartCount", 0) for container in containers)
     if failure := _last_failure(group):
         entry["lastFailure"] = failure
     return entry
@@ -107,7 +107,7 @@ def _ended(pod: Object, ended: Mapping[str, Any]) -> Json:  # Any: JSON
 
 
 def events(previous: Mapping[str, Any], present: Json) -> tuple[Event, ...]:  # Any: JSON
-    """One event for each condition that changed; a cause that gives way to another is a change too."""
+    """One event for each condition whose status changed, and for each new reason of Degraded."""
     old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
     return tuple(event for entry in present["conditions"] if (event := _event(old.get(entry["type"]), entry)))
 

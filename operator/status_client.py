@@ -1,4 +1,4 @@
-"""Asks a group's leader pod how it is: gRPC `octavo.v1.Status` with the service's own TLS, as the role `operator`."""
+"""Client of the leader pods' status: gRPC `octavo.v1.Status` with the service's TLS, as the role `operator`."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
-    """The same limits and keepalive as on the other end; the fixed name is what is checked, not the address."""
+    """gRPC options: limits and keepalive of the worker's server; TLS verifies the fixed name, not the address."""
     return [
         ("grpc.ssl_target_name_override", names.dns_name("worker", service_uid)),
         ("grpc.max_send_message_length", MESSAGE_BYTES),
@@ -29,10 +29,11 @@ def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
     ]
 
 
-async def ask(
+async def get_status(
     address: str, service_uid: str, own: Pair, bundle: bytes, port: int = names.STATUS
 ) -> group_pb2.GroupStatus | None:
-    """None: no answer, which is ordinary while a pod starts. A fresh channel each time: addresses change hands."""
+    """Status of one pod; None: no answer, as is normal while a pod starts. Each call has a channel of its own, because
+    addresses are reused."""
     credentials = grpc.ssl_channel_credentials(bundle, own.key, own.certificate)
     target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     async with grpc.aio.secure_channel(target, credentials, channel_options(service_uid)) as channel:
@@ -46,9 +47,9 @@ async def ask(
     return status if status.service_uid == service_uid else None
 
 
-async def ask_all(
+async def get_statuses(
     addresses: dict[str, str], service_uid: str, own: Pair, bundle: bytes
 ) -> dict[str, group_pb2.GroupStatus]:
-    """Ask every pod of {pod: address} at once; those that did not answer are absent."""
-    answers = await asyncio.gather(*(ask(address, service_uid, own, bundle) for address in addresses.values()))
+    """Statuses of all pods of {pod: address}, read concurrently; pods that did not answer are absent."""
+    answers = await asyncio.gather(*(get_status(address, service_uid, own, bundle) for address in addresses.values()))
     return {pod: answer for pod, answer in zip(addresses, answers, strict=True) if answer is not None}

@@ -1,7 +1,7 @@
-"""kopf watches the InferenceServices and, for each event, names the service to the work queue. It does nothing else:
-no finalizer, no annotation, no status, no peering; and the event's body is not used, the caches hold the truth.
+"""kopf handlers: kopf watches the InferenceServices and adds the key of each event to the work queue. It does nothing
+else: no finalizer, annotation, status or peering. The event's body is not used, since the caches have the object.
 
-kopf runs in a thread with an event loop of its own, because at its end it cancels every task of its loop.
+kopf runs in a thread with its own event loop, because it cancels every task of its loop when it stops.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from octavo.operator import kube
 from octavo.operator.kopf_alone import kopf
 from octavo.operator.login import login
 
-DAY_OF_RETRIES = 10_000  # an API server that is down for long must not end the watch
-WATCH_S = 300  # an integer: the API server reads nothing else
-# Only a name in kopf's log. kopf would ask who the user is, and in a container the user has no name.
+DAY_OF_RETRIES = 10_000  # a long outage of the API server must not end the watch
+WATCH_S = 300  # an integer: the API server accepts nothing else
+# A name for kopf's log. Its default is the user's name, which a container does not have.
 IDENTITY: Any = "octavo"  # Any: kopf's own type of it is private
 log = logging.getLogger(__name__)
 

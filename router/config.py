@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="seconds to serve on after SIGTERM, until no one sends more (5)",
     )
-    add("--api-keys-file", type=Path, help="file of the keys that clients need, one a line, read anew when it changes")
+    add("--api-keys-file", type=Path, help="file of the keys that clients need, one a line; read again when it changes")
     add(
         "--cors-origin",
         action="append",
@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         type=origin,
         help="origin whose pages may call the API from a browser, or *; repeatable (none)",
     )
-    add("--strict", action="store_true", help="refuse requests with fields that nobody knows, instead of a warning")
+    add("--strict", action="store_true", help="refuse requests with unknown fields, instead of a warning")
     add(
         "--client-priority",
         action="store_true",

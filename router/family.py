@@ -98,7 +98,7 @@ class Family:
                 return
             self._restarts.inc()
             pause_s = BACKOFF_S[0] if loop.time() - begun > GOOD_S else pause_s
-            log.error("process %d %s; starting it anew in %.1f s", child.index, how, pause_s)
+            log.error("process %d %s; restarting it in %.1f s", child.index, how, pause_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, BACKOFF_S[1])

@@ -14,7 +14,7 @@ def prompts(prompt: object) -> tuple[Prompt, ...]:
         return (prompt,)
     if prompt is None:
         raise invalid(
-            "prompt", "prompt is required: a string, a list of strings, a list of token ids, or a list of those"
+            "prompt", "prompt is required: a string, a list of strings, a list of token ids, or a list of such lists"
         )
     if not isinstance(prompt, list):
         raise invalid("prompt", "prompt must be a string or a list")

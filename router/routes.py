@@ -41,7 +41,7 @@ ROUTES = (
     Route("/detokenize", "Text of token ids", "detokenize", asks="detokenize_json"),
     Route("/version", "Octavo's version", "version", page="version"),
     Route("/openapi.json", "This document", "openapi", page="openapi"),
-    Route("/livez", "The process lives", page="livez", is_open=True, is_probe=True),
+    Route("/livez", "Liveness of the process", page="livez", is_open=True, is_probe=True),
     Route("/readyz", "A group serves the model", page="readyz", is_open=True, is_probe=True),
     Route(
         "/routerz", "The router takes requests, to hold them if need be", page="routerz", is_open=True, is_probe=True

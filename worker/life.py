@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a life needs to know. local: the leader's socket inside its pod. born_ms: when the supervisor began."""
+    """What a life needs to know. local: the leader's socket inside its pod. started_at_ms: of the supervisor."""
 
     config: Config
     model_dir: str
     fingerprint: str
     local: str
     parent: int
-    born_ms: int
+    started_at_ms: int
 
 
 class Life:
@@ -258,5 +258,5 @@ def _handshake(birth: Birth) -> group_pb2.JoinHandshake:
     return group_pb2.JoinHandshake(
         service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, fingerprint=birth.fingerprint,
         tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.per_pod, name=config.pod_name,
-        born_ms=birth.born_ms,
+        started_at_ms=birth.started_at_ms,
     )  # fmt: skip

@@ -28,13 +28,17 @@ _COUNTERS = {
     "octavo_worker_generated_tokens": (Gauge.GENERATED_TOKENS_TOTAL, 1, "Tokens sent to routers."),
     "octavo_worker_preemptions": (Gauge.PREEMPTIONS_TOTAL, 1, "Requests that gave up their blocks for others."),
     "octavo_worker_prefix_hit_tokens": (Gauge.PREFIX_HIT_TOKENS_TOTAL, 1, "Prompt tokens found in the prefix cache."),
-    "octavo_worker_steps": (Gauge.STEPS_TOTAL, 1, "Steps finished, those of an idle group included."),
+    "octavo_worker_steps": (Gauge.STEPS_TOTAL, 1, "Steps finished, including steps of an idle group."),
     "octavo_worker_invalid_steps": (
         Gauge.INVALID_STEPS_TOTAL,
         1,
         "Steps that the scheduler must not issue: their requests failed. Anything but 0 is a bug.",
     ),
-    "octavo_worker_late_messages": (Gauge.LATE_TOTAL, 1, "Messages of an earlier life of the group, refused."),
+    "octavo_worker_stale_incarnation_messages": (
+        Gauge.LATE_TOTAL,
+        1,
+        "Messages of an earlier incarnation, which the group refused.",
+    ),
     "octavo_worker_step_seconds": (Gauge.STEP_NANOSECONDS_TOTAL, 1e-9, "Time in which steps were under way."),
 }
 

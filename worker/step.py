@@ -108,7 +108,7 @@ MaskSource = Callable[[int], Masks]  # waits for those of the step of this numbe
 
 def no_masks(number: int) -> Masks:
     """Of devices whose steps nobody binds."""
-    raise ValueError(f"step {number} has rows that a grammar binds, and nobody sends its masks")
+    raise ValueError(f"step {number} has rows with a grammar, but no masks are sent for it")
 
 
 @dataclass(frozen=True, slots=True)

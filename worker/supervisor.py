@@ -53,7 +53,7 @@ class Supervisor:
         self._cradle = Cradle()
         self._children = Children(self._cradle)
         self._stopping = asyncio.Event()
-        self._born_ms = time.time_ns() // 1_000_000
+        self._started_at_ms = time.time_ns() // 1_000_000
 
     async def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit code."""
@@ -97,7 +97,7 @@ class Supervisor:
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(
-                "life %d failed: %s (pod %s, rank %d, exit code %d): %s; %s",
+                "incarnation %d failed: %s (pod %s, rank %d, exit code %d): %s; %s",
                 self._state.restarts, failed.reason, failed.pod, failed.rank, failed.exit_code, failed.message, then,
             )  # fmt: skip
             if draining:
@@ -118,7 +118,9 @@ class Supervisor:
         if checkpoint is None:
             return 0.0, None
         self._children = Children(self._cradle)
-        birth = Birth(self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._born_ms)
+        birth = Birth(
+            self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._started_at_ms
+        )
         life = Life(birth, self._state, self._children)
         self._totals.current = life.gauges
         try:

@@ -57,7 +57,7 @@ class Vitals:
         read = self._board.read
         return group_pb2.Heartbeat(
             ranks=[
-                group_pb2.RankBeat(
+                group_pb2.RankHeartbeat(
                     phase=_PHASES[read(slot, Slot.PHASE)],
                     progress_percent=read(slot, Slot.PROGRESS),
                     finished_step=read(slot, Slot.FINISHED),

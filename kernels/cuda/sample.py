@@ -1,4 +1,4 @@
-"""The next token of each sampled row, on the device: csrc/sample.cu. worker/sampler.py says what is drawn.
+"""The next token of each sampled row, on the device: csrc/sample.cu. worker/cpu/sampler.py draws the same on the CPU.
 
     id = argmax over v of (logits[v] - best) / temperature + gumbel(seed, counter, v)
 

@@ -1,4 +1,4 @@
-"""What workers can compute on, and what follows from it: the worker's flag, and the defaults of its fields."""
+"""Devices that workers compute on: the worker's flag and the defaults of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,12 @@ GPU = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """device: the worker's --device. max_requests, max_batch_tokens: the worker's own defaults on it; the tokens are
-    divided by the stages of a pipeline, down to least_batch_tokens.
+    """Defaults of one device.
 
-    dtypes: that it computes in. resources: of a worker container unless the spec says otherwise. On a GPU the weights
-    pass through host memory without staying there, so that the memory there is not that of the model.
+    device: the worker's --device. max_requests, max_batch_tokens: the worker's own defaults; the tokens are divided by
+    the stages of a pipeline, down to least_batch_tokens. dtypes: number formats that the device supports. resources: of
+    a worker container without spec.resources. On a GPU the weights pass through host memory without staying there, so
+    the default does not depend on the model's size.
     """
 
     device: str
@@ -24,7 +25,7 @@ class Device:
     resources: Mapping[str, Mapping[str, str]]
 
     def batch_tokens(self, stages: int) -> int:
-        """Most tokens of a step where the spec does not say."""
+        """Default of spec.engine.maxBatchTokens, in tokens."""
         return max(self.max_batch_tokens // stages, self.least_batch_tokens)
 
 
@@ -41,5 +42,5 @@ DEVICES: Mapping[str, Device] = {
 
 
 def device(spec: Mapping[str, Any]) -> Device:  # Any: JSON
-    """Of a spec that is complete."""
+    """Device of a spec that has all its defaults."""
     return DEVICES[spec["accelerator"]["resource"]]

@@ -1,4 +1,4 @@
-"""`octavo crd`: prints the CustomResourceDefinition, as the chart ships it in charts/octavo/files/crds."""
+"""`octavo crd`: prints the CustomResourceDefinition that the chart ships in charts/octavo/files/crds."""
 
 import argparse
 from typing import Any

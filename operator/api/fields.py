@@ -1,4 +1,4 @@
-"""Kinds of schema fields. Each needs a description and a bound: what has no bound makes the cost of rules unbounded."""
+"""Kinds of schema fields. Each has a description and a bound: the API server estimates the cost of rules by bounds."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]  # Any: JSON
 def record(
     description: str, properties: Json, *, default: Json | None = None, required: list[str] | None = None
 ) -> Json:
-    """An object of fields."""
+    """Schema of an object with named fields."""
     schema: Json = {"type": "object", "description": description, "properties": properties}
     if required:
         schema["required"] = required
@@ -20,23 +20,23 @@ def record(
 
 
 def integer(description: str, low: int, high: int, default: int | None = None) -> Json:
-    """A whole number."""
+    """Schema of a whole number."""
     schema: Json = {"type": "integer", "format": "int32", "description": description, "minimum": low, "maximum": high}
     return schema if default is None else {**schema, "default": default}
 
 
 def text(description: str, longest: int, **more: Any) -> Json:
-    """A string."""
+    """Schema of a string of at most `longest` characters."""
     return {"type": "string", "description": description, "maxLength": longest, **more}
 
 
 def flag(description: str, default: bool) -> Json:
-    """true or false."""
+    """Schema of a boolean."""
     return {"type": "boolean", "description": description, "default": default}
 
 
 def amount(description: str) -> Json:
-    """A Kubernetes quantity."""
+    """Schema of a Kubernetes quantity."""
     return {
         "x-kubernetes-int-or-string": True,
         "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -47,6 +47,6 @@ def amount(description: str) -> Json:
 
 
 def mapping(description: str, values: Json, most: int, default: Json | None = None) -> Json:
-    """Values by free keys."""
+    """Schema of a map from any key to `values`, with at most `most` entries."""
     schema: Json = {"type": "object", "description": description, "additionalProperties": values, "maxProperties": most}
     return schema if default is None else {**schema, "default": default}

@@ -1,4 +1,4 @@
-"""The schema of how a group is spread over ranks, pods and nodes, and of what it computes on."""
+"""Schema of a group's placement: ranks, pods, nodes and accelerators."""
 
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU
@@ -7,23 +7,25 @@ from octavo.operator.api.rules import MOST_RANKS
 
 
 def parallelism() -> Json:
-    """spec.parallelism."""
+    """Schema of spec.parallelism."""
     return fields.record(
-        "How one copy of the model is spread over ranks: processes that compute on a device each. A group has tensor x "
-        f"pipeline ranks (at most {MOST_RANKS}), in tensor x pipeline / spec.accelerator.perPod pods that start, serve "
-        "and fail together. A model that cannot be split so is refused by the workers, and the status says why.",
+        "How one copy of the model is divided among ranks, which are processes with one device each. A group has "
+        f"tensor x pipeline ranks (at most {MOST_RANKS}), in tensor x pipeline / spec.accelerator.perPod pods that "
+        "start, serve and fail together. If the model cannot be divided this way, the workers refuse it and the status "
+        "gives the reason.",
         {
             "tensor": fields.integer(
-                "Ranks that share each layer: every one holds a slice of it, and they add up their parts several times "
-                "a layer. It shortens each step and divides the memory of weights and KV cache, and asks for a fast "
-                "connection: best within one pod.",
+                "Tensor-parallel ranks: each holds a slice of every layer, and the ranks sum their results several "
+                "times per layer. Shortens each step and divides the memory for weights and KV cache. Needs a fast "
+                "connection, preferably within one pod.",
                 1,
                 MOST_RANKS,
                 1,
             ),
             "pipeline": fields.integer(
-                "Stages: each holds a run of the layers on tensor ranks, in pods of its own, and hands on to the next. "
-                "It divides the memory and raises throughput, not the speed of one request; a plain network will do.",
+                "Pipeline stages: each stage holds a range of layers on tensor ranks, in its own pods, and sends "
+                "activations to the next stage. Divides the memory and raises throughput, but does not speed up a "
+                "single request. An ordinary network is sufficient.",
                 1,
                 MOST_RANKS,
                 1,
@@ -34,48 +36,50 @@ def parallelism() -> Json:
 
 
 def accelerator() -> Json:
-    """spec.accelerator."""
+    """Schema of spec.accelerator."""
     toleration = fields.record(
-        "A taint that pods accept, as in a pod.",
+        "A toleration, as in a pod's spec.",
         {
-            "key": fields.text("Key of the taint; empty with operator Exists matches all.", 316),
-            "operator": fields.text("How value is compared.", 16, enum=["Exists", "Equal"]),
+            "key": fields.text("Key of the taint. Empty with operator Exists matches all taints.", 316),
+            "operator": fields.text("How the value is compared.", 16, enum=["Exists", "Equal"]),
             "value": fields.text("Value of the taint.", 63),
             "effect": fields.text(
-                "Effect of the taint; empty matches all.", 32, enum=["", "NoSchedule", "PreferNoSchedule", "NoExecute"]
+                "Effect of the taint. Empty matches all effects.",
+                32,
+                enum=["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
             ),
             "tolerationSeconds": {
                 "type": "integer",
                 "format": "int64",
-                "description": "How long a NoExecute taint is borne, in seconds.",
+                "description": "Seconds that a pod stays on a node with a NoExecute taint.",
                 "minimum": 0,
                 "maximum": 86_400_000,
             },
         },
     )
     return fields.record(
-        "What the workers compute on, and where.",
+        "Devices and nodes of the workers.",
         {
             "resource": fields.text(
-                f"cpu: the workers compute on CPUs. {GPU}: each worker pod gets a GPU for each of its ranks from "
-                "NVIDIA's device plugin (Hopper: H100, H200); the ranks of a stage share a pod.",
+                f"cpu: workers run on CPUs. {GPU}: each worker pod requests one GPU per rank from NVIDIA's device "
+                "plugin (Hopper: H100, H200); all ranks of a stage share a pod.",
                 64,
                 enum=list(DEVICES),
                 default="cpu",
             ),
             "perPod": fields.integer(
-                "Ranks of one worker pod; it divides spec.parallelism.tensor. Default: all tensor ranks of a stage. "
-                "Fewer spread a stage over several pods, where nodes are small. spec.resources are those of the whole "
-                "pod, however many ranks it has.",
+                "Ranks per worker pod; must divide spec.parallelism.tensor. Default: all tensor ranks of a stage. A "
+                "smaller number spreads a stage over several pods, for small nodes. spec.resources applies to the "
+                "whole pod, whatever its number of ranks.",
                 1,
                 MOST_RANKS,
             ),
             "nodeSelector": fields.mapping(
-                "Labels that a node must have to run a worker.", fields.text("Value of the label.", 63), 32, {}
+                "Labels that a node must have to run worker pods.", fields.text("Value of the label.", 63), 32, {}
             ),
             "tolerations": {
                 "type": "array",
-                "description": "Taints that worker pods accept.",
+                "description": "Tolerations of the worker pods.",
                 "items": toleration,
                 "maxItems": 32,
                 "default": [],

@@ -1,4 +1,4 @@
-"""The schema of what containers reserve and may use."""
+"""Schema of a container's resource requests and limits."""
 
 from collections.abc import Mapping
 
@@ -7,17 +7,19 @@ from octavo.operator.api.fields import Json
 
 
 def resources(description: str, default: Json | None = None) -> Json:
-    amounts = "Amounts by resource name, e.g. cpu: 500m, memory: 2Gi."
+    """Schema of requests and limits."""
+    amounts = "By resource name, e.g. cpu: 500m, memory: 2Gi."
     return fields.record(
-        f"{description} Setting it replaces the whole default.",
+        f"{description} Setting this field replaces the whole default.",
         {
-            "requests": fields.mapping(f"What the scheduler reserves. {amounts}", fields.amount("An amount."), 16),
-            "limits": fields.mapping(f"What the container may not exceed. {amounts}", fields.amount("An amount."), 16),
+            "requests": fields.mapping(f"Minimum resources. {amounts}", fields.amount("A quantity."), 16),
+            "limits": fields.mapping(f"Maximum resources. {amounts}", fields.amount("A quantity."), 16),
         },
         default=default,
     )
 
 
 def shown(default: Mapping[str, Mapping[str, str]]) -> str:
+    """The default in a description."""
     requests, limits = default["requests"], default["limits"]
     return f"requests cpu {requests['cpu']} and memory {requests['memory']}, limit memory {limits['memory']}"

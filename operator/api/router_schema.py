@@ -1,10 +1,10 @@
-"""The schema of the routers: their queue, their clients, and the Service in front of them."""
+"""Schema of the routers: their queue, client settings, and Service."""
 
 from octavo.operator.api import fields
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
 
-# What `octavo router` takes for --tool-parser, --reasoning-parser and --cors-origin; tests/contract compares them.
+# Values of `octavo router` for --tool-parser, --reasoning-parser and --cors-origin; tests/contract compares them.
 TOOL_PARSERS = ["auto", "none", "llama3", "hermes", "mistral"]
 REASONING_PARSERS = ["auto", "none", "think"]
 ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)$"
@@ -12,13 +12,15 @@ DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"me
 
 
 def router() -> Json:
-    """spec.router."""
+    """Schema of spec.router."""
     queue = fields.record(
-        "Requests that wait for a group.",
+        "Queue of the requests that wait for a group.",
         {
-            "maxRequests": fields.integer("Most requests that wait in a router pod; more get 429.", 1, 1_000_000, 1000),
+            "maxRequests": fields.integer(
+                "Maximum number of waiting requests per router pod. Further requests get 429.", 1, 1_000_000, 1000
+            ),
             "maxWait": fields.text(
-                "Longest wait, such as 500ms, 60s or 2m; then 503.",
+                "Maximum wait, e.g. 500ms, 60s or 2m. The request then gets 503.",
                 8,
                 minLength=2,
                 pattern=r"^[0-9]{1,6}(ms|s|m)$",
@@ -28,7 +30,7 @@ def router() -> Json:
         default={},
     )
     service = fields.record(
-        "The Service that clients connect to; it has the name of the resource.",
+        "The Service for clients. It has the same name as the InferenceService.",
         {
             "type": fields.text(
                 "Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"
@@ -39,36 +41,35 @@ def router() -> Json:
         default={},
     )
     return fields.record(
-        "The router: it speaks HTTP and gRPC, queues requests and hands them to groups.",
+        "The routers, which serve the HTTP and gRPC APIs, queue requests and dispatch them to groups.",
         {
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
-            "processes": fields.integer("Processes of a router pod, each using about one CPU when busy.", 1, 64, 1),
+            "processes": fields.integer("Processes per router pod. Each uses about one CPU when busy.", 1, 64, 1),
             "queue": queue,
             "maxConnections": fields.integer(
-                "Most connections that clients may have open at once to a router pod, for HTTP and for gRPC each; more "
-                "are turned away.",
+                "Maximum number of open client connections per router pod, counted separately for HTTP and gRPC. "
+                "Further connections are refused.",
                 1,
                 1_000_000,
                 8192,
             ),
             "clientPriority": fields.flag(
-                "Clients may set the priority of their requests. A lower one always goes first, so that others may "
-                "wait for ever.",
+                "Allow clients to set the priority of their requests. Requests with a lower value always go first, so "
+                "requests with a higher value may never run.",
                 False,
             ),
             "strict": fields.flag(
-                "Requests with fields that nobody knows are refused; without it they are served, and the answer has a "
-                "warning.",
+                "Reject requests with unknown fields. If false, they are served and the response carries a warning.",
                 False,
             ),
             "corsOrigins": _cors_origins(),
             "toolParser": _parser(
-                "Format of the model's tool calls. auto: what its chat template shows. none: requests with tools are "
-                "refused.",
+                "Format of the model's tool calls. auto: detected from the chat template. none: requests with tools "
+                "are rejected.",
                 TOOL_PARSERS,
             ),
             "reasoningParser": _parser(
-                "Whether <think> sets reasoning apart from the answer. auto: if the model's chat template shows it.",
+                "Whether <think> separates reasoning from the answer. auto: detected from the chat template.",
                 REASONING_PARSERS,
             ),
             "apiKeys": _api_keys(),
@@ -88,11 +89,11 @@ def _parser(description: str, choices: list[str]) -> Json:
 def _cors_origins() -> Json:
     return {
         "type": "array",
-        "description": "Origins whose pages may call the API from a browser, such as https://app.example.com, or * for "
-        "all. Default: none.",
+        "description": "Origins that may call the API from a browser, e.g. https://app.example.com, or * for all. "
+        "Default: none.",
         "maxItems": 64,
         "items": fields.text(
-            "Scheme, host and port as browsers send them: in small letters, without a path.",
+            "Scheme, host and port as browsers send them: in lower case, without a path.",
             253,
             minLength=1,
             pattern=ORIGIN,
@@ -102,20 +103,20 @@ def _cors_origins() -> Json:
 
 
 def _api_keys() -> Json:
-    """Without a default: who does not ask for keys has none."""
+    """Schema of spec.router.apiKeys; without it the API needs no key."""
     return fields.record(
-        "Keys that clients need. Default: none, anybody who reaches a port may ask. Keys that are added to or taken "
-        "from the Secret hold within about a minute, without a restart.",
+        "API keys that clients must send. Default: none; every client that reaches a port is served. Changes to the "
+        "Secret take effect within about a minute, without a restart.",
         {
             "secretName": fields.text(
-                "Secret of this namespace that holds the keys. It is mounted into router pods, which do not start "
-                "without it, and is read by nobody else.",
+                "Secret with the keys, in the namespace of the InferenceService. Mounted only into the router pods, "
+                "which do not start without it.",
                 253,
                 minLength=1,
                 pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
             ),
             "key": fields.text(
-                "Entry of the Secret: a text with one key a line; blank lines and those that begin with # are skipped.",
+                "Entry of the Secret: one API key per line. Blank lines and lines that start with # are ignored.",
                 253,
                 minLength=1,
                 pattern=r"^[-._a-zA-Z0-9]+$",

@@ -1,4 +1,4 @@
-"""Rules of InferenceService that a schema's bounds cannot say: as CEL for the API server, as functions for files."""
+"""Validation rules across fields of InferenceService: CEL for the API server, functions for `parse`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.quantity import quantity
 
-OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # what names.secrets puts behind a service's name
-MOST_RANKS = 64  # of a group: what a worker can hold
+OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
+MOST_RANKS = 64  # of a group: the limit of the worker
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
 # are escaped as in any uri (%20), but for `.`, `/` and control characters.
@@ -21,11 +21,11 @@ FOLDER = r"^file://" + _PATH + r"+/?$"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule across fields: CEL for the API server, evaluated at `at`, and the same as a function for us."""
+    """A rule across fields: as CEL, evaluated by the API server at `at`, and as a function of the whole resource."""
 
     at: str  # "" is the whole resource, else a path such as spec.rollout
     cel: str
-    field: str  # the field that the message is about
+    field: str  # path of the field in the error
     message: str
     holds: Callable[[Mapping[str, Any]], bool]  # Any: JSON
 
@@ -65,20 +65,20 @@ def _ranks(spec: Mapping[str, Any]) -> int:
 
 
 def _by_device(default: str) -> str:
-    """CEL at spec: the worker's default."""
+    """CEL expression at spec: the device's default of one field of `Device`."""
     on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
     return f"(self.accelerator.resource == '{GPU}' ? {on_gpu} : {on_cpu})"
 
 
 def _batch_tokens() -> str:
-    """CEL at spec: `Device.batch_tokens`."""
+    """CEL expression at spec: `Device.batch_tokens`."""
     most, least = _by_device("max_batch_tokens"), _by_device("least_batch_tokens")
     divided = f"{most} / self.parallelism.pipeline"
     return f"({divided} > {least} ? {divided} : {least})"
 
 
 def _shown(default: str) -> str:
-    """The same for people."""
+    """The device's default of one field of `Device`, for a message."""
     on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
     return f"{on_gpu} on GPUs, {on_cpu} on CPUs"
 
@@ -101,7 +101,7 @@ def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _within(resources: str) -> str:
-    """CEL: what is requested is at most the limit, where both are given. Keys are bounded, so the cost is."""
+    """CEL expression: each request is at most its limit. The number of keys is bounded, and so is the cost."""
     return (
         f"!has({resources}.requests) || !has({resources}.limits) || "
         f"{resources}.requests.all(k, !(k in {resources}.limits) || "
@@ -110,7 +110,7 @@ def _within(resources: str) -> str:
 
 
 def _keys_are_the_users(resource: Mapping[str, Any]) -> bool:
-    """A private key of ours is no file of keys."""
+    """The operator's own Secrets hold private keys, which must not become API keys."""
     keys = resource["spec"]["router"].get("apiKeys")
     return keys is None or keys["secretName"] not in [resource["metadata"]["name"] + ending for ending in OWN_SECRETS]
 
@@ -128,7 +128,7 @@ RULES = (
         "!self.metadata.name.endsWith('-ranks') && !self.metadata.name.endsWith('-leaders') "
         "&& !self.metadata.name.endsWith('-router')",
         "metadata.name",
-        "metadata.name must not end in -ranks, -leaders or -router: these name the objects of another service",
+        "metadata.name must not end in -ranks, -leaders or -router: objects of other services have such names",
         _name_allowed,
     ),
     Rule(
@@ -147,15 +147,15 @@ RULES = (
         f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
         f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens "
-        f"(default {_shown_tokens()}): each running request takes a token of every step of its micro-batch, of which "
-        "there is one a stage",
+        f"(default {_shown_tokens()}): each running request takes a token of every step of its micro-batch, and there "
+        "is one micro-batch per stage",
         _requests_within_tokens,
     ),
     Rule(
         "spec",
         "!has(self.accelerator.perPod) || self.parallelism.tensor % self.accelerator.perPod == 0",
         "spec.accelerator.perPod",
-        "spec.accelerator.perPod must divide spec.parallelism.tensor: a pod holds ranks of one stage",
+        "spec.accelerator.perPod must divide spec.parallelism.tensor: the ranks of a pod belong to one stage",
         lambda resource: _divided(resource["spec"]["parallelism"]["tensor"], resource["spec"]["accelerator"]),
     ),
     Rule(
@@ -170,8 +170,8 @@ RULES = (
         "self.accelerator.resource == 'cpu' || !has(self.accelerator.perPod) "
         "|| self.accelerator.perPod == self.parallelism.tensor",
         "spec.accelerator.perPod",
-        f"spec.accelerator.perPod must be spec.parallelism.tensor where spec.accelerator.resource is {GPU}: the GPUs "
-        "of a stage add up within one pod",
+        f"spec.accelerator.perPod must equal spec.parallelism.tensor when spec.accelerator.resource is {GPU}: the GPUs "
+        "of a stage must be in one pod",
         lambda resource: _stage_in_a_pod(resource["spec"]),
     ),
     Rule(
@@ -192,21 +192,21 @@ RULES = (
         "spec.rollout",
         "self.maxSurge > 0 || self.maxUnavailable > 0",
         "spec.rollout",
-        "maxSurge and maxUnavailable must not both be 0: no rollout could make a step",
+        "maxSurge and maxUnavailable must not both be 0: a rollout could not progress",
         lambda resource: resource["spec"]["rollout"]["maxSurge"] + resource["spec"]["rollout"]["maxUnavailable"] > 0,
     ),
     Rule(
         "spec.resources",
         f"(!has(self.requests) || !('{GPU}' in self.requests)) && (!has(self.limits) || !('{GPU}' in self.limits))",
         "spec.resources",
-        f"spec.resources must not name {GPU}: spec.accelerator.resource asks for it, one for each rank of a pod",
+        f"spec.resources must not name {GPU}: spec.accelerator.resource requests one for each rank of a pod",
         lambda resource: not any(GPU in amounts for amounts in resource["spec"].get("resources", {}).values()),
     ),
     Rule(
         "spec.resources",
         _within("self"),
         "spec.resources",
-        "what spec.resources.requests asks for must not exceed spec.resources.limits",
+        "spec.resources.requests must not exceed spec.resources.limits",
         _requests_within_limits("worker"),
     ),
     Rule(
@@ -214,12 +214,12 @@ RULES = (
         "!has(self.spec.router.apiKeys) || "
         f"!({list(OWN_SECRETS)}.exists(ending, self.spec.router.apiKeys.secretName == self.metadata.name + ending))",
         "spec.router.apiKeys.secretName",
-        "spec.router.apiKeys.secretName must not be one of the Secrets that the operator makes for this service",
+        "spec.router.apiKeys.secretName must not be a Secret that the operator creates for this service",
         _keys_are_the_users,
     ),
     Rule(
         "spec.router.service",
-        # A default is checked before it is whole.
+        # The API server evaluates the rule on a default before it fills in the fields of the default.
         "!has(self.port) || !has(self.grpcPort) || self.port != self.grpcPort",
         "spec.router.service.grpcPort",
         "spec.router.service.grpcPort must differ from spec.router.service.port",
@@ -229,14 +229,14 @@ RULES = (
         "spec.router.resources",
         _within("self"),
         "spec.router.resources",
-        "what spec.router.resources.requests asks for must not exceed spec.router.resources.limits",
+        "spec.router.resources.requests must not exceed spec.router.resources.limits",
         _requests_within_limits("router"),
     ),
 )
 
 
 def _stem(resource: Mapping[str, Any]) -> str:
-    """The name without a forbidden ending, so that each of the two rules about names speaks only of its own matter."""
+    """The name without a forbidden suffix, so that only one of the two rules about names fails."""
     name = str(resource["metadata"]["name"])
     for ending in ("-ranks", "-leaders", "-router"):
         name = name.removesuffix(ending)

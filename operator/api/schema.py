@@ -1,4 +1,4 @@
-"""The schema of InferenceService: each field with its meaning, unit, bound and default, written once.
+"""Schema of InferenceService: the meaning, unit, bound and default of each field.
 
 `octavo crd` prints it as the CRD, `parse` checks files against it, `kubectl explain infsvc.spec` shows it.
 """
@@ -23,10 +23,10 @@ Json = dict[str, Any]  # Any: JSON
 
 @cache
 def service_schema() -> Json:
-    """The openAPIV3Schema of the whole resource. Made once: not to be written into."""
+    """The openAPIV3Schema of the whole resource. Cached: callers must not change it."""
     return fields.record(
-        "An InferenceService serves one language model: routers that speak the OpenAI API, and groups of worker pods "
-        "that hold a copy of the model each.",
+        "An InferenceService serves one language model with routers, which provide the OpenAI API, and groups of "
+        "worker pods, which each hold a copy of the model.",
         {
             "apiVersion": {"type": "string", "maxLength": 64, "description": "octavo.dev/v1alpha1."},
             "kind": {"type": "string", "maxLength": 64, "description": "InferenceService."},
@@ -39,7 +39,7 @@ def service_schema() -> Json:
 
 
 def crd_schema() -> Json:
-    """`service_schema` with the CEL rules in their places."""
+    """`service_schema` with the CEL rules as x-kubernetes-validations."""
     schema = deepcopy(service_schema())
     for rule in RULES:
         node = schema
@@ -50,21 +50,21 @@ def crd_schema() -> Json:
 
 
 def _worker_resources() -> Json:
-    """Without a default in the schema: it is another on each device."""
+    """Schema of spec.resources. Without a default in the schema, since the default depends on the device."""
     on_cpus, on_gpus = (shown(DEVICES[name].resources) for name in ("cpu", GPU))
     return resources(
-        "Resources of each worker container, beside the GPU that spec.accelerator asks for. Default on CPUs: "
+        "Resources of each worker container, in addition to the GPUs of spec.accelerator. Default on CPUs: "
         f"{on_cpus}; on GPUs: {on_gpus}."
     )
 
 
 def _spec() -> Json:
     return fields.record(
-        "The wished service.",
+        "Desired state of the service.",
         {
             "model": _model(),
             "replicas": fields.integer(
-                "Number of groups, each a copy of the model that serves on its own. `kubectl scale` sets it.",
+                "Number of groups. Each group is an independent copy of the model. `kubectl scale` sets this field.",
                 0,
                 999,
                 1,
@@ -76,16 +76,18 @@ def _spec() -> Json:
             "resources": _worker_resources(),
             "rollout": _rollout(),
             "paused": fields.flag(
-                "true removes all groups and keeps the object, its address and its routers, which answer 503.", False
+                "true deletes all groups but keeps the InferenceService, its address and its routers, which answer "
+                "503.",
+                False,
             ),
             "restartAt": fields.text(
-                "Any new value, by custom the present time, replaces the groups and routers one by one, with the "
-                "operator's present defaults (images among them).",
+                "Set a new value, such as the current time, to replace the groups and routers one by one with the "
+                "operator's current defaults, including images.",
                 64,
                 minLength=1,
             ),
             "image": fields.text(
-                "Worker image, instead of the operator's default. A change rolls the groups.",
+                "Worker image. Default: the operator's. Changing the image starts a rollout of the groups.",
                 512,
                 minLength=1,
                 pattern=r"^\S+$",
@@ -100,28 +102,29 @@ def _model() -> Json:
         "The model to serve.",
         {
             "uri": fields.text(
-                "Where the model is: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a folder "
-                "of a PersistentVolumeClaim, mounted read-only), or file:///PATH (a folder of the node, if the operator"
-                " was started with --allow-host-path). It holds config.json, safetensors and the tokenizer.",
+                "Location of the model: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a "
+                "folder of a PersistentVolumeClaim, mounted read-only), or file:///PATH (a folder of the node, if the "
+                "operator was started with --allow-host-path). The folder holds config.json, safetensors and the "
+                "tokenizer.",
                 512,
                 minLength=1,
             ),
             "servedName": fields.text(
-                "Name by which clients ask for the model. Default: metadata.name.",
+                "Model name in client requests. Default: metadata.name.",
                 128,
                 minLength=1,
                 pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$",
             ),
             "dtype": fields.text(
-                "Number format of weights and computation. auto: the checkpoint's own on GPUs, float32 on CPUs, which "
-                "compute in nothing else.",
+                "Number format of weights and computation. auto: the checkpoint's format on GPUs, float32 on CPUs. "
+                "CPUs support only float32.",
                 16,
                 enum=list(DEVICES[GPU].dtypes),
                 default="auto",
             ),
             "contextLength": fields.integer(
-                "Most tokens of prompt and answer together. Default: the model's own, lowered (and said so in the "
-                "status) when the KV cache cannot hold one such request.",
+                "Maximum number of tokens of prompt and answer together. Default: the model's own, reduced if the KV "
+                "cache cannot hold one such request; status.model.note then reports it.",
                 16,
                 10_485_760,
             ),
@@ -132,28 +135,29 @@ def _model() -> Json:
 
 def _engine() -> Json:
     return fields.record(
-        "How the engine of each group schedules.",
+        "Scheduling and memory of each group's engine.",
         {
             "maxBatchTokens": fields.integer(
-                "Most tokens of one step. More raises throughput and the time between two tokens. Default: "
+                "Maximum number of tokens per step. A larger number raises both throughput and the time between "
+                "tokens. Default: "
                 f"{DEVICES[GPU].max_batch_tokens} on GPUs, divided by the stages of a pipeline but at least "
                 f"{DEVICES[GPU].least_batch_tokens}; {DEVICES['cpu'].max_batch_tokens} on CPUs.",
                 16,
                 1_048_576,
             ),
             "maxRequests": fields.integer(
-                "Most requests that run at once in a group. Default: "
+                "Maximum number of concurrent requests per group. Default: "
                 f"{DEVICES[GPU].max_requests} on GPUs, {DEVICES['cpu'].max_requests} on CPUs.",
                 1,
                 4096,
             ),
             "kvCacheMemory": fields.amount(
-                "Memory of the KV cache of each rank, e.g. 512Mi: of its GPU, else of the container. Default: on GPUs "
-                "what the weights and a step leave of it, on CPUs a quarter of the container's memory limit, divided "
-                "by the ranks of a pod."
+                "Memory for the KV cache of each rank, e.g. 512Mi, on its GPU or else in the container. Default: on "
+                "GPUs the memory that weights and steps leave free; on CPUs a quarter of the container's memory limit, "
+                "divided by the number of ranks per pod."
             ),
             "prefixCaching": fields.flag(
-                "Keep the KV of past prompts and reuse it for prompts that begin alike.", True
+                "Keep the KV cache of earlier prompts and reuse it for prompts with the same prefix.", True
             ),
         },
         default={},
@@ -162,11 +166,12 @@ def _engine() -> Json:
 
 def _rollout() -> Json:
     return fields.record(
-        "How groups are replaced when the spec changes: a new one serves before an old one is drained.",
+        "How groups are replaced when the spec changes. By default a new group serves before an old one is drained.",
         {
-            "maxSurge": fields.integer("How many groups there may be beyond replicas.", 0, 999, 1),
+            "maxSurge": fields.integer("Maximum number of groups above spec.replicas during a rollout.", 0, 999, 1),
             "maxUnavailable": fields.integer(
-                "How many of replicas may be missing. With maxSurge 0, for clusters without room, old groups go first.",
+                "Maximum number of the desired groups that may be unavailable during a rollout. Set to 1, with "
+                "maxSurge 0, if the cluster has no room for another group: old groups are then deleted first.",
                 0,
                 999,
                 0,

@@ -1,40 +1,38 @@
-"""The schema of an InferenceService's status."""
+"""Schema of an InferenceService's status."""
 
 from typing import Any
 
 Json = dict[str, Any]  # Any: JSON
 
-CONDITIONS = ("Ready", "Progressing", "ModelLoaded", "RouterReady", "Degraded")
-
 
 def status_schema() -> Json:
-    """What the operator reports; nobody else writes it."""
+    """Schema of status, which only the operator writes."""
     return {
         "type": "object",
-        "description": "What the operator last saw.",
+        "description": "Observed state of the service.",
         "properties": {
-            "observedGeneration": _number("The metadata.generation that this status speaks of.", "int64"),
+            "observedGeneration": _number("metadata.generation that this status was computed from.", "int64"),
             "conditions": _conditions(),
-            "replicas": _number("Groups that exist, of any revision, without those that are going."),
-            "readyReplicas": _number("Groups that serve."),
-            "updatedReplicas": _number("Groups of the wished revision."),
-            "desiredReplicas": _number("Groups that are wished: spec.replicas, or 0 while paused."),
-            "selector": _text("Label selector of the leader pods, one for each group; for the scale subresource."),
-            "url": _text("Where clients inside the cluster reach the service; the OpenAI API is under /v1."),
-            "revision": _text("Hash of the fields of the spec that shape worker pods."),
+            "replicas": _number("Number of groups of any revision, excluding groups that are being deleted."),
+            "readyReplicas": _number("Number of groups that serve."),
+            "updatedReplicas": _number("Number of groups of the desired revision."),
+            "desiredReplicas": _number("Desired number of groups: spec.replicas, or 0 while paused."),
+            "selector": _text("Label selector of the leader pods, one per group, for the scale subresource."),
+            "url": _text("URL of the service inside the cluster. The OpenAI API is under /v1."),
+            "revision": _text("Hash of the spec fields that determine the worker pods: the desired revision."),
             "model": {
                 "type": "object",
-                "description": "The model as a group loaded it.",
+                "description": "The model, as reported by a group that loaded it.",
                 "properties": {
-                    "architecture": _text("Architecture named by the model's config.json."),
+                    "architecture": _text("Architecture from the model's config.json."),
                     "sizeBytes": _number("Size of the weights in bytes.", "int64"),
-                    "contextLength": _number("Most tokens of prompt and answer together."),
-                    "note": _text("What was adjusted, such as a lowered context length."),
+                    "contextLength": _number("Maximum number of tokens of prompt and answer together."),
+                    "note": _text("Adjustments, such as a reduced context length."),
                 },
             },
             "groups": {
                 "type": "array",
-                "description": "One entry for each group.",
+                "description": "One entry per group.",
                 "maxItems": 2000,
                 "items": _group(),
             },
@@ -45,28 +43,32 @@ def status_schema() -> Json:
 def _group() -> Json:
     return {
         "type": "object",
-        "description": "One group: the pods that hold one copy of the model.",
+        "description": "A group: the pods that hold one copy of the model.",
         "required": ["index"],
         "properties": {
-            "index": _number("Number of the group; its StatefulSet is NAME-INDEX."),
-            "revision": _text("Revision that it was made from."),
+            "index": _number("Index of the group. Its StatefulSet is NAME-INDEX."),
+            "revision": _text("Revision of the group."),
             "state": _text("Pending, Starting, Fetching, Loading, Warming, Serving, Draining or Failed."),
-            "progress": _number("Progress of fetching or loading in percent."),
+            "progress": _number("Progress of fetching or loading, in percent."),
             "collective": _text(
-                "How the ranks of a stage reach each other, as they chose: gloo. Absent where it has one."
+                "Transport between the ranks of a stage: gloo, peers (memory of GPUs of one host) or nccl. Absent if a "
+                "stage has one rank."
             ),
-            "activations": _text("How stages hand on to the next, as they chose: grpc. Absent where there is one."),
-            "restarts": _number("Lives of its ranks or containers that ended by a failure."),
+            "activations": _text(
+                "Transport of activations between stages: grpc or peers (memory of GPUs of one host). Absent if there "
+                "is one stage."
+            ),
+            "restarts": _number("Number of incarnations and containers of the group that ended by a failure."),
             "lastFailure": {
                 "type": "object",
-                "description": "Why the last of them ended.",
+                "description": "The most recent of these failures.",
                 "properties": {
-                    "pod": _text("Pod in which it happened."),
-                    "rank": _number("Rank that failed; -1 if it was none."),
-                    "reason": _text("Cause in one word."),
-                    "exitCode": _number("Exit code of the process; negative: its signal."),
-                    "message": _text("What happened and to what."),
-                    "time": {"type": "string", "format": "date-time", "description": "When."},
+                    "pod": _text("Name of the pod that failed."),
+                    "rank": _number("Rank that failed; -1 if the failure was not of a rank."),
+                    "reason": _text("Reason in CamelCase."),
+                    "exitCode": _number("Exit code of the process; a negative number is a signal."),
+                    "message": _text("Details of the failure."),
+                    "time": {"type": "string", "format": "date-time", "description": "Time of the failure."},
                 },
             },
         },
@@ -76,29 +78,33 @@ def _group() -> Json:
 def _conditions() -> Json:
     return {
         "type": "array",
-        "description": "Ready: requests are answered. Progressing: groups are being made or replaced. ModelLoaded: a "
-        "group holds the model. RouterReady: a router accepts requests. Degraded: something is broken, or fewer groups "
-        "serve than are wished, from the first that serves on: see its reason.",
+        "description": "Ready: requests are answered. Progressing: groups are being created or replaced. ModelLoaded: "
+        "at least one group has loaded the model. RouterReady: at least one router accepts requests. Degraded: there "
+        "is a failure, or fewer groups serve than desired once a group has served.",
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
-            "description": "One condition.",
+            "description": "A condition.",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {
-                "type": {"type": "string", "description": "Which condition.", "maxLength": 316},
-                "status": {"type": "string", "description": "Whether it holds.", "enum": ["True", "False", "Unknown"]},
-                "observedGeneration": _number("The metadata.generation that it speaks of.", "int64"),
+                "type": {"type": "string", "description": "Type of the condition.", "maxLength": 316},
+                "status": {
+                    "type": "string",
+                    "description": "Status of the condition.",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "observedGeneration": _number("metadata.generation that the condition was computed from.", "int64"),
                 "lastTransitionTime": {
                     "type": "string",
                     "format": "date-time",
-                    "description": "When status last changed.",
+                    "description": "Time of the last change of status.",
                 },
-                "reason": {"type": "string", "description": "Cause in one word.", "maxLength": 1024},
+                "reason": {"type": "string", "description": "Reason in CamelCase.", "maxLength": 1024},
                 "message": {
                     "type": "string",
-                    "description": "The cause, the object and what helps.",
+                    "description": "The cause, the affected object and the remedy.",
                     "maxLength": 32768,
                 },
             },

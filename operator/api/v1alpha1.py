@@ -1,7 +1,7 @@
 """InferenceService octavo.dev/v1alpha1 as frozen dataclasses.
 
-`parse` takes the resource's JSON, from the API server or from a file, fills the defaults of the schema, checks its
-bounds and rules, and raises SpecError with the path of the field. Bounds and defaults are written once, in schema.py.
+`parse` takes the resource's JSON, from the API server or from a file, fills in the defaults of the schema, checks its
+bounds and rules, and raises SpecError with the path of the field. Bounds and defaults stand in schema.py alone.
 """
 
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class Spec:
 
     @property
     def pods(self) -> int:
-        """Of a group."""
+        """Number of pods of a group."""
         return self.parallelism.tensor * self.parallelism.pipeline // self.accelerator.per_pod
 
 
@@ -127,8 +127,8 @@ def parse(resource: Json) -> InferenceService:
     if resource.get("apiVersion") != API_VERSION or resource.get("kind") != KIND:
         found = f"{resource.get('apiVersion')}/{resource.get('kind')}"
         raise SpecError("kind", f"expected {API_VERSION} {KIND}, found {found}")
-    wished = {key: value for key, value in resource.items() if key != "status"}
-    whole = complete(service_schema(), wished, "")
+    desired = {key: value for key, value in resource.items() if key != "status"}
+    whole = complete(service_schema(), desired, "")
     if "name" not in whole["metadata"]:
         raise SpecError("metadata.name", "is required")
     for rule in RULES:

@@ -16,7 +16,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class SpecError(ValueError):
-    """A field holds what it may not hold."""
+    """A field has an invalid value. field: its path; message: what is wrong."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")

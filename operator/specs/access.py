@@ -1,4 +1,4 @@
-"""What routers may ask of the API server: the EndpointSlices of their namespace. Workers may ask nothing."""
+"""RBAC of the routers, which watch the EndpointSlices of their namespace. Workers have no permissions."""
 
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
@@ -9,18 +9,18 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def service_account(service: InferenceService) -> Json:
-    """The routers' account."""
+    """ServiceAccount of the routers."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(service)}
 
 
 def role(service: InferenceService) -> Json:
-    """The operator must hold this rule itself to grant it."""
+    """Role of the routers. The operator must have this permission itself to grant it."""
     rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
     return {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": _metadata(service), "rules": [rule]}
 
 
 def role_binding(service: InferenceService) -> Json:
-    """Gives the role to the account."""
+    """RoleBinding of the routers."""
     name = names.router(service.name)
     return {
         "apiVersion": f"{_RBAC}/v1",

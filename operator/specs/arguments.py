@@ -1,4 +1,4 @@
-"""The flags that follow from the spec alone: the same in a pod and on one machine."""
+"""Flags of workers and routers that depend on the spec alone: the same in a pod and for `octavo run`."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from octavo.operator.quantity import quantity
 
 
 def engine_flags(spec: Spec) -> list[str]:
-    """What a worker is told of its model and its engine."""
+    """Flags of a worker for its model and its engine."""
     given = flags(
         [
             ("--served-name", spec.model.served_name),
@@ -22,7 +22,7 @@ def engine_flags(spec: Spec) -> list[str]:
 
 
 def group_flags(spec: Spec) -> list[str]:
-    """What a worker is told of its group's shape. What is not said is one rank, or all ranks of a stage in a pod."""
+    """Flags of a worker for its group's shape; defaults are left out."""
     tensor, pipeline, per_pod = spec.parallelism.tensor, spec.parallelism.pipeline, spec.accelerator.per_pod
     return flags(
         [
@@ -34,7 +34,7 @@ def group_flags(spec: Spec) -> list[str]:
 
 
 def router_flags(spec: Spec) -> list[str]:
-    """What a router is told of its model, its queue and its clients."""
+    """Flags of a router for its model, its queue and its clients."""
     router, queue = spec.router, spec.router.queue
     given = flags(
         [
@@ -52,10 +52,10 @@ def router_flags(spec: Spec) -> list[str]:
 
 
 def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:
-    """--flag=value of each pair that has a value."""
+    """--flag=value for each pair whose value is not None."""
     return [f"{flag}={value}" for flag, value in pairs if value is not None]
 
 
 def _bytes(amount: str | None) -> int | None:
-    """Bytes of a quantity: in whatever way it is written, it reaches the worker as a number."""
+    """Bytes of a quantity; the worker's flag is a number."""
     return None if amount is None else int(quantity(amount) or 0)

@@ -1,4 +1,4 @@
-"""What all objects of a service share: identity, owner, labels, and the security of their containers."""
+"""Parts that the objects of a service share: metadata, owner, labels, security contexts, probes and volumes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,15 @@ from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
-USER = 10001  # the user of all our images
-GRACE_S = 120  # what a pod is given to finish its requests
-NODE_LOST_S = 10  # how long a pod stays on a node that does not answer; Kubernetes' default is 300
+USER = 10001  # uid in all images
+GRACE_S = 120  # terminationGracePeriodSeconds, in which a pod finishes its requests
+NODE_LOST_S = 10  # tolerationSeconds on an unreachable node; Kubernetes' default is 300
 TLS_DIR = "/etc/octavo/tls"
 KEYS_DIR = "/etc/octavo/api"
 
 
 def metadata(service: InferenceService, name: str, labels: Mapping[str, str] | None = None) -> Json:
-    """Name, labels and owner of an object. The owner goes, the object goes; no finalizer is needed."""
+    """Name, labels and owner of an object. Kubernetes deletes it with its owner; no finalizer is needed."""
     return {
         "name": name,
         "namespace": service.namespace,
@@ -26,12 +26,12 @@ def metadata(service: InferenceService, name: str, labels: Mapping[str, str] | N
 
 
 def owner(service: InferenceService) -> Json:
-    """The reference that makes an object the service's own."""
+    """Owner reference to the service."""
     return {"apiVersion": API_VERSION, "kind": KIND, "name": service.name, "uid": service.uid, "controller": True}
 
 
 def pod_security() -> Json:
-    """Pod security of the level `restricted`."""
+    """securityContext of a pod, of the level `restricted`."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -41,12 +41,12 @@ def pod_security() -> Json:
 
 
 def container_security() -> Json:
-    """Container security of the level `restricted`, with a read-only root."""
+    """securityContext of a container, of the level `restricted`, with a read-only root file system."""
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
 def lost_node() -> list[Json]:
-    """Tolerations: a pod on a node that does not answer is soon made anew elsewhere."""
+    """Tolerations that evict a pod from an unreachable node after NODE_LOST_S."""
     return [
         {
             "key": f"node.kubernetes.io/{taint}",
@@ -59,7 +59,7 @@ def lost_node() -> list[Json]:
 
 
 def probe(path: str, port: str, period_s: int, failures: int) -> Json:
-    """A plain HTTP probe: a kubelet cannot do mutual TLS. An answer may take 5 s on a busy node."""
+    """An HTTP probe without TLS, since a kubelet has no client certificate. On a busy node an answer may take 5 s."""
     return {
         "httpGet": {"path": path, "port": port, "scheme": "HTTP"},
         "periodSeconds": period_s,
@@ -74,12 +74,12 @@ def port(name: str, number: int) -> Json:
 
 
 def scratch(name: str, size: str) -> Json:
-    """A folder of the pod's own that may be written."""
+    """A writable emptyDir volume."""
     return {"name": name, "emptyDir": {"sizeLimit": size}}
 
 
 def secret(name: str, of: str, entry: str | None = None) -> Json:
-    """A volume of a Secret: of all its entries, or of one, as a file with the volume's name."""
+    """A volume of a Secret: all entries, or one entry as a file with the volume's name."""
     source: Json = {"secretName": of, "defaultMode": 0o444}
     if entry is not None:
         source["items"] = [{"key": entry, "path": name}]
@@ -87,10 +87,10 @@ def secret(name: str, of: str, entry: str | None = None) -> Json:
 
 
 def mount(name: str, path: str, *, read_only: bool = True) -> Json:
-    """A volume's place in a container."""
+    """A volume mount of a container."""
     return {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
 
 
 def from_pod(name: str, path: str) -> Json:
-    """An environment variable that holds a field of the pod."""
+    """An environment variable with a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

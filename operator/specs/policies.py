@@ -1,4 +1,4 @@
-"""Disruption budgets and network policies: who may take pods away, and who may dial them."""
+"""PodDisruptionBudgets and NetworkPolicies of workers and routers."""
 
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
@@ -8,12 +8,12 @@ from octavo.operator.specs.common import Json
 
 
 def worker_budget(service: InferenceService) -> Json:
-    """One worker at a time may be evicted; one that serves nothing may always be."""
+    """Budget of the workers: one eviction at a time; a pod that is not ready may always be evicted."""
     return _budget(service, names.workers(service.name), "worker")
 
 
 def router_budget(service: InferenceService) -> Json:
-    """One router at a time may be evicted."""
+    """Budget of the routers: one eviction at a time."""
     return _budget(service, names.router(service.name), "router")
 
 
@@ -31,7 +31,8 @@ def _budget(service: InferenceService, name: str, component: str) -> Json:
 
 
 def worker_policy(service: InferenceService, options: Options) -> Json:
-    """serve for routers, status for the operator, metrics and health for all, every port for its own workers."""
+    """Policy of the workers: `serve` from routers, `status` from the operator, `metrics` and `health` from everywhere,
+    all ports from workers of the service."""
     workers = {"podSelector": {"matchLabels": names.component(service.name, "worker")}}
     routers = {"podSelector": {"matchLabels": names.component(service.name, "router")}}
     operator = {
@@ -48,7 +49,7 @@ def worker_policy(service: InferenceService, options: Options) -> Json:
 
 
 def router_policy(service: InferenceService) -> Json:
-    """HTTP and gRPC for clients, metrics for Prometheus."""
+    """Policy of the routers: HTTP, gRPC and metrics from everywhere."""
     ports = [_port(number) for number in (names.ROUTER_HTTP, names.ROUTER_GRPC, names.ROUTER_METRICS)]
     return _policy(service, names.router(service.name), "router", [{"ports": ports}])
 

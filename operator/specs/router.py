@@ -1,4 +1,4 @@
-"""The Deployment of the routers. As with groups, the template is kept until the fields that shape it change."""
+"""The Deployment of the routers. As with groups, the pod template is kept until the revision changes."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
         "spec": {
             "replicas": service.spec.router.replicas,
             "selector": {"matchLabels": names.component(service.name, "router")},
-            # A new router takes requests before an old one stops doing so.
+            # A new router is ready before an old one is stopped.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": dict(template),
         },
@@ -33,9 +33,9 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
 
 
 def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
-    """The pod template of the routers, with the operator's present defaults."""
+    """The pod template of the routers, with the operator's current defaults."""
     _, _, router_tls = names.secrets(service.name)
-    # Without the revision a new restartAt would change nothing, and the Deployment would restart nobody.
+    # The revision label changes the template when restartAt changes, so that the Deployment restarts the pods.
     labels = {**names.common_labels(service.name), names.COMPONENT: "router", names.REVISION: revision}
     return {
         "metadata": {"labels": labels},
@@ -46,15 +46,17 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
             "terminationGracePeriodSeconds": common.GRACE_S,
             "securityContext": common.pod_security(),
             "tolerations": common.lost_node(),
-            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart(service)]}},
+            "affinity": {
+                "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_anti_affinity(service)]}
+            },
             "containers": [_container(service, options)],
             "volumes": [common.scratch("tmp", "256Mi"), common.secret("tls", router_tls), *_key_volumes(service)],
         },
     }
 
 
-def _apart(service: InferenceService) -> Json:
-    """Best on different nodes, so that a lost one does not take all routers with it."""
+def _anti_affinity(service: InferenceService) -> Json:
+    """Preferred anti-affinity: routers on different nodes survive the loss of one."""
     selector = {"matchLabels": names.component(service.name, "router")}
     return {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}}
 
@@ -87,7 +89,7 @@ def _container(service: InferenceService, options: Options) -> Json:
 
 
 def _key_volumes(service: InferenceService) -> list[Json]:
-    """Mounted by the kubelet, whole, so that a changed Secret reaches the router: the operator never reads it."""
+    """Volume of the API keys. The kubelet updates it when the Secret changes; the operator never reads the Secret."""
     keys = service.spec.router.api_keys
     return [] if keys is None else [common.secret(KEYS, keys.secret_name, keys.key)]
 

@@ -1,4 +1,4 @@
-"""Services: ranks (names all worker pods), leaders (those that serve, what routers watch), and the one for clients."""
+"""Services: `ranks` names all worker pods, `leaders` the ready leader pods for the routers, and one is for clients."""
 
 from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
@@ -7,31 +7,31 @@ from octavo.operator.specs.common import Json
 
 
 def ranks(service: InferenceService) -> Json:
-    """Workers must find each other before they are ready."""
+    """Headless Service of all worker pods, which connect to each other before they are ready."""
     selector = names.component(service.name, "worker")
     ports = [_port("group", names.JOIN, "group")]
     return _headless(service, names.ranks(service.name), selector, ports, {"publishNotReadyAddresses": True})
 
 
 def leaders(service: InferenceService) -> Json:
-    """One address for each group that serves."""
+    """Headless Service with one address for each group that serves."""
     selector = {**names.component(service.name, "worker"), names.POD_INDEX: "0"}
     return _headless(service, names.leaders(service.name), selector, [_port("serve", names.SERVE, "serve")], {})
 
 
 def clients(service: InferenceService) -> Json:
-    """What clients connect to. Routers of an older operator, which have no port `grpc`, get no gRPC connections."""
-    wished = service.spec.router.service
+    """Service for clients. Routers of an older operator, which have no port `grpc`, get no gRPC connections."""
+    desired = service.spec.router.service
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": common.metadata(service, service.name, {names.COMPONENT: "router"}),
         "spec": {
-            "type": wished.type,
+            "type": desired.type,
             "selector": names.component(service.name, "router"),
             "ports": [
-                _port("http", wished.port, "http"),
-                {**_port("grpc", wished.grpc_port, "grpc"), "appProtocol": "kubernetes.io/h2c"},
+                _port("http", desired.port, "http"),
+                {**_port("grpc", desired.grpc_port, "grpc"), "appProtocol": "kubernetes.io/h2c"},
             ],
         },
     }

@@ -1,11 +1,11 @@
-"""The StatefulSet of a group. Its pod template is rendered once for a revision and kept in an annotation."""
+"""The StatefulSet of a group. Its pod template is rendered once per revision and kept in an annotation."""
 
 from urllib.parse import unquote
 
 from octavo.operator import gangs, names
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.groups import Group, Retreat
+from octavo.operator.groups import GangBackoff, Group
 from octavo.operator.options import Options
 from octavo.operator.revision import encode_template
 from octavo.operator.snapshot import Object
@@ -14,18 +14,18 @@ from octavo.operator.specs.arguments import engine_flags, flags, group_flags
 from octavo.operator.specs.common import Json
 
 MODELS = "/models"
-STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; hangs end by the supervisor's own clock
+STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; the supervisor detects hangs itself
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def statefulset(service: InferenceService, group: Group, revision: str, retreat: Retreat | None = None) -> Json:
-    """The StatefulSet of a group that has a template, which has no group label; fields that may never change stay."""
+def statefulset(service: InferenceService, group: Group, revision: str, backoff: GangBackoff | None = None) -> Json:
+    """The StatefulSet of a group that has a template. Immutable fields of a live StatefulSet keep their values."""
     assert group.template is not None, "a group without a template is replaced, not written"
     labels = {names.COMPONENT: "worker", names.GROUP: str(group.index), names.REVISION: revision}
     metadata = common.metadata(service, names.group(service.name, group.index), labels)
     metadata["annotations"] = {names.TEMPLATE: encode_template(group.template)}
-    if retreat is not None:
-        metadata["annotations"][names.RETREAT] = gangs.encode(retreat)
+    if backoff is not None:
+        metadata["annotations"][names.GANG_BACKOFF] = gangs.encode(backoff)
     selector = {**names.component(service.name, "worker"), names.GROUP: str(group.index)}
     fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
     if group.live is not None:
@@ -37,21 +37,21 @@ def statefulset(service: InferenceService, group: Group, revision: str, retreat:
         "metadata": metadata,
         "spec": {
             **fixed,
-            "replicas": 0 if retreat is not None and retreat.away else group.size,
+            "replicas": 0 if backoff is not None and backoff.scaled_to_zero else group.size,
             "selector": {"matchLabels": selector},
             # Another revision is another group: a template edited by hand must not roll the pods.
             "updateStrategy": {"type": "OnDelete"},
-            "template": _of_group(group.template, group.index),
+            "template": _with_group_label(group.template, group.index),
         },
     }
 
 
-def _of_group(template: Object, index: int) -> Json:
-    """The template with the group's label: on its pods, and on those that they want to be near."""
+def _with_group_label(template: Object, index: int) -> Json:
+    """The template with the group's label on its pods and in their affinity."""
     metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     metadata["labels"] = {**metadata.get("labels", {}), names.GROUP: str(index)}
-    if near := spec.get("affinity", {}).get("podAffinity", {}).get(_PREFERRED):
-        spec["affinity"] = {"podAffinity": {_PREFERRED: [_to_group(term, index) for term in near]}}
+    if preferred := spec.get("affinity", {}).get("podAffinity", {}).get(_PREFERRED):
+        spec["affinity"] = {"podAffinity": {_PREFERRED: [_to_group(term, index) for term in preferred]}}
     return {**template, "metadata": metadata, "spec": spec}
 
 
@@ -62,7 +62,7 @@ def _to_group(preference: Object, index: int) -> Json:
 
 
 def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
-    """The pod template of a revision, with the operator's present defaults, for any group."""
+    """The pod template of a revision, with the operator's current defaults and without a group label."""
     _, worker_tls, _ = names.secrets(service.name)
     labels = {**names.common_labels(service.name), names.COMPONENT: "worker", names.REVISION: revision}
     spec: Json = {
@@ -78,12 +78,12 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
         spec["nodeSelector"] = dict(service.spec.accelerator.node_selector)
     if service.spec.pods == 1:
         return {"metadata": {"labels": labels}, "spec": spec}
-    spec["affinity"] = {"podAffinity": {_PREFERRED: _near(service)}}
+    spec["affinity"] = {"podAffinity": {_PREFERRED: _pod_affinity(service)}}
     return {"metadata": {"labels": labels, "annotations": {names.PODS: str(service.spec.pods)}}, "spec": spec}
 
 
-def _near(service: InferenceService) -> list[Json]:
-    """A group's pods talk in every step, and fail together: best on one node, else not far apart."""
+def _pod_affinity(service: InferenceService) -> list[Json]:
+    """Preferred affinity: a group's pods communicate in every step, so they prefer one node, else one zone."""
     selector = {"matchLabels": names.component(service.name, "worker")}
     return [
         {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}
@@ -98,7 +98,11 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
         "imagePullPolicy": options.image_pull_policy,
         "command": ["octavo", "worker"],
         "args": _arguments(service, revision),
-        "env": [common.from_pod("POD_NAME", "metadata.name"), *_place(service), {"name": "HOME", "value": "/tmp"}],
+        "env": [
+            common.from_pod("POD_NAME", "metadata.name"),
+            *_position_env(service),
+            {"name": "HOME", "value": "/tmp"},
+        ],
         "ports": [
             common.port("serve", names.SERVE),
             common.port("group", names.JOIN),
@@ -120,8 +124,8 @@ def _container(service: InferenceService, revision: str, options: Options) -> Js
     return container
 
 
-def _place(service: InferenceService) -> list[Json]:
-    """What differs from pod to pod and from group to group, for the arguments."""
+def _position_env(service: InferenceService) -> list[Json]:
+    """Environment variables with the pod's and the group's index, which the arguments refer to."""
     if service.spec.pods == 1:
         return []
     labels = {"POD_INDEX": names.POD_INDEX, "GROUP": names.GROUP}
@@ -129,12 +133,12 @@ def _place(service: InferenceService) -> list[Json]:
 
 
 def _resources(service: InferenceService) -> Json:
-    """What the spec asks for, and a GPU for each rank. Of devices the limit is the request; both are said, to show."""
-    wished: Json = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
+    """spec.resources, and one GPU for each rank; requests and limits of GPUs must be equal."""
+    desired: Json = {kind: dict(amounts) for kind, amounts in service.spec.resources.items()}
     if service.spec.accelerator.resource == GPU:
         for kind in ("requests", "limits"):
-            wished[kind] = {**wished.get(kind, {}), GPU: str(service.spec.accelerator.per_pod)}
-    return wished
+            desired[kind] = {**desired.get(kind, {}), GPU: str(service.spec.accelerator.per_pod)}
+    return desired
 
 
 def _arguments(service: InferenceService, revision: str) -> list[str]:
@@ -162,7 +166,7 @@ def _arguments(service: InferenceService, revision: str) -> list[str]:
 
 
 def _peers(service: InferenceService) -> list[str]:
-    """Which pod it is, and the names of all: those that the Service of the ranks gives them."""
+    """Flags with the pod's index and the DNS names of all pods of the group."""
     if service.spec.pods == 1:
         return []
     domain = f"{names.ranks(service.name)}:{names.JOIN}"
@@ -171,7 +175,7 @@ def _peers(service: InferenceService) -> list[str]:
 
 
 def _model(uri: str) -> str:
-    """The model's uri as the worker sees it: what is mounted stands under /models."""
+    """The model's uri inside the worker container: volumes are mounted at /models."""
     if uri.startswith("pvc://"):
         _, _, path = uri.removeprefix("pvc://").partition("/")
         return f"file://{MODELS}/{path}".rstrip("/")

@@ -35,7 +35,7 @@ class _FinishEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Finish.ValueTy
     """an end-of-sequence or stop id; the id itself is not shown"""
     LENGTH: _Finish.ValueType  # 2
     FAILED: _Finish.ValueType  # 3
-    """the engine could not go on"""
+    """the engine failed"""
 
 class Finish(_Finish, metaclass=_FinishEnumTypeWrapper): ...
 
@@ -44,7 +44,7 @@ STOP: Finish.ValueType  # 1
 """an end-of-sequence or stop id; the id itself is not shown"""
 LENGTH: Finish.ValueType  # 2
 FAILED: Finish.ValueType  # 3
-"""the engine could not go on"""
+"""the engine failed"""
 Global___Finish: _TypeAlias = Finish  # noqa: Y015
 
 @_typing.final
@@ -125,13 +125,13 @@ class Submit(_message.Message):
     prompt: _builtins.bytes
     """uint32 ids"""
     generated: _builtins.bytes
-    """uint32 ids that another group has already produced: counters and limits continue after them"""
+    """uint32 ids that another group has produced already: counters and limits continue after them"""
     priority: _builtins.int
     """higher goes first"""
     salt: _builtins.bytes
-    """64 bytes at most: prompts share cached blocks only with those of the same salt"""
+    """64 bytes at most: only prompts of one salt share cached blocks"""
     grammar: _builtins.str
-    """that binds what is generated, as llguidance has it; empty: none"""
+    """that the answer must match, in llguidance's format; empty: none"""
     @_builtins.property
     def sampling(self) -> Global___Sampling: ...
     @_builtins.property
@@ -176,12 +176,12 @@ class Sampling(_message.Message):
     seed: _builtins.int
     """the router always sends one; the same seed gives the same tokens whatever the batch"""
     logprobs: _builtins.int
-    """of each sampled token, and of so many of the likeliest"""
+    """of each sampled token, and of this many of the likeliest"""
     prompt_logprobs: _builtins.int
     """of each token of the prompt but the first, likewise"""
     @_builtins.property
     def adjust(self) -> Global___Adjust:
-        """absent: nothing of it"""
+        """absent: the logits stay as they are"""
 
     def __init__(
         self,
@@ -270,11 +270,11 @@ class Limits(_message.Message):
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
     MIN_TOKENS_FIELD_NUMBER: _builtins.int
     max_tokens: _builtins.int
-    """tokens to generate, those in `generated` included"""
+    """tokens to generate, including the tokens in `generated`"""
     ignore_eos: _builtins.bool
     """the ids of generation_config.json do not stop this request"""
     min_tokens: _builtins.int
-    """no id stops it before so many are generated"""
+    """no id stops the request before this many are generated"""
     @_builtins.property
     def stop_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -374,7 +374,7 @@ class Welcome(_message.Message):
     revision: _builtins.str
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """fields of requests that not every device can serve, and this group's can"""
+        """optional request fields that this group's device serves"""
 
     def __init__(
         self,
@@ -416,7 +416,7 @@ class StepOutput(_message.Message):
     """uint32: prompt tokens that came from the prefix cache, on a request's first row; else 0"""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___Scores]:
-        """of rows that have any, in their order"""
+        """of the rows that have scores, in row order"""
 
     def __init__(
         self,
@@ -450,9 +450,9 @@ class Scores(_message.Message):
     row: _builtins.int
     """index of the row"""
     tokens: _builtins.bytes
-    """of the row's token, and of those that follow it in rows of the same output"""
+    """of the row's token, and of the tokens that follow it in rows of the same output"""
     prompt: _builtins.bytes
-    """of some more tokens of the prompt, in order"""
+    """of the next tokens of the prompt, in order"""
     def __init__(
         self,
         *,
@@ -480,14 +480,14 @@ class Rejected(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         UNSPECIFIED: Rejected._Code.ValueType  # 0
         INVALID: Rejected._Code.ValueType  # 1
-        """will never be accepted: 400"""
+        """no group accepts it: 400"""
         UNAVAILABLE: Rejected._Code.ValueType  # 2
         """try another group"""
 
     class Code(_Code, metaclass=_CodeEnumTypeWrapper): ...
     UNSPECIFIED: Rejected.Code.ValueType  # 0
     INVALID: Rejected.Code.ValueType  # 1
-    """will never be accepted: 400"""
+    """no group accepts it: 400"""
     UNAVAILABLE: Rejected.Code.ValueType  # 2
     """try another group"""
 

@@ -33,7 +33,7 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     SERVING: _Phase.ValueType  # 5
     DRAINING: _Phase.ValueType  # 6
     PHASE_FAILED: _Phase.ValueType  # 7
-    """this life ended; the next begins after a back-off"""
+    """this incarnation ended; the next starts after a back-off"""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
@@ -45,7 +45,7 @@ WARMING: Phase.ValueType  # 4
 SERVING: Phase.ValueType  # 5
 DRAINING: Phase.ValueType  # 6
 PHASE_FAILED: Phase.ValueType  # 7
-"""this life ended; the next begins after a back-off"""
+"""this incarnation ended; the next starts after a back-off"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 class _Transport:
@@ -55,7 +55,7 @@ class _Transport:
 class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TRANSPORT_UNSPECIFIED: _Transport.ValueType  # 0
-    """there is nobody to reach, or nobody reached yet"""
+    """no peers, or not connected yet"""
     GLOO: _Transport.ValueType  # 1
     GRPC: _Transport.ValueType  # 2
     PEERS: _Transport.ValueType  # 3
@@ -65,7 +65,7 @@ class _TransportEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Transport.V
 class Transport(_Transport, metaclass=_TransportEnumTypeWrapper): ...
 
 TRANSPORT_UNSPECIFIED: Transport.ValueType  # 0
-"""there is nobody to reach, or nobody reached yet"""
+"""no peers, or not connected yet"""
 GLOO: Transport.ValueType  # 1
 GRPC: Transport.ValueType  # 2
 PEERS: Transport.ValueType  # 3
@@ -84,7 +84,7 @@ class FromPod(_message.Message):
     DRAIN_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     record: _builtins.bytes
-    """a rank's hello, or the result of a step, as inside a pod"""
+    """a rank's capabilities, or the result of a step, encoded as inside a pod"""
     incarnation: _builtins.str
     """empty in the handshake"""
     @_builtins.property
@@ -101,7 +101,7 @@ class FromPod(_message.Message):
 
     @_builtins.property
     def drain(self) -> Global___Drain:
-        """this pod is told to stop: the group takes nothing new, finishes, and ends the incarnation"""
+        """this pod must stop: the group takes no new requests, finishes, and ends the incarnation"""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class JoinHandshake(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    BORN_MS_FIELD_NUMBER: _builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
     pod: _builtins.int
@@ -149,9 +149,9 @@ class JoinHandshake(_message.Message):
     ranks: _builtins.int
     """of this pod"""
     name: _builtins.str
-    """of the pod, for people"""
-    born_ms: _builtins.int
-    """Unix time at which its supervisor began: of two with one index the later one belongs to the group"""
+    """of the pod, for logs and the status"""
+    started_at_ms: _builtins.int
+    """Unix time at which its supervisor started: of two pods with one index the later one joins"""
     def __init__(
         self,
         *,
@@ -163,11 +163,11 @@ class JoinHandshake(_message.Message):
         pipeline: _builtins.int = ...,
         ranks: _builtins.int = ...,
         name: _builtins.str = ...,
-        born_ms: _builtins.int = ...,
+        started_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["born_ms", b"born_ms", "fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "started_at_ms", b"started_at_ms", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,13 +194,13 @@ class Heartbeat(_message.Message):
 
     RANKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankBeat]:
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankHeartbeat]:
         """of this pod, in order"""
 
     def __init__(
         self,
         *,
-        ranks: _abc.Iterable[Global___RankBeat] | None = ...,
+        ranks: _abc.Iterable[Global___RankHeartbeat] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -211,7 +211,7 @@ class Heartbeat(_message.Message):
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
 
 @_typing.final
-class RankBeat(_message.Message):
+class RankHeartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
@@ -223,13 +223,13 @@ class RankBeat(_message.Message):
     phase: Global___Phase.ValueType
     progress_percent: _builtins.int
     finished_step: _builtins.int
-    """last step that it finished"""
+    """last step that the rank finished"""
     silent_ms: _builtins.int
-    """since its process last showed that it is not stopped"""
+    """since the last heartbeat of the rank's process"""
     collective: Global___Transport.ValueType
-    """how it reaches the other ranks of its stage, once it does"""
+    """to the other ranks of its stage, once connected"""
     activations: Global___Transport.ValueType
-    """how it reaches the stages before and after it, once it does"""
+    """to the stages before and after it, once connected"""
     def __init__(
         self,
         *,
@@ -246,7 +246,7 @@ class RankBeat(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RankBeat: _TypeAlias = RankBeat  # noqa: Y015
+Global___RankHeartbeat: _TypeAlias = RankHeartbeat  # noqa: Y015
 
 @_typing.final
 class FromLeader(_message.Message):
@@ -258,7 +258,7 @@ class FromLeader(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     step: _builtins.bytes
-    """for every rank of the pod, as inside a pod"""
+    """for every rank of the pod, encoded as inside a pod"""
     phase: Global___Phase.ValueType
     """of the group, when it changes: its pods are ready exactly while it serves"""
     incarnation: _builtins.str
@@ -307,7 +307,7 @@ class EndIncarnation(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def failure(self) -> Global___Failure:
-        """absent when the group drains"""
+        """absent when the group has drained"""
 
     def __init__(
         self,
@@ -336,7 +336,7 @@ class Failure(_message.Message):
     rank: _builtins.int
     """-1: not a rank (supervisor, serve, core)"""
     reason: _builtins.str
-    """CamelCase, one of the causes of the resource's status: OOMKilled, ModelInvalid, ModelNotFound, RankExited, RankStuck, ..."""
+    """CamelCase, a reason of the resource's status: OOMKilled, ModelInvalid, RankExited, RankStuck, ..."""
     exit_code: _builtins.int
     """negative: the signal"""
     message: _builtins.str
@@ -372,9 +372,9 @@ class Activation(_message.Message):
     PADDING_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
-    """of every message: another's is refused"""
+    """in every message; one of another incarnation is refused"""
     step: _builtins.int
-    """they rise"""
+    """ascending"""
     padding: _builtins.bytes
     """zeros, so that data begins at a multiple of 16 bytes and is read in place"""
     data: _builtins.bytes
@@ -416,7 +416,7 @@ class Introduction(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     rank: _builtins.int
-    """of the group: who speaks"""
+    """of the sender, in the group"""
     def __init__(
         self,
         *,
@@ -433,14 +433,14 @@ Global___Introduction: _TypeAlias = Introduction  # noqa: Y015
 
 @_typing.final
 class Tensor(_message.Message):
-    """Never pickled."""
+    """Shape and dtype of `Activation.data`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DTYPE_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     dtype: _builtins.str
-    """as safetensors spells it: F32, BF16, F16"""
+    """in safetensors' spelling: F32, BF16, F16"""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -527,20 +527,20 @@ class GroupStatus(_message.Message):
     phase: Global___Phase.ValueType
     progress_percent: _builtins.int
     restarts: _builtins.int
-    """lives that ended by a failure"""
+    """incarnations that ended by a failure"""
     @_builtins.property
     def last_failure(self) -> Global___Failure: ...
     @_builtins.property
     def model(self) -> Global___ModelInfo:
-        """absent until it is known"""
+        """absent until known"""
 
     @_builtins.property
     def collective(self) -> _containers.RepeatedScalarFieldContainer[Global___Transport.ValueType]:
-        """that the ranks of its stages have chosen; one, unless they differ"""
+        """chosen by the ranks of each stage; one value unless they differ"""
 
     @_builtins.property
     def activations(self) -> _containers.RepeatedScalarFieldContainer[Global___Transport.ValueType]:
-        """between its stages, likewise"""
+        """chosen between the stages, likewise"""
 
     def __init__(
         self,

@@ -45,7 +45,8 @@ class GroupServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Join(self, request_iterator, context):
-        """One Join for each life of a pod's ranks. The leader draws the incarnation; a message that names another is refused and counted.
+        """One Join for each incarnation of a pod's ranks. The leader draws the incarnation; a message that names another is
+        refused and counted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,7 +119,8 @@ class StageServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Activations(self, request_iterator, context):
-        """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation.
+        """From each rank to the rank of the same tensor index in the next stage, and from the last stage to the first. Ends with
+        the incarnation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

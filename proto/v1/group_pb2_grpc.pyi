@@ -32,13 +32,17 @@ class GroupStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupAsyncStub: ...
     Join: _grpc.StreamStreamMultiCallable[_group_pb2.FromPod, _group_pb2.FromLeader]
-    """One Join for each life of a pod's ranks. The leader draws the incarnation; a message that names another is refused and counted."""
+    """One Join for each incarnation of a pod's ranks. The leader draws the incarnation; a message that names another is
+    refused and counted.
+    """
 
 @_typing.type_check_only
 class GroupAsyncStub(GroupStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.StreamStreamMultiCallable[_group_pb2.FromPod, _group_pb2.FromLeader]  # type: ignore[assignment]
-    """One Join for each life of a pod's ranks. The leader draws the incarnation; a message that names another is refused and counted."""
+    """One Join for each incarnation of a pod's ranks. The leader draws the incarnation; a message that names another is
+    refused and counted.
+    """
 
 class GroupServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -47,7 +51,9 @@ class GroupServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_group_pb2.FromPod],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_group_pb2.FromLeader], _abc.AsyncIterator[_group_pb2.FromLeader]]:
-        """One Join for each life of a pod's ranks. The leader draws the incarnation; a message that names another is refused and counted."""
+        """One Join for each incarnation of a pod's ranks. The leader draws the incarnation; a message that names another is
+        refused and counted.
+        """
 
 def add_GroupServicer_to_server(servicer: GroupServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -57,13 +63,17 @@ class StageStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StageAsyncStub: ...
     Activations: _grpc.StreamUnaryMultiCallable[_group_pb2.Activation, _group_pb2.ActivationsEnd]
-    """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+    """From each rank to the rank of the same tensor index in the next stage, and from the last stage to the first. Ends with
+    the incarnation.
+    """
 
 @_typing.type_check_only
 class StageAsyncStub(StageStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Activations: _aio.StreamUnaryMultiCallable[_group_pb2.Activation, _group_pb2.ActivationsEnd]  # type: ignore[assignment]
-    """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+    """From each rank to the rank of the same tensor index in the next stage, and from the last stage to the first. Ends with
+    the incarnation.
+    """
 
 class StageServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -72,7 +82,9 @@ class StageServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_group_pb2.Activation],
         context: _ServicerContext,
     ) -> _typing.Union[_group_pb2.ActivationsEnd, _abc.Awaitable[_group_pb2.ActivationsEnd]]:
-        """From each rank to the one of the same part in the next stage, and from the last stage to the first. Ends with the incarnation."""
+        """From each rank to the rank of the same tensor index in the next stage, and from the last stage to the first. Ends with
+        the incarnation.
+        """
 
 def add_StageServicer_to_server(servicer: StageServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -70,9 +70,9 @@ class GenerateRequest(_message.Message):
     """for each output; absent: the rest of the context"""
     ignore_eos: _builtins.bool
     n: _builtins.int
-    """outputs for each prompt, 1 to 16; those of prompt i have indices i * n and on"""
+    """outputs for each prompt, 1 to 16; prompt i has the indices from i * n on"""
     truncate_prompt_tokens: _builtins.int
-    """the last so many; -1: as many as leave room"""
+    """keep this many of the last; -1: as many as leave room"""
     cache_salt: _builtins.str
     """cached blocks are shared only with requests of the same salt"""
     priority: _builtins.int
@@ -279,7 +279,7 @@ class SamplingParameters(_message.Message):
     repetition_penalty: _builtins.float
     """1: off"""
     min_tokens: _builtins.int
-    """before so many nothing ends the answer"""
+    """nothing ends the answer before this many"""
     guided_json: _builtins.str
     """What the answer must match, one of them: a JSON schema, a regular expression, a grammar as Lark or GBNF writes it."""
     guided_regex: _builtins.str
@@ -384,7 +384,7 @@ class Output(_message.Message):
     finish_reason: Global___FinishReason.ValueType
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """those of the text, and of what is held back of it; in all, as many as are counted"""
+        """of the text and of the text held back; in all, as many as the usage counts"""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class Usage(_message.Message):
     prompt_tokens: _builtins.int
     completion_tokens: _builtins.int
     cached_tokens: _builtins.int
-    """of prompt_tokens: those that came from the prefix cache"""
+    """prompt tokens that came from the prefix cache"""
     def __init__(
         self,
         *,
@@ -474,7 +474,7 @@ class GenerateChunk(_message.Message):
     """in the first chunk"""
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]:
-        """What is new, each index at most once. Texts and token ids of an index, joined, are those of Generate."""
+        """New text, each index at most once. The texts and token ids of an index, joined, equal Generate's."""
 
     @_builtins.property
     def usage(self) -> Global___Usage:

@@ -1,10 +1,10 @@
 """The front door: `octavo COMMAND ...`. A component is imported only when it is asked for.
 
 octavo run [MODEL]        serve a model on this machine
-octavo plan -f FILE       print the objects that the operator would make, and why
+octavo plan -f FILE       print the objects that the operator would create, and why
 octavo crd                print the custom resource definition
 octavo bench COMMAND      measure a server: serve, throughput, latency
-octavo operator | router | worker    what the images start
+octavo operator | router | worker    the components, as the images start them
 """
 
 import signal
@@ -41,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     if args[0] not in COMMANDS:
         print(f"octavo: unknown command {args[0]!r}; one of {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
-    # Pid 1 of a container is deaf to a signal that nobody handles: one that comes during the imports would be lost.
+    # The kernel ignores signals without a handler for pid 1 of a container: SIGTERM during the imports would be lost.
     signal.signal(signal.SIGTERM, _end)
     return _load(args[0])(args[1:])
 
 
 def _end(number: int, _frame: object) -> None:
-    """Until the component listens itself."""
+    """Handler of SIGTERM until the component installs its own."""
     raise SystemExit(128 + number)
 
 

@@ -1,11 +1,11 @@
-"""What router and worker agree on about grammars: the router compiles one first, to refuse what an engine would."""
+"""Limits of grammars, shared by router and worker: the router refuses what an engine would."""
 
 from llguidance import LLParserLimits
 
-REMEMBERED = 64  # compiled grammars of a process
+REMEMBERED = 64  # compiled grammars in the cache of a process
 MAX_GRAMMAR = 200_000  # symbols
 
 
 def limits() -> LLParserLimits:
-    """Errors are told to clients: they name what is wrong, and nothing of the parser's state."""
+    """Limits of the parser. Clients see its errors, so they leave out the parser's state."""
     return LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)

@@ -16,7 +16,7 @@ def ending_with_us(number: signal.Signals) -> Mapping[str, str]:
 
 
 def end_with_parent() -> None:
-    """Do what the environment says, if it does; the process's own children are not told."""
+    """Apply and remove VARIABLE, if it is set; the process's own children do not inherit it."""
     said = os.environ.pop(VARIABLE, None)
     if said is not None and sys.platform == "linux":
         parent, number = map(int, said.split())

@@ -16,12 +16,12 @@ _LOCK = "lock"
 
 @contextmanager
 def scratch(prefix: str, directory: str | None = None) -> Iterator[Path]:
-    """A new folder. Those of the same prefix and user whose processes have ended are removed first. Raises OSError."""
+    """A new folder; removes folders of the same prefix and user whose processes have ended. Raises OSError."""
     place = Path(tempfile.gettempdir() if directory is None else directory)
     for left in place.glob(f"{prefix}*"):
         _remove_left(left)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-    # Locked before it has its name: a folder without that file, or with it locked, is somebody's.
+    # Locked before it has its name: a folder without that file, or with it locked, is in use.
     unnamed = folder / f".{_LOCK}"
     lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -34,7 +34,7 @@ def scratch(prefix: str, directory: str | None = None) -> Iterator[Path]:
 
 
 def _remove_left(folder: Path) -> None:
-    """If its process has ended; whatever cannot be told or removed stays."""
+    """Remove a folder whose process has ended; on an error the folder stays."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
@@ -44,7 +44,7 @@ def _remove_left(folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # its process lives
+    except OSError:  # its process runs
         return
     finally:
         os.close(lock)

@@ -22,12 +22,14 @@ def test_a_foreign_service_of_our_name_is_left_alone(bed: Bed, space: str, tmp_p
     before = bed.get("service", "chat", space)
     with operator(bed.kubeconfig, tmp_path, space):
         bed.apply(service(), namespace=space)
-        wait_until(lambda: condition(bed, space, "Ready").get("reason") == "NameTaken", 20, "Ready says NameTaken")
+        wait_until(
+            lambda: condition(bed, space, "Ready").get("reason") == "NameConflict", 20, "Ready says NameConflict"
+        )
         assert "Service chat" in condition(bed, space, "Ready")["message"]
         settled(bed, space)
         assert bed.get("service", "chat", space) == before
         bed.kubectl("delete", "service", "chat", "-n", space)
-        wait_until(lambda: condition(bed, space, "Ready").get("reason") != "NameTaken", 30, "NameTaken goes")
+        wait_until(lambda: condition(bed, space, "Ready").get("reason") != "NameConflict", 30, "NameConflict goes")
         made = wait_until(lambda: bed.get("service", "chat", space), 30, "our own Service")
         assert made["metadata"]["ownerReferences"][0]["kind"] == "InferenceService"
 
@@ -43,7 +45,9 @@ def test_a_foreign_secret_never_becomes_the_authority(bed: Bed, space: str, tmp_
     before = bed.get("secret", "chat-ca", space)
     with operator(bed.kubeconfig, tmp_path, space):
         bed.apply(service(), namespace=space)
-        wait_until(lambda: condition(bed, space, "Ready").get("reason") == "NameTaken", 20, "Ready says NameTaken")
+        wait_until(
+            lambda: condition(bed, space, "Ready").get("reason") == "NameConflict", 20, "Ready says NameConflict"
+        )
         assert bed.get("secret", "chat-ca", space) == before
         assert bed.get("secret", "chat-worker-tls", space) is None
 

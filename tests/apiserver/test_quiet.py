@@ -80,13 +80,13 @@ def test_a_group_that_gives_back_its_nodes_is_written_once_for_each_way(bed: Bed
         bed.apply(service(parallelism={"pipeline": 2}), namespace=space)
         settled(bed, space)
         offset = bed.audit_log.stat().st_size
-        note = f'octavo.dev/retreat={{"attempts": 1, "until": "{later}"}}'
+        note = f'octavo.dev/gang-backoff={{"attempts": 1, "until": "{later}"}}'
         bed.kubectl("annotate", "statefulset/chat-0", note, "-n", space)
         settled(bed, space, quiet_s=5)
         away = bed.get("statefulset", "chat-0", space)
         assert away is not None and away["spec"]["replicas"] == 0
         assert later in condition(bed, space, "Degraded")["message"]
-        note = 'octavo.dev/retreat={"attempts": 1, "until": "2020-01-01T00:00:00Z"}'
+        note = 'octavo.dev/gang-backoff={"attempts": 1, "until": "2020-01-01T00:00:00Z"}'
         bed.kubectl("annotate", "--overwrite", "statefulset/chat-0", note, "-n", space)
         wait_until(lambda: _replicas(bed, space) == 2, 20, "the group is back")
         settled(bed, space, quiet_s=5)

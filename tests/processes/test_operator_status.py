@@ -8,7 +8,7 @@ import grpc
 
 from octavo.operator import names, pki
 from octavo.operator.observe import report
-from octavo.operator.status_client import ask
+from octavo.operator.status_client import get_status
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
@@ -56,7 +56,7 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     answer.activations.extend([group_pb2.GRPC, 9])  # of a worker that is newer
     pod, own = Pod(answer), pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     async with _serving(pod, ca, "worker") as port:
-        said = await ask("127.0.0.1", UID, own, ca.bundle, port)
+        said = await get_status("127.0.0.1", UID, own, ca.bundle, port)
     assert said is not None and pod.callers == [f"operator.{UID}.octavo".encode()]
     told = report(said, "pod-uid")
     assert (told.phase, told.progress_percent, told.model) == ("LOADING", 71, None)
@@ -69,7 +69,7 @@ async def test_a_pod_of_another_role_or_authority_is_not_believed() -> None:
     pod, own = Pod(group_pb2.GroupStatus(service_uid=UID)), pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     for authority, role in ((ca, "router"), (stranger, "worker")):
         async with _serving(pod, authority, role) as port:
-            assert await ask("127.0.0.1", UID, own, ca.bundle, port) is None
+            assert await get_status("127.0.0.1", UID, own, ca.bundle, port) is None
     assert pod.callers == []
 
 
@@ -77,7 +77,7 @@ async def test_the_answer_of_another_services_pod_is_dropped() -> None:
     ca = pki.authority(None, UID, _now())
     own = pki.new_leaf(ca, names.dns_name("operator", UID), _now())
     async with _serving(Pod(group_pb2.GroupStatus(service_uid="other")), ca, "worker") as port:
-        assert await ask("127.0.0.1", UID, own, ca.bundle, port) is None
+        assert await get_status("127.0.0.1", UID, own, ca.bundle, port) is None
 
 
 async def test_during_a_change_of_authority_old_and_new_leaves_are_both_believed() -> None:
@@ -86,4 +86,4 @@ async def test_during_a_change_of_authority_old_and_new_leaves_are_both_believed
     own = pki.new_leaf(new, names.dns_name("operator", UID), _now())
     pod = Pod(group_pb2.GroupStatus(service_uid=UID))
     async with _serving(pod, pki.Authority(old.current, new.current), "worker") as port:
-        assert await ask("127.0.0.1", UID, own, new.bundle, port) is not None
+        assert await get_status("127.0.0.1", UID, own, new.bundle, port) is not None

@@ -12,7 +12,7 @@ from support.local import complete, local_run, many
 from octavo.worker.memory import threads
 
 ALPHABET = "bcdefghi"
-SPREAD = ("--device", "cpu", "--kv-cache-memory", "16Mi", "--tensor", "2", "--pipeline", "2", "--per-pod", "1")
+SPREAD = ("--device", "cpu", "--kv-cache-memory", "16Mi", "--tensor", "2", "--pipeline", "2", "--ranks-per-pod", "1")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_a_group_of_four_pods_answers_like_one_and_an_interrupt_finishes_w
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--tensor", "3", "--per-pod", "2"], r"--per-pod"),
+        (["--tensor", "3", "--ranks-per-pod", "2"], r"--ranks-per-pod"),
         (["--tensor", "9", "--pipeline", "9"], r"--tensor, --pipeline"),
         (["--tensor", "3"], r"--tensor"),  # of the model's 8 heads
     ],

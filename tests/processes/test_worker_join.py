@@ -32,9 +32,15 @@ class Group:
         self._address = address
         self._tasks: list[Ending] = []
 
-    def join(self, pod: int, fingerprint: str = "f", born_ms: int = 0) -> tuple[Membership, PodEar, Ending]:
+    def join(self, pod: int, fingerprint: str = "f", started_at_ms: int = 0) -> tuple[Membership, PodEar, Ending]:
         shake = group_pb2.JoinHandshake(
-            pod=pod, fingerprint=fingerprint, tensor=1, pipeline=2, ranks=1, name=f"chat-0-{pod}", born_ms=born_ms
+            pod=pod,
+            fingerprint=fingerprint,
+            tensor=1,
+            pipeline=2,
+            ranks=1,
+            name=f"chat-0-{pod}",
+            started_at_ms=started_at_ms,
         )
         ear = PodEar()
         membership = Membership(shake, ear)
@@ -175,16 +181,16 @@ async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> No
 
 
 async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_one_does(group: Group) -> None:
-    _, ear, told = group.join(1, born_ms=2)
+    _, ear, told = group.join(1, started_at_ms=2)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
-    for born_ms in (1, 2):
+    for started_at_ms in (1, 2):
         with pytest.raises(LeaderLost, match="already"):
-            await asyncio.wait_for(group.join(1, born_ms=born_ms)[2], PATIENCE_S)
+            await asyncio.wait_for(group.join(1, started_at_ms=started_at_ms)[2], PATIENCE_S)
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(group.join(1, fingerprint="old", born_ms=3)[2], PATIENCE_S)
+        await asyncio.wait_for(group.join(1, fingerprint="old", started_at_ms=3)[2], PATIENCE_S)
     assert not told.done() and not group.leader.ended.is_set()
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(group.join(1, born_ms=3)[2], PATIENCE_S)
+        await asyncio.wait_for(group.join(1, started_at_ms=3)[2], PATIENCE_S)
     failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("PodReplaced", "chat-0-1")

@@ -49,7 +49,7 @@ def _plan(argv: list[str]) -> Plan:
         return NURSERY + LIFE * 2 if _count(argv, "--pod-index", 0) == 0 else NURSERY
     if argv[0] == "run":
         ranks = _count(argv, "--tensor") * _count(argv, "--pipeline")
-        pods = _count(argv, "--replicas") * (ranks if "--per-pod" in argv else 1)
+        pods = _count(argv, "--replicas") * (ranks if "--ranks-per-pod" in argv else 1)
         router = _plan(["router", "--processes", str(_count(argv, "--router-processes"))])
         return (("octavo router", router), *(("octavo worker", NURSERY + LIFE),) * pods)
     return (("octavo run", _plan(["run"])),) if argv[:2] in (["bench", "latency"], ["bench", "throughput"]) else ()

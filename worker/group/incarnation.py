@@ -34,18 +34,18 @@ class Incarnation:
         self.names: dict[int, str] = {}
         self.late = 0  # messages of other lives that were refused
         self._heard_s: dict[int, float] = {}
-        self._born_ms: dict[int, int] = {}
+        self._started_at_ms: dict[int, int] = {}
         self._looked_s: float | None = None
 
     @property
     def complete(self) -> bool:
         return len(self.names) == self.pods
 
-    def replaces(self, pod: int, identity: Identity, born_ms: int) -> bool:
+    def replaces(self, pod: int, identity: Identity, started_at_ms: int) -> bool:
         """Whether this pod was made in the place of one that has joined, and lives on where nobody can end it."""
-        return identity == self.identity and born_ms > self._born_ms.get(pod, born_ms)
+        return identity == self.identity and started_at_ms > self._started_at_ms.get(pod, started_at_ms)
 
-    def join(self, pod: int, name: str, identity: Identity, now_s: float, born_ms: int = 0) -> str | None:
+    def join(self, pod: int, name: str, identity: Identity, now_s: float, started_at_ms: int = 0) -> str | None:
         """Take the pod in; a text when it may not join."""
         if pod not in range(self.pods):
             return f"pod {pod} is not one of the group's {self.pods}"
@@ -57,7 +57,7 @@ class Incarnation:
                 return f"{field} of pod {pod} is {theirs!r}, and the leader's is {ours!r}"
         self.names[pod] = name
         self._heard_s[pod] = now_s
-        self._born_ms[pod] = born_ms
+        self._started_at_ms[pod] = started_at_ms
         return None
 
     def hear(self, pod: int, incarnation: str, now_s: float) -> bool:
@@ -71,7 +71,7 @@ class Incarnation:
     def leave(self, pod: int) -> None:
         self.names.pop(pod, None)
         self._heard_s.pop(pod, None)
-        self._born_ms.pop(pod, None)
+        self._started_at_ms.pop(pod, None)
 
     def fell_silent(self, pod: int, now_s: float) -> bool:
         """Whether a pod whose stream ends now had said nothing before: gRPC gives up an answerless peer at about the

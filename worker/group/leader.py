@@ -120,10 +120,12 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         shape = (shake.tensor, shake.pipeline, shake.ranks)
         identity = Identity(shake.service_uid, shake.revision, shake.fingerprint, shape)
         awaited = shake.pod not in mine.names
-        if mine.replaces(shake.pod, identity, shake.born_ms):  # it joins the next life, without its forerunner
-            text = f"{shake.name} was made anew while the one before it goes on where Kubernetes does not reach it"
+        if mine.replaces(shake.pod, identity, shake.started_at_ms):  # it joins the next life, without its forerunner
+            text = (
+                f"{shake.name} was replaced while the earlier pod still runs on a node that Kubernetes does not reach"
+            )
             self.end(failure(mine.names[shake.pod], -1, POD_REPLACED, 0, text))
-        refusal = mine.join(shake.pod, shake.name, identity, time.monotonic(), shake.born_ms)
+        refusal = mine.join(shake.pod, shake.name, identity, time.monotonic(), shake.started_at_ms)
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1

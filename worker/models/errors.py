@@ -30,5 +30,5 @@ def unreadable(file: Path | str, error: OSError) -> ModelError:
     """It is there, and the system does not give it. The error's own file name is the more exact one."""
     message = f"cannot be read: {error.strerror or error}"
     if isinstance(error, PermissionError):
-        message = f"permission denied to user {os.geteuid()}, as whom the worker runs; allow it with `chmod -R a+rX`"
+        message = f"permission denied to user {os.geteuid()}, the worker's; allow it with `chmod -R a+rX`"
     return ModelError(UNREADABLE, error.filename or file, message)

@@ -101,7 +101,9 @@ class Inlet:
             )
         with self._admitting:
             if self._taken:
-                raise Refused(grpc.StatusCode.ALREADY_EXISTS, f"rank {who.rank} has come already; one stream is a life")
+                raise Refused(
+                    grpc.StatusCode.ALREADY_EXISTS, f"rank {who.rank} has come already; an incarnation has one stream"
+                )
             self._taken = True
 
     def _received(self, message: bytes) -> Received:

@@ -20,12 +20,12 @@ MANY = 1 << 20  # descriptors: where the system sets no bound
 
 
 class Unreachable(Exception):
-    """The server did not answer, or not as one with OpenAI's API does."""
+    """The server did not answer, or its answer is not of the OpenAI API."""
 
 
 @dataclass(slots=True)
-class Heard:
-    """What has come of a stream so far; times of the monotonic clock."""
+class StreamedAnswer:
+    """The received part of a streamed answer; times of the monotonic clock."""
 
     sent: float
     chunks: list[float] = field(default_factory=list)
@@ -34,15 +34,15 @@ class Heard:
     usage: Usage | None = None
     finished: bool = False
 
-    def add(self, heard: Event, at: float) -> None:
-        if heard.usage is not None:
-            self.usage = heard.usage
-        if not heard.begun:
+    def add(self, streamed: Event, at: float) -> None:
+        if streamed.usage is not None:
+            self.usage = streamed.usage
+        if not streamed.has_content:
             return
         self.last = at
-        self.finished = self.finished or heard.finished
-        self.pieces.append(heard.text)
-        if heard.tokens:
+        self.finished = self.finished or streamed.finished
+        self.pieces.append(streamed.text)
+        if streamed.tokens:
             self.chunks.append(at)
 
     def answer(self, request: Request, begin: float, error: str) -> Answer:
@@ -100,16 +100,16 @@ class Client:
     async def stream(self, api: Api, request: Request) -> Answer:
         """A streamed answer, with the time of each chunk; output_tokens 0 where the server does not say."""
         body = api.body(request.prompt, request.output_tokens, stream=True)
-        heard = Heard(time.perf_counter())
+        streamed = StreamedAnswer(time.perf_counter())
         try:
             async with self._session.post(self._url, data=body) as response:
                 await _accepted(response)
-                error = await self._listen(response, heard, api.chat)
+                error = await self._listen(response, streamed, api.chat)
         except FAULTS as problem:
             error = _reason(problem)
-        return heard.answer(request, self.begin, error)
+        return streamed.answer(request, self.begin, error)
 
-    async def _listen(self, response: aiohttp.ClientResponse, heard: Heard, chat: bool) -> str:
+    async def _listen(self, response: aiohttp.ClientResponse, streamed: StreamedAnswer, chat: bool) -> str:
         """Until the stream's end; "" or why it was not complete."""
         events, done = Events(), False
         async for data in response.content.iter_any():
@@ -118,9 +118,9 @@ class Client:
                 if one == DONE:
                     done = True
                 elif one:
-                    heard.add(event(one, chat), now)
+                    streamed.add(event(one, chat), now)
         done = done or events.feed(b"\n") == [DONE]  # some servers end without a line feed
-        return "" if done or heard.finished else "the stream was cut: neither a finish_reason nor [DONE]"
+        return "" if done or streamed.finished else "the stream was cut: neither a finish_reason nor [DONE]"
 
     async def whole(self, api: Api, request: Request) -> Answer:
         """An answer in one piece; it has no times but the latency."""

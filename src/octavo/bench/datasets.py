@@ -77,15 +77,16 @@ class Writer(Protocol):
         """A prompt of exactly len(ids) tokens which begins as the ids do. Raises DatasetError."""
 
 
-def random_requests(wish: RandomLengths, count: int, writer: Writer, source: Random) -> list[Request]:
+def random_requests(lengths: RandomLengths, count: int, writer: Writer, source: Random) -> list[Request]:
     """Raises DatasetError where a prompt could become empty."""
-    shortest, longest = _range(wish.input_len, wish.range_ratio)
-    fewest, most = _range(wish.output_len, wish.range_ratio)
-    if wish.prefix_len + shortest < 1:
+    shortest, longest = _range(lengths.input_len, lengths.range_ratio)
+    fewest, most = _range(lengths.output_len, lengths.range_ratio)
+    if lengths.prefix_len + shortest < 1:
         raise DatasetError(
-            f"--random-input-len: {wish.input_len} with --random-range-ratio {wish.range_ratio} gives empty prompts"
+            f"--random-input-len: {lengths.input_len} with --random-range-ratio {lengths.range_ratio} gives empty "
+            "prompts"
         )
-    prefix = writer.draw(wish.prefix_len, source)
+    prefix = writer.draw(lengths.prefix_len, source)
     requests = []
     for _ in range(count):
         ids = prefix + writer.draw(source.randint(shortest, longest), source)
@@ -98,17 +99,19 @@ def _range(length: int, ratio: float) -> tuple[int, int]:
     return floor(length * (1 - ratio)), ceil(length * (1 + ratio))
 
 
-def repeated_prefixes(wish: Repetition, count: int, writer: Writer, source: Random, shuffle: bool) -> list[Request]:
+def repeated_prefixes(lengths: Repetition, count: int, writer: Writer, source: Random, shuffle: bool) -> list[Request]:
     """As many for each prefix, so up to num_prefixes - 1 fewer than `count`, as vLLM makes them."""
-    each = count // wish.num_prefixes
+    each = count // lengths.num_prefixes
     if each == 0:
-        raise DatasetError(f"--num-prompts: {count} is less than --prefix-repetition-num-prefixes {wish.num_prefixes}")
+        raise DatasetError(
+            f"--num-prompts: {count} is less than --prefix-repetition-num-prefixes {lengths.num_prefixes}"
+        )
     requests = []
-    for _ in range(wish.num_prefixes):
-        prefix = writer.draw(wish.prefix_len, source)
+    for _ in range(lengths.num_prefixes):
+        prefix = writer.draw(lengths.prefix_len, source)
         for _ in range(each):
-            ids = prefix + writer.draw(wish.suffix_len, source)
-            requests.append(Request(writer.prompt(ids, source), len(ids), wish.output_len))
+            ids = prefix + writer.draw(lengths.suffix_len, source)
+            requests.append(Request(writer.prompt(ids, source), len(ids), lengths.output_len))
     if shuffle:
         source.shuffle(requests)
     return requests

@@ -30,7 +30,7 @@ SHARES = (10, 25, 50, 75, 90, 99)
 
 
 class BatchFailed(Exception):
-    """A request of a batch was not answered: what the others took says nothing. The message is its error."""
+    """A request of a batch failed, so that its duration has no meaning. The message is the request's error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ DRAIN_S = 75.0  # octavo run gives requests 60 s
 
 
 class NotServed(Exception):
-    """`octavo run` ended, having said why. code: its exit code."""
+    """`octavo run` exited after printing the reason. code: its exit code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"octavo run ended with exit code {code}")
+        super().__init__(f"octavo run exited with code {code}")
         self.code = code
 
 
@@ -40,7 +40,7 @@ class Server:
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The command's own arguments, and those after `--`, which are octavo run's."""
+    """The command's own arguments, and the arguments after `--`, for octavo run."""
     arguments = list(argv)
     if "--" not in arguments:
         return arguments, []

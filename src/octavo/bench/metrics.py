@@ -104,7 +104,7 @@ def measure(
 
 
 def counted(answer: Answer, count: Callable[[str], int] | None) -> Answer:
-    """With output_tokens, where the server did not say: those of the text, else one for each chunk."""
+    """The answer with output_tokens, which is estimated if the server sent no usage: from the text, else the chunks."""
     if answer.output_tokens or answer.error:
         return answer
     tokens = count(answer.text) if count is not None else len(answer.gaps_s) + 1
@@ -112,7 +112,7 @@ def counted(answer: Answer, count: Callable[[str], int] | None) -> Answer:
 
 
 def samples(complete: Sequence[Answer]) -> dict[str, list[float]]:
-    """The values of each metric, in seconds; ITL has those of all requests together."""
+    """The values of each metric, in seconds; ITL has the gaps of all requests."""
     return {
         "ttft": [answer.ttft_s for answer in complete],
         "tpot": [value for answer in complete if (value := answer.tpot_s) is not None],

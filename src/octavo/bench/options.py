@@ -17,7 +17,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """lengths: of what is drawn. path, output_len: of what is read; output_len None: what the file says."""
+    """lengths: of drawn datasets. path, output_len: of datasets from a file; output_len None: the file's."""
 
     name: str
     path: Path | None
@@ -111,7 +111,7 @@ def _add_lengths(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--prefix-repetition-num-prefixes", type=whole(1), default=10, help="default: %(default)s")
     group.add_argument("--prefix-repetition-output-len", type=whole(1), default=128, help=shown)
     group.add_argument(
-        "--sharegpt-output-len", type=whole(1), help="tokens (default: those of each answer in the file)"
+        "--sharegpt-output-len", type=whole(1), help="tokens (default: the length of each answer in the file)"
     )
     group.add_argument(
         "--custom-output-len", type=whole(1, -1), default=256, help=f"{shown}; -1: each record's `output_tokens`"

@@ -17,7 +17,7 @@ COLOURS = {"ttft": "tab:blue", "tpot": "tab:orange", "itl": "tab:green", "e2el":
 
 
 class PlotError(Exception):
-    """No picture can be drawn, or not there; the message says what to do."""
+    """The picture cannot be drawn or written; the message has the remedy."""
 
 
 def check(path: Path) -> None:

@@ -34,8 +34,8 @@ class Progress:
                 self._bar.set_postfix(failed=self._failed, refresh=False)
             self._bar.update()
         elif not self._quiet and self._done * 10 // self._total > before * 10 // self._total:
-            self._tell()
+            self._print_line()
 
-    def _tell(self) -> None:
+    def _print_line(self) -> None:
         failed = f", {self._failed} failed" if self._failed else ""
         print(f"{self._title}: {self._done} of {self._total}{failed}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What is said to an OpenAI-compatible server and what its answers mean. No clock, no network."""
+"""Requests to an OpenAI-compatible server, and the parsing of its answers. No clock, no network."""
 
 import json
 from collections.abc import Mapping
@@ -46,9 +46,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """begun: it belongs to the answer, not to the bookkeeping. tokens: it carries some, perhaps without text."""
+    """One event of a stream. has_content: it is part of the answer. tokens: it carries tokens, perhaps without text."""
 
-    begun: bool = False
+    has_content: bool = False
     tokens: bool = False
     text: str = ""
     finished: bool = False
@@ -94,8 +94,8 @@ def event(data: bytes, chat: bool) -> Event:
 
 def _has_tokens(delta: Mapping[str, Any]) -> bool:
     """Not the opening event, which names the role alone, nor the closing one, which is empty."""
-    said = {name: value for name, value in delta.items() if name != "role" and value is not None}
-    return any(said.values()) or (said.get("content") == "" and "role" not in delta)
+    content = {name: value for name, value in delta.items() if name != "role" and value is not None}
+    return any(content.values()) or (content.get("content") == "" and "role" not in delta)
 
 
 def whole(data: bytes) -> tuple[str, Usage]:
@@ -117,14 +117,14 @@ def first_model(data: bytes) -> str:
 
 
 def message(data: bytes) -> str:
-    """What an error body says, in one line."""
+    """The message of an error body, in one line."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
         return _shown(data)
     error = body.get("error") if isinstance(body, dict) else None
-    said = error.get("message") if isinstance(error, dict) else error
-    return _shown(said.encode(errors="replace")) if isinstance(said, str) and said else _shown(data)
+    content = error.get("message") if isinstance(error, dict) else error
+    return _shown(content.encode(errors="replace")) if isinstance(content, str) and content else _shown(data)
 
 
 def _object(data: bytes) -> Json:

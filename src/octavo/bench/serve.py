@@ -138,9 +138,9 @@ async def _offer(
 def _finish(options: ServeOptions, run: Run) -> int:
     metrics = measure(run.answers, run.duration_s, options.shares, options.objectives)
     print(report.block(metrics, options.load, options.shown), flush=True)
-    for told in (report.failures(run.answers), report.busy(run.cpu_s, run.duration_s)):
-        if told:
-            _say(told, 1)
+    for warning in (report.failures(run.answers), report.busy(run.cpu_s, run.duration_s)):
+        if warning:
+            _say(warning, 1)
     try:
         _save(options, run, metrics)
         if options.plot is not None:

@@ -121,7 +121,7 @@ def _add_traffic(parser: argparse.ArgumentParser) -> None:
         "--ready-check-timeout-sec", type=number(0), default=0.0, metavar="S",
         help="send one request again and again, for so long, until it is answered (default: %(default)g, do not)",
     )  # fmt: skip
-    group.add_argument("--num-warmups", type=whole(0), default=0, help="requests before those that are measured")
+    group.add_argument("--num-warmups", type=whole(0), default=0, help="requests before the measured ones")
     group.add_argument("--disable-tqdm", action="store_true", help="show no progress")
 
 

@@ -86,7 +86,7 @@ def _endpoint(args: argparse.Namespace) -> str:
 
 
 def _headers(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of --header win."""
+    """Headers of every request; --header overrides the API key. Raises UsageError."""
     headers = {}
     if key := args.api_key or environment.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {key}"

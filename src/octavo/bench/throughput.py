@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     except (UsageError, DatasetError) as error:
         return _say(str(error), 2)
     allow_connections()
-    queue = [f"--queue-max-requests={max(QUEUE, len(requests))}", "--queue-max-wait=360m"]  # nobody is turned away
+    queue = [f"--queue-max-requests={max(QUEUE, len(requests))}", "--queue-max-wait=360m"]  # no request is rejected
     try:
         with served(args.model, [*queue, *flags]) as server:
             answers, elapsed_s = running.run(_run(server, requests, args.disable_tqdm))

@@ -1,4 +1,4 @@
-"""From the options of a dataset to the requests of a run, and those that warm a server up."""
+"""From the options of a dataset to the requests of a run and its warm-up."""
 
 import json
 from dataclasses import dataclass
@@ -73,10 +73,10 @@ def read_sharegpt(path: Path) -> list[Turn]:
         raise DatasetError(f"--dataset-path {path}: expected a JSON list of conversations")
     turns = []
     for number, entry in enumerate(entries):
-        said = entry.get("conversations") if isinstance(entry, dict) else None
-        if not isinstance(said, list) or len(said) < 2:
+        messages = entry.get("conversations") if isinstance(entry, dict) else None
+        if not isinstance(messages, list) or len(messages) < 2:
             continue
-        values = [turn.get("value") if isinstance(turn, dict) else None for turn in said[:2]]
+        values = [turn.get("value") if isinstance(turn, dict) else None for turn in messages[:2]]
         if not all(isinstance(value, str) for value in values):
             raise DatasetError(f"--dataset-path {path}: entry {number}: a turn has no text in `value`")
         turns.append(Turn(str(values[0]), str(values[1])))
@@ -84,7 +84,7 @@ def read_sharegpt(path: Path) -> list[Turn]:
 
 
 def read_custom(path: Path) -> list[Record]:
-    """Lines of {"prompt": text, "output_tokens": number, if wished}."""
+    """Lines of {"prompt": text, "output_tokens": number}; output_tokens is optional."""
     records = []
     for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def main(argv: list[str]) -> int:
-    """0 after a drain, 1 when the model cannot be served, 2 for wrong usage."""
+    """Returns 0 after a drain, 1 if the model cannot be served, 2 for wrong usage."""
     from octavo.local import commands, flags, service
     from octavo.worker import gpu
     from octavo.worker.config import ConfigError
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
         settings = flags.parse_args(argv)
         worker = parse(commands.worker_argv(settings, commands.Sockets(Path("/"), 0))[1:])
         gpu.check(settings.device, worker.layout.ranks)
-        # The bundled model is converted here, with its bar.
+        # The bundled model is converted here, with a progress bar.
         check_fit(worker, servable(resolve(settings.service.spec.model.uri)))
     except (flags.UsageError, ModelError, ConfigError) as error:
         print(f"octavo run: {error}", file=sys.stderr)

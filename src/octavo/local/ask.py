@@ -1,4 +1,4 @@
-"""One question to a running server, its answer written as it comes."""
+"""One prompt to a running server; the answer is printed as it streams."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ class AskError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the model answers; api_key: None where none is needed."""
+    """Address and model of the server. api_key: None if the server needs none."""
 
     host: str
     port: int
@@ -62,7 +62,7 @@ def _message(event: dict[str, dict[str, str]]) -> str:
 
 
 def show(server: Server, prompt: str) -> bool:
-    """Prints question and answer; False when there was none."""
+    """Prints the prompt and the answer; False if there was no answer."""
     print(f"\n> {prompt}", flush=True)
     try:
         for piece in ask(server, prompt):

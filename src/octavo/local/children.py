@@ -1,7 +1,7 @@
-"""The processes of a local service: what the kubelet does in a cluster, on one machine.
+"""The child processes of a local service, supervised on one machine as the kubelet does in a cluster.
 
-A process that ends is started again after a back-off, until `stop` drains them in order. When `octavo run` is killed,
-they are killed with it.
+A process that exits is restarted after a back-off, until `stop` drains it. When `octavo run` is killed, its children
+are killed too.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from octavo.parent import ending_with_us
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0
-GOOD_AFTER_S = 60.0  # a life this long clears the back-off
+GOOD_AFTER_S = 60.0  # a run of this length resets the back-off
 NOTHING: Mapping[str, str] = MappingProxyType({})
-QUIET = {"GRPC_VERBOSITY": "ERROR"}  # its notes on forks would run into the progress bar
+QUIET = {"GRPC_VERBOSITY": "ERROR"}  # gRPC's messages about forks would break the progress bar
 
 
 class Child:
-    """One process and its restarts. argv: what follows `python -m octavo`. environment: what differs from ours."""
+    """One process and its restarts. argv: arguments of `python -m octavo`. environment: variables to set or replace."""
 
     def __init__(
         self, name: str, argv: Sequence[str], report: Callable[[str], None], environment: Mapping[str, str] = NOTHING
     ) -> None:
         self.name = name
-        self.last_code: int | None = None  # of the last life that ended by itself
+        self.last_code: int | None = None  # of the last run that ended by itself
         self._argv = list(argv)
         self._environment = {**QUIET, **environment}
         self._report = report
@@ -37,12 +37,12 @@ class Child:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts the process and keeps it going."""
+        """Starts the process and restarts it whenever it exits."""
         await self._spawn()
         self._watch = asyncio.create_task(self._keep())
 
     async def stop(self, timeout_s: float) -> int:
-        """Asks it to drain, waits, kills what is left after timeout_s; returns its exit code."""
+        """Drains the process by SIGTERM and kills it after timeout_s; returns its exit code."""
         self._stopping.set()
         if self._process is None or self._watch is None:
             return 0
@@ -76,7 +76,7 @@ class Child:
             self.last_code = code
             if time.monotonic() - began > GOOD_AFTER_S:
                 backoff = BACKOFF_FIRST_S
-            self._report(f"{self.name} ended with exit code {code}; starting it again in {backoff:.1f} s")
+            self._report(f"{self.name} exited with code {code}; restarting it in {backoff:.1f} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), backoff)
                 return
@@ -84,7 +84,7 @@ class Child:
                 backoff = min(2 * backoff, BACKOFF_LAST_S)
             try:
                 await self._spawn()
-                if self._stopping.is_set():  # while it was being made
+                if self._stopping.is_set():  # during the start
                     self._ask_to_drain()
-            except OSError as error:  # no memory, processes or descriptors now
+            except OSError as error:  # out of memory, processes or file descriptors
                 self._report(f"{self.name} cannot be started: {error}")

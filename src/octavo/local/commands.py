@@ -10,7 +10,7 @@ from octavo.worker.memory import threads
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Where one pod of a group listens; pod 0 is the one that routers and `octavo run` talk to."""
+    """Unix sockets of one pod of a group; routers and `octavo run` connect to pod 0."""
 
     folder: Path
     group: int
@@ -28,16 +28,16 @@ class Sockets:
         return self._address("status")
 
     def flags(self) -> list[str]:
-        """One flag for each listener of a worker."""
+        """Flags of a worker with the address of each listener."""
         return [f"--{name}={self._address(name)}" for name in ("serve", "group", "status", "health", "metrics")]
 
     def peer(self, pod: int) -> str:
-        """Where the ranks of a pod of the same group are found."""
+        """Address of another pod of the same group, for --peers."""
         return replace(self, pod=pod)._address("group")
 
 
 def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
-    """`octavo worker ...` of one pod."""
+    """Arguments of `octavo` for the worker of one pod."""
     spec = settings.service.spec
     own: list[tuple[str, object]] = [
         ("--model", spec.model.uri),
@@ -46,7 +46,7 @@ def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
         ("--log-level", settings.log_level),
     ]
-    if spec.pods * spec.replicas > 1:  # they share this machine: each pod would take all of it
+    if spec.pods * spec.replicas > 1:  # pods share this machine; the default would use all cores in each
         own.append(("--threads", threads(None, ranks=spec.replicas * spec.pods * spec.accelerator.per_pod)))
     if spec.pods > 1:
         own += [
@@ -57,20 +57,20 @@ def worker_argv(settings: Settings, sockets: Sockets) -> list[str]:
 
 
 def pod_name(settings: Settings, sockets: Sockets) -> str:
-    """As the status names it."""
+    """Name of the pod in logs and the status."""
     group = f"group-{sockets.group}"
     return f"{group}-{sockets.pod}" if settings.service.spec.pods > 1 else group
 
 
 def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: list[Sockets]) -> list[str]:
-    """`octavo router ...`; the routers of the spec are processes of one, on one port of each API."""
+    """Arguments of `octavo` for the router: all routers of the spec are processes of one, on one port per API."""
     router = settings.service.spec.router
     own: list[tuple[str, object]] = [
         ("--http", f"{settings.host}:{port}"),
         ("--grpc", None if grpc_port is None else f"{settings.host}:{grpc_port}"),
         ("--metrics", "127.0.0.1:0"),
         ("--processes", router.replicas * router.processes),
-        ("--drain-delay", 0),  # nobody has to learn that this router goes
+        ("--drain-delay", 0),  # no load balancer has to stop sending requests first
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
         ("--log-level", settings.log_level),
     ]

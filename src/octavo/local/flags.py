@@ -1,7 +1,7 @@
 """The command line of `octavo run`: a resource's spec, from a file, from flags, or both (flags win).
 
-Each field of the spec that means something on one machine has a flag of the same name in kebab case; the resource is
-then checked by the same code that the operator uses, so that an error names the same field.
+Each field of the spec that applies to one machine has a flag in kebab case. The resource is validated by the operator's
+code, so that an error names the same field.
 """
 
 import argparse
@@ -24,15 +24,15 @@ Json = dict[str, Any]  # Any: a resource as JSON
 
 
 class UsageError(Exception):
-    """The arguments cannot be served; the message names the flag or the field."""
+    """The arguments are invalid; the message names the flag or the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run: the service, and what only one machine has. log_level: of the routers and the workers.
+    """The service and the settings of this machine. log_level: of the routers and the workers.
 
-    grpc_port: None: no gRPC API; 0, here and for port: a free one. api_key: one of those that clients need, if any.
-    keys_file: the file that routers read them from; None with an api_key: it is yet to be written.
+    grpc_port: None: no gRPC API. A port of 0 takes a free one. api_key: a valid key, or None if clients need none.
+    keys_file: the file with the keys, for the routers; None with an api_key: the file is still to be written.
     """
 
     service: InferenceService
@@ -47,7 +47,7 @@ class Settings:
     keys_file: Path | None = None
 
 
-# flag -> (path in the spec, parser of its text, what it is)
+# flag -> (path in the spec, type, help text)
 FIELDS: dict[str, tuple[str, type, str]] = {
     "served-name": ("model.servedName", str, "model name that clients send (default: the service's name)"),
     "dtype": ("model.dtype", str, "auto or float32; on GPUs also bfloat16, float16"),
@@ -55,7 +55,7 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "replicas": ("replicas", int, "groups: copies of the model"),
     "tensor": ("parallelism.tensor", int, "ranks that share each layer: processes with a slice of it each"),
     "pipeline": ("parallelism.pipeline", int, "stages: runs of layers, each of them on tensor ranks"),
-    "per-pod": ("accelerator.perPod", int, "ranks of one pod, here a supervisor's (default: those of a stage)"),
+    "ranks-per-pod": ("accelerator.perPod", int, "ranks of each worker process (default: all ranks of a stage)"),
     "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
     "max-requests": ("engine.maxRequests", int, "requests that run at once in a group"),
     "kv-cache-memory": ("engine.kvCacheMemory", str, "memory for the KV cache, e.g. 512Mi"),
@@ -68,9 +68,9 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "reasoning-parser": ("router.reasoningParser", str, "of <think> (default: what the model's chat template shows)"),
 }
 CHOICES = {"tool-parser": TOOL_FLAGS, "reasoning-parser": REASONING_FLAGS}
-# switch -> (path in the spec, value that it gives, what it is)
+# switch -> (path in the spec, value, help text)
 SWITCHES = {
-    "no-prefix-caching": ("engine.prefixCaching", False, "compute each prompt anew"),
+    "no-prefix-caching": ("engine.prefixCaching", False, "do not reuse the KV cache of earlier prompts"),
     "client-priority": ("router.clientPriority", True, "let clients set the priority of their requests"),
     "strict": ("router.strict", True, "refuse requests with unknown fields"),
 }
@@ -95,7 +95,7 @@ def parse_args(argv: list[str]) -> Settings:
         named = f" ({', '.join(f'--{flag}' for flag in given)})" if given else ""
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
-        raise UsageError("spec.paused or spec.replicas: 0 asks for no group; nothing to run")
+        raise UsageError("spec.paused or spec.replicas: 0 leaves no group to run; set replicas to at least 1")
     if service.spec.router.api_keys is not None and args["api_key"] is None and args["api_keys_file"] is None:
         raise UsageError("spec.router.apiKeys: there are no Secrets on one machine; give --api-keys-file or --api-key")
     return Settings(
@@ -113,7 +113,7 @@ def parse_args(argv: list[str]) -> Settings:
 
 
 def _put_given(spec: Json, args: Json) -> None:
-    """What flags say of the spec's fields."""
+    """Set the spec's fields from the flags."""
     for flag, (path, _, _) in FIELDS.items():
         if args[flag] is not None:
             _put(spec, path, args[flag])
@@ -125,7 +125,7 @@ def _put_given(spec: Json, args: Json) -> None:
 
 
 def _key(args: Json) -> str | None:
-    """The key that `octavo run` itself asks with."""
+    """The API key for `octavo run`'s own requests; None if there are no keys. Raises UsageError."""
     file: Path | None = args["api_keys_file"]
     flag = "--api-key" if file is None else f"--api-keys-file {file}"
     if file is None and args["api_key"] is None:
@@ -137,10 +137,10 @@ def _key(args: Json) -> str | None:
 
 
 def _device(flag: str | None, spec: Json) -> str:
-    """The flag's, else the file's, else auto. The spec then names its resource, whose defaults the rules count with."""
+    """The flag's device, else the file's, else auto. Sets spec.accelerator.resource, which the rules depend on."""
     accelerator = spec.setdefault("accelerator", {}) if isinstance(spec, dict) else None
     if not isinstance(accelerator, dict):
-        return "auto"  # `parse` says what is wrong
+        return "auto"  # `parse` reports the error
     named = accelerator.get("resource")
     if flag is None and named is not None:
         return DEVICES[named].device if isinstance(named, str) and named in DEVICES else "auto"
@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _within(path: str, field: str) -> bool:
-    """The field of the spec is this one, or one of those that it holds."""
+    """True if the path in the spec is the field, or a field of it."""
     return f"spec.{path}.".startswith(f"{field}.")
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs the pods of a local service see: what a device plugin does in a cluster, on one machine."""
+"""GPU assignment for the pods of a local service, as a device plugin does in a cluster."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,9 @@ from octavo.worker.gpu import VISIBLE
 
 
 def shown(spec: Spec, sockets: Sockets, gpus: int, ours: Mapping[str, str]) -> dict[str, str]:
-    """The variable of a pod's environment that names its GPUs, in turn: as many as it has ranks, none twice in a group.
+    """Environment of a pod with its GPUs, one per rank, assigned round robin; no GPU is in two pods of a group.
 
-    gpus: how many this process sees; with one or none nothing is to be told. ours: this process's environment.
+    gpus: number of GPUs that this process sees; {} for 0 or 1. ours: this process's environment.
     """
     if gpus < 2:
         return {}

@@ -1,4 +1,4 @@
-"""What a group is doing, from its supervisor's Status: a bar on a terminal, lines in a log elsewhere."""
+"""Progress of a group's start, from its supervisor's Status: a bar on a terminal, else one line per phase."""
 
 import asyncio
 import sys
@@ -18,12 +18,12 @@ PHASES = {
     group_pb2.PHASE_FAILED: "failed",
 }
 WIDTH = 30
-# The supervisor listens within a second or two: look again soon, where gRPC would wait for longer each time.
+# The supervisor listens within a second or two: gRPC's default back-off would wait longer each time.
 OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200))
 
 
 class StartFailed(Exception):
-    """A group cannot serve and will not by waiting; the message names the file and the cause. code: to exit with."""
+    """A group failed for a reason that a restart cannot fix; the message has the reason. code: exit code."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
@@ -42,7 +42,7 @@ class Progress:
         self._shown = ""
 
     async def until_serving(self, address: str, name: str) -> None:
-        """Follows one group until it serves. Raises StartFailed."""
+        """Prints the progress of one group until it serves. Raises StartFailed."""
         async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
             stub = group_pb2_grpc.StatusStub(channel)
             while True:
@@ -62,7 +62,7 @@ class Progress:
         try:
             answer: group_pb2.GroupStatus = await stub.Get(group_pb2.StatusRequest(), timeout=2.0)
         except grpc.aio.AioRpcError:
-            return None  # its supervisor is not up yet
+            return None  # the supervisor does not listen yet
         return answer
 
     def _show(self, name: str, status: group_pb2.GroupStatus) -> None:

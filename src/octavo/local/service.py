@@ -26,7 +26,7 @@ READY_POLL_S = 0.1
 
 
 class Service:
-    """Runs until it is told to stop; `run` returns the exit code."""
+    """A local service; `run` serves until SIGINT or SIGTERM and returns the exit code."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = _with_key_file(settings, folder)
@@ -37,7 +37,7 @@ class Service:
         self._router: Child | None = None
 
     async def run(self) -> int:
-        """0 after a drain; 1 when the service could not start, 2 when it cannot be as wished."""
+        """Returns 0 after a drain, 1 if the service could not start, 2 if its configuration is invalid."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -101,7 +101,7 @@ class Service:
 
     def _greet(self, model: str) -> None:
         url = f"http://{self._host}:{self._port}/v1"
-        print(f"\nServing {model} at {url}   (Ctrl-C ends it)")
+        print(f"\nServing {model} at {url}   (Ctrl-C to stop)")
         if self._grpc_port is not None:
             print(f"gRPC (octavo.v1.Inference) at {self._host}:{self._grpc_port}")
         print()
@@ -129,7 +129,7 @@ def run(settings: Settings) -> int:
 
 
 def _with_key_file(settings: Settings, folder: Path) -> Settings:
-    """A key that came as a flag goes on as a file that nobody else reads: flags are seen by all."""
+    """Pass the key of a flag on in a file with mode 0600: other users can see a process's flags."""
     if settings.api_key is None or settings.keys_file is not None:
         return settings
     path = folder / "api-keys"

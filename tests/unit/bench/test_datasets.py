@@ -43,12 +43,12 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 def test_random_prompts_have_a_length_of_the_range(
     length: int, output: int, ratio: float, prefix: int, count: int, seed: int
 ) -> None:
-    wish = RandomLengths(length, output, ratio, max(1, prefix))
-    made = datasets.random_requests(wish, count, IDS, Random(seed))
+    lengths = RandomLengths(length, output, ratio, max(1, prefix))
+    made = datasets.random_requests(lengths, count, IDS, Random(seed))
     assert len(made) == count
     for one in made:
         assert one.prompt_tokens == len(one.prompt)
-        assert length * (1 - ratio) - 1 <= len(one.prompt) - wish.prefix_len <= length * (1 + ratio) + 1
+        assert length * (1 - ratio) - 1 <= len(one.prompt) - lengths.prefix_len <= length * (1 + ratio) + 1
         assert max(1, output * (1 - ratio) - 1) <= one.output_tokens <= output * (1 + ratio) + 1
 
 
@@ -72,8 +72,8 @@ def test_prompts_of_no_tokens_are_refused_by_the_name_of_the_option() -> None:
 @given(st.integers(1, 5), st.integers(0, 12), st.booleans())
 def test_prefixes_repeat_equally_often(prefixes: int, more: int, shuffle: bool) -> None:
     count = prefixes + more
-    wish = Repetition(16, 8, prefixes, 4)
-    requests = datasets.repeated_prefixes(wish, count, IDS, Random(0), shuffle)
+    lengths = Repetition(16, 8, prefixes, 4)
+    requests = datasets.repeated_prefixes(lengths, count, IDS, Random(0), shuffle)
     seen = Counter(tuple(one.prompt[:16]) for one in requests)
     assert len(seen) == prefixes and set(seen.values()) == {count // prefixes}
     assert len({tuple(one.prompt[16:]) for one in requests}) == len(requests)
@@ -140,8 +140,8 @@ def test_the_same_seed_makes_the_same_requests_and_none_of_them_warms_up(name: s
     lengths: Any = RandomLengths(24, 8, 0.5, 4) if name == "random" else Repetition(16, 8, 2, 4)
     first, again, other = (made(name, lengths=lengths, warmups=2, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
-    begun = {tuple(one.prompt[:4]) for one in first.requests}
-    assert len(first.warmups) == 2 and begun.isdisjoint(tuple(one.prompt[:4]) for one in first.warmups)
+    prefixes_of_run = {tuple(one.prompt[:4]) for one in first.requests}
+    assert len(first.warmups) == 2 and prefixes_of_run.isdisjoint(tuple(one.prompt[:4]) for one in first.warmups)
 
 
 def test_a_file_with_too_few_prompts_is_asked_again_unless_told_not_to(tmp_path: Path) -> None:

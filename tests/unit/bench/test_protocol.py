@@ -27,7 +27,7 @@ def test_events_are_the_same_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 def test_every_event_of_a_completion_with_choices_is_a_chunk_as_a_token_may_have_no_text() -> None:
     seen = event(b'{"choices": [{"text": "", "finish_reason": "length"}], "usage": null}', False)
-    assert seen == Event(begun=True, tokens=True, text="", finished=True)
+    assert seen == Event(has_content=True, tokens=True, text="", finished=True)
 
 
 def test_the_event_of_the_usage_is_no_chunk() -> None:
@@ -54,7 +54,7 @@ def test_a_chats_opening_and_closing_events_carry_no_token(
     delta: dict[str, Any], reason: str | None, tokens: bool
 ) -> None:
     seen = chat(delta, reason)
-    assert (seen.begun, seen.tokens, seen.finished) == (True, tokens, reason is not None)
+    assert (seen.has_content, seen.tokens, seen.finished) == (True, tokens, reason is not None)
 
 
 @pytest.mark.parametrize(

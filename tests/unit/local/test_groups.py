@@ -34,7 +34,7 @@ def test_ranks_of_one_pod_need_no_peers(tmp_path: Path) -> None:
 
 
 def test_each_pod_knows_its_place_and_where_all_are(tmp_path: Path) -> None:
-    shape = ["--tensor", "3", "--pipeline", "2", "--per-pod", "1"]
+    shape = ["--tensor", "3", "--pipeline", "2", "--ranks-per-pod", "1"]
     own = ["--pod-name=group-1-4", "--pod-index=4", peers(tmp_path, 6, group=1)]
     assert argv(tmp_path, 4, *shape, group=1) == [*own, "--tensor=3", "--pipeline=2", "--ranks-per-pod=1"]
 
@@ -45,7 +45,7 @@ def test_each_pod_knows_its_place_and_where_all_are(tmp_path: Path) -> None:
         ([], None),  # one pod divides what it has itself
         (["--tensor", "2"], None),
         (["--tensor", "2", "--pipeline", "2"], 4),
-        (["--tensor", "2", "--pipeline", "2", "--per-pod", "1", "--replicas", "2"], 8),
+        (["--tensor", "2", "--pipeline", "2", "--ranks-per-pod", "1", "--replicas", "2"], 8),
         (["--replicas", "2"], 2),
     ],
 )
@@ -73,10 +73,10 @@ def test_pods_listen_beside_each_other_and_the_router_dials_the_first_of_each_gr
         (["--tensor", "0"], r"^spec\.parallelism\.tensor \(--tensor\): must be 1 to"),
         (["--pipeline", "99"], r"^spec\.parallelism\.pipeline \(--pipeline\): must be 1 to"),
         (["--tensor", "9", "--pipeline", "8"], r"^spec\.parallelism \(--tensor, --pipeline\): .*at most 64 ranks"),
-        (["--tensor", "3", "--per-pod", "2"], r"^spec\.accelerator\.perPod \(--per-pod\): .*must divide"),
+        (["--tensor", "3", "--ranks-per-pod", "2"], r"^spec\.accelerator\.perPod \(--ranks-per-pod\): .*must divide"),
         (
-            ["--device", "cuda", "--tensor", "2", "--per-pod", "1"],
-            r"^spec\.accelerator\.perPod \(--per-pod\): .*one pod",
+            ["--device", "cuda", "--tensor", "2", "--ranks-per-pod", "1"],
+            r"^spec\.accelerator\.perPod \(--ranks-per-pod\): .*one pod",
         ),
     ],
 )

@@ -80,8 +80,8 @@ async def test_an_expired_version_inside_a_watch_leads_to_a_new_list() -> None:
 
 async def test_old_news_does_not_undo_the_answer_to_our_own_write() -> None:
     cache, _ = await _follow(Script([([pod("a", 1)], "1")], []))
-    cache.wrote(pod("a", 7))
-    cache.wrote(pod("a", 5))
+    cache.store_written(pod("a", 7))
+    cache.store_written(pod("a", 5))
     kept = cache.get("ns", "a")
     assert kept is not None and kept["metadata"]["resourceVersion"] == "7"
 
@@ -94,9 +94,9 @@ async def test_a_pod_that_changes_its_service_leaves_the_old_one() -> None:
 async def test_a_late_answer_to_our_own_write_does_not_bring_back_what_was_deleted_since() -> None:
     news = [("ADDED", pod("a", 5)), ("DELETED", pod("a", 7))]
     cache, _ = await _follow(Script([([], "1")], [news]))
-    cache.wrote(pod("a", 6))
+    cache.store_written(pod("a", 6))
     assert cache.get("ns", "a") is None
-    cache.wrote(pod("a", 8))
+    cache.store_written(pod("a", 8))
     assert _names(cache) == ["a"]  # what the watch has yet to tell is known at once
 
 

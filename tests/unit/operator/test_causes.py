@@ -8,7 +8,7 @@ from support.services import condition, pod, service
 from octavo.operator.options import Options
 from octavo.operator.plan import Plan, plan
 from octavo.operator.revision import worker_revision
-from octavo.operator.slim import slim
+from octavo.operator.slim import trim
 from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -116,7 +116,7 @@ def test_pods_that_a_quota_keeps_from_being_made_are_named_beside_those_that_run
 def test_a_group_that_gave_back_its_nodes_says_until_when() -> None:
     snapshot = made(spec=FOUR)
     (live,) = snapshot.statefulsets
-    live["metadata"]["annotations"]["octavo.dev/retreat"] = '{"attempts": 2, "until": "2026-01-01T00:00:00Z"}'
+    live["metadata"]["annotations"]["octavo.dev/gang-backoff"] = '{"attempts": 2, "until": "2026-01-01T00:00:00Z"}'
     live["spec"]["replicas"] = 0
     found = conditions(seen(snapshot, **FOUR))
     for kind, status in (("Ready", "False"), ("Progressing", "False"), ("Degraded", "True")):
@@ -265,7 +265,7 @@ def router_pod(*said: str) -> Snapshot:
     )
     found["metadata"]["labels"], found["spec"] = template["metadata"]["labels"], dict(template["spec"])
     events = tuple(WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0) for message in said)
-    return Snapshot(pods=(slim(found),), warnings=events)
+    return Snapshot(pods=(trim(found),), warnings=events)
 
 
 KEYS: Json = {"router": {"apiKeys": {"secretName": "clients", "key": "mine.txt"}}}
@@ -308,7 +308,7 @@ def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
     broken = pod("chat-1-0", 1, owner="u1", **PODS["ImagePullBackOff"]["status"])
     both = Snapshot(statefulsets=(one.statefulsets[0], second), pods=(ready, broken), router=one.router)
     found = conditions(seen(both, replicas=2))
-    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartlyServing")
+    assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartiallyAvailable")
     assert (found["Degraded"]["status"], found["Degraded"]["reason"]) == ("True", "ImagePullBackOff")
 
 
@@ -330,5 +330,5 @@ def test_events_are_made_of_transitions_alone() -> None:
     assert [(event.type, event.reason) for event in other.events] == [("Warning", "OOMKilled")]
 
 
-def test_the_revision_of_the_snapshot_is_the_wished_one() -> None:
+def test_the_revision_of_the_snapshot_is_the_desired_one() -> None:
     assert made().statefulsets[0]["metadata"]["labels"]["octavo.dev/revision"] == worker_revision(service())

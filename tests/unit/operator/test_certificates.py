@@ -7,7 +7,7 @@ import pytest
 
 from octavo.operator import names
 from octavo.operator.actions import Certificates, Leaf
-from octavo.operator.certificates import JUDGE_S, CertificateKeeper
+from octavo.operator.certificates import REVALIDATE_S, CertificateKeeper
 from octavo.operator.kube import Kind, Kube, Object
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
@@ -23,26 +23,26 @@ class Secrets:
     """The Secrets of one namespace."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Object] = {}
+        self.stored: dict[str, Object] = {}
         self.versions = 0
         self.writes: list[str] = []
         self.reads: list[str] = []  # of whole Secrets
 
     async def get(self, _kind: Kind, _namespace: str, name: str) -> Object | None:
         self.reads.append(name)
-        return self.held.get(name)
+        return self.stored.get(name)
 
     async def version(self, _kind: Kind, _namespace: str, name: str) -> str | None:
-        return self.held[name]["metadata"]["resourceVersion"] if name in self.held else None
+        return self.stored[name]["metadata"]["resourceVersion"] if name in self.stored else None
 
-    async def apply(self, wished: Mapping[str, Any], _owner: str) -> bool:
-        self.writes.append(wished["metadata"]["name"])
-        self.change(wished["metadata"]["name"], wished)
+    async def apply(self, desired: Mapping[str, Any], _owner: str) -> bool:
+        self.writes.append(desired["metadata"]["name"])
+        self.change(desired["metadata"]["name"], desired)
         return True
 
     def change(self, name: str, to: Mapping[str, Any]) -> None:
         self.versions += 1
-        self.held[name] = {**to, "metadata": {**to["metadata"], "resourceVersion": str(self.versions)}}
+        self.stored[name] = {**to, "metadata": {**to["metadata"], "resourceVersion": str(self.versions)}}
 
 
 def _keeper(secrets: Secrets) -> CertificateKeeper:
@@ -65,10 +65,10 @@ async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) ->
     secrets = Secrets()
     keeper = _keeper(secrets)
     await keeper.ensure("ns", WISH)
-    authority, leaves = secrets.held["chat-ca"]["data"], len(secrets.writes)
-    del secrets.held[name]
+    authority, leaves = secrets.stored["chat-ca"]["data"], len(secrets.writes)
+    del secrets.stored[name]
     await keeper.ensure("ns", WISH)
-    assert secrets.held["chat-ca"]["data"] == authority
+    assert secrets.stored["chat-ca"]["data"] == authority
     assert secrets.writes[leaves:] == [name]
 
 
@@ -84,7 +84,7 @@ async def test_secrets_that_nobody_changed_are_not_read_again(monkeypatch: pytes
         now += keeper.check_in(UID)
         await keeper.ensure("ns", WISH)
         assert secrets.reads == [] and not keeper.due(UID, ready=True)
-    now += JUDGE_S[1]
+    now += REVALIDATE_S[1]
     await keeper.ensure("ns", WISH)
     assert len(secrets.reads) == 3, "even good certificates end"
 
@@ -94,10 +94,10 @@ async def test_a_changed_secret_is_put_right() -> None:
     keeper = _keeper(secrets)
     for _ in range(2):
         await keeper.ensure("ns", WISH)
-    held = secrets.held["chat-worker-tls"]
-    secrets.change("chat-worker-tls", {**held, "data": {**held["data"], "tls.crt": ""}})
+    damaged = secrets.stored["chat-worker-tls"]
+    secrets.change("chat-worker-tls", {**damaged, "data": {**damaged["data"], "tls.crt": ""}})
     await keeper.ensure("ns", WISH)
-    assert secrets.writes[3:] == ["chat-worker-tls"] and secrets.held["chat-worker-tls"]["data"]["tls.crt"]
+    assert secrets.writes[3:] == ["chat-worker-tls"] and secrets.stored["chat-worker-tls"]["data"]["tls.crt"]
 
 
 async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:

@@ -34,10 +34,10 @@ async def test_a_drain_says_whether_the_work_ended(
     monkeypatch: pytest.MonkeyPatch, work_s: float, is_done: bool
 ) -> None:
     monkeypatch.setattr(controller, "DRAIN_S", 0.5)
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def reconcile(_key: str) -> float | None:
-        begun.set()
+        started.set()
         await asyncio.sleep(work_s)
         return None
 
@@ -45,7 +45,7 @@ async def test_a_drain_says_whether_the_work_ended(
     queue.add("ns/chat")
     works = Controller(queue, cast(Lease, nothing), cast(Caches, nothing), reconcile, Metrics())
     task = asyncio.create_task(works.run())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(started.wait(), 5)
     assert await works.drain() is is_done
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

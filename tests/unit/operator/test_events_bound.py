@@ -1,15 +1,15 @@
 """Events stay few whatever a plan says."""
 
 from octavo.operator.actions import Event
-from octavo.operator.events import BURST, REFILL_S, REPEAT_S, Bound
+from octavo.operator.events import BURST, REFILL_S, REPEAT_S, EventBudget
 
 
 def test_the_same_words_are_said_once_in_a_while() -> None:
-    bound, event = Bound(), Event("Warning", "Unschedulable", "no room")
-    assert [bound.allows(event, now) for now in (0.0, 1.0, REPEAT_S - 1, REPEAT_S + 2)] == [True, False, False, True]
+    budget, event = EventBudget(), Event("Warning", "Unschedulable", "no room")
+    assert [budget.allows(event, now) for now in (0.0, 1.0, REPEAT_S - 1, REPEAT_S + 2)] == [True, False, False, True]
 
 
 def test_ever_new_words_are_bounded() -> None:
-    bound = Bound()
-    said = sum(bound.allows(Event("Normal", "Changed", str(i)), i * 0.1) for i in range(10_000))
-    assert BURST <= said <= BURST + 1000 / REFILL_S + 1
+    budget = EventBudget()
+    sent = sum(budget.allows(Event("Normal", "Changed", str(i)), i * 0.1) for i in range(10_000))
+    assert BURST <= sent <= BURST + 1000 / REFILL_S + 1

@@ -1,4 +1,4 @@
-"""Half-groups hold nodes that others like them need: in turn they give them back, so that whole groups can be."""
+"""Partially scheduled groups hold nodes that others need: they back off in turn, so that whole groups can start."""
 
 from typing import Any
 
@@ -8,89 +8,89 @@ from support.services import condition, pod, resource
 from support.tiny_cluster import TinyCluster
 
 from octavo.operator import gangs
-from octavo.operator.groups import Group, Retreat, timestamp
+from octavo.operator.groups import GangBackoff, Group, timestamp
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 SINCE = 1_000_000.0
 
 
-def statefulset(index: int, retreat: Retreat | None) -> Json:
+def statefulset(index: int, backoff: GangBackoff | None) -> Json:
     metadata: Json = {"name": f"chat-{index}", "uid": f"sts-{index}"}
-    if retreat:
-        metadata["annotations"] = {"octavo.dev/retreat": gangs.encode(retreat)}
-    return {"metadata": metadata, "spec": {"replicas": 0 if retreat and retreat.away else 3}}
+    if backoff:
+        metadata["annotations"] = {"octavo.dev/gang-backoff": gangs.encode(backoff)}
+    return {"metadata": metadata, "spec": {"replicas": 0 if backoff and backoff.scaled_to_zero else 3}}
 
 
-def group(index: int, placed: int, lacking: int, retreat: Retreat | None = None) -> Group:
+def group(index: int, placed: int, lacking: int, backoff: GangBackoff | None = None) -> Group:
     """Of three pods; since SINCE those that lack a node do."""
     scheduled = condition("PodScheduled", "True")
     unscheduled = condition("PodScheduled", "False", reason="Unschedulable", lastTransitionTime=timestamp(SINCE))
     states = [scheduled] * placed + [unscheduled] * lacking
     pods = [pod(f"chat-{index}-{k}", index, owner=f"sts-{index}", conditions=[s]) for k, s in enumerate(states)]
     template = {"metadata": {"annotations": {"octavo.dev/pods": "3"}}, "spec": {}}
-    return Group(index, statefulset(index, retreat), tuple(pods), None, template)
+    return Group(index, statefulset(index, backoff), tuple(pods), None, template)
 
 
 def gone(found: Any) -> list[int]:
-    return [index for index, retreat in found.items() if retreat.away]
+    return [index for index, backoff in found.items() if backoff.scaled_to_zero]
 
 
-def test_of_two_half_groups_the_smaller_gives_back_its_nodes_after_a_minute() -> None:
-    torn = [group(0, placed=1, lacking=2), group(1, placed=2, lacking=1)]
-    assert gangs.retreats(torn, SINCE + 59) == {} and 1.0 < (gangs.next_step(torn, SINCE + 59) or 0) < 1.2
-    found = gangs.retreats(torn, SINCE + 60)
+def test_of_two_partially_scheduled_groups_the_smaller_backs_off_after_a_minute() -> None:
+    partial = [group(0, placed=1, lacking=2), group(1, placed=2, lacking=1)]
+    assert gangs.backoffs(partial, SINCE + 59) == {} and 1.0 < (gangs.next_step(partial, SINCE + 59) or 0) < 1.2
+    found = gangs.backoffs(partial, SINCE + 60)
     assert gone(found) == [0] and found[0].attempts == 1
     assert SINCE + 80 <= found[0].until_s <= SINCE + 90
 
 
-def test_of_two_alike_the_one_that_has_not_yet_then_the_later_one_goes() -> None:
-    once = Retreat(1, SINCE, away=False)
-    assert gone(gangs.retreats([group(0, 1, 2), group(1, 1, 2)], SINCE + 60)) == [1]
-    assert gone(gangs.retreats([group(0, 1, 2), group(1, 1, 2, once)], SINCE + 60)) == [0]
+def test_of_two_alike_the_group_with_fewer_attempts_then_the_later_one_backs_off() -> None:
+    once = GangBackoff(1, SINCE, scaled_to_zero=False)
+    assert gone(gangs.backoffs([group(0, 1, 2), group(1, 1, 2)], SINCE + 60)) == [1]
+    assert gone(gangs.backoffs([group(0, 1, 2), group(1, 1, 2, once)], SINCE + 60)) == [0]
 
 
-def test_only_one_is_away_at_a_time() -> None:
-    away = group(2, 0, 0, Retreat(1, SINCE + 1000, away=True))
-    torn = [group(0, 1, 2), group(1, 1, 2)]
-    assert gone(gangs.retreats([*torn, away], SINCE + 500)) == [2]
+def test_only_one_group_is_scaled_to_zero_at_a_time() -> None:
+    scaled_to_zero = group(2, 0, 0, GangBackoff(1, SINCE + 1000, scaled_to_zero=True))
+    partially_scheduled = [group(0, 1, 2), group(1, 1, 2)]
+    assert gone(gangs.backoffs([*partially_scheduled, scaled_to_zero], SINCE + 500)) == [2]
 
 
-def test_a_lone_half_group_waits_longer_before_it_makes_room_for_other_services() -> None:
-    torn = [group(0, placed=2, lacking=1)]
-    assert gangs.retreats(torn, SINCE + 299) == {}
-    assert gone(gangs.retreats(torn, SINCE + 300)) == [0]
+def test_a_single_partially_scheduled_group_backs_off_later() -> None:
+    partially_scheduled = [group(0, placed=2, lacking=1)]
+    assert gangs.backoffs(partially_scheduled, SINCE + 299) == {}
+    assert gone(gangs.backoffs(partially_scheduled, SINCE + 300)) == [0]
 
 
 def test_what_holds_nothing_or_lacks_nothing_is_left_alone() -> None:
     still = [group(0, placed=0, lacking=3), group(1, placed=3, lacking=0), group(2, placed=2, lacking=0)]
-    assert gangs.retreats(still, SINCE + 9999) == {} and gangs.next_step(still, SINCE + 9999) is None
+    assert gangs.backoffs(still, SINCE + 9999) == {} and gangs.next_step(still, SINCE + 9999) is None
 
 
-def test_it_stays_away_until_its_time_is_over_and_its_pods_are_gone() -> None:
-    over = Retreat(2, SINCE, away=True)
-    assert gone(gangs.retreats([group(0, 0, 0, over)], SINCE - 5)) == [0]
-    assert gone(gangs.retreats([group(0, 1, 0, over)], SINCE + 5)) == [0]
-    back = gangs.retreats([group(0, 0, 0, over)], SINCE + 5)
+def test_a_group_stays_scaled_to_zero_until_its_backoff_is_over_and_its_pods_are_gone() -> None:
+    over = GangBackoff(2, SINCE, scaled_to_zero=True)
+    assert gone(gangs.backoffs([group(0, 0, 0, over)], SINCE - 5)) == [0]
+    assert gone(gangs.backoffs([group(0, 1, 0, over)], SINCE + 5)) == [0]
+    back = gangs.backoffs([group(0, 0, 0, over)], SINCE + 5)
     assert gone(back) == [] and back[0].attempts == 2
 
 
-def test_each_time_it_stays_away_for_longer_up_to_a_bound_and_groups_differ() -> None:
+def test_each_backoff_is_longer_up_to_a_bound_and_groups_differ() -> None:
     one, other = group(0, 1, 2), group(1, 1, 2)
-    times = [gangs.away_s(one, attempt) for attempt in range(1, 12)]
+    times = [gangs.backoff_s(one, attempt) for attempt in range(1, 12)]
     assert all(20 * 2**n <= time <= 30 * 2**n for n, time in enumerate(times[:5]))
-    assert max(times) <= 900 and gangs.away_s(other, 1) != times[0] == gangs.away_s(one, 1)
+    assert max(times) <= 900 and gangs.backoff_s(other, 1) != times[0] == gangs.backoff_s(one, 1)
 
 
-def test_a_damaged_annotation_remembers_nothing() -> None:
+def test_a_damaged_annotation_is_ignored() -> None:
     for text in ("", "{", "[]", '{"attempts": "x", "until": "2026-01-01T00:00:00Z"}', '{"attempts": 1, "until": 7}'):
         live = statefulset(0, None)
-        live["metadata"]["annotations"] = {"octavo.dev/retreat": text}
-        assert Group(0, live, (), None).retreat is None
+        live["metadata"]["annotations"] = {"octavo.dev/gang-backoff": text}
+        assert Group(0, live, (), None).gang_backoff is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), pods=st.integers(2, 3), groups=st.integers(2, 3), spare=st.integers(0, 2))
-def test_half_groups_never_keep_each_other_from_serving(
+def test_partially_scheduled_groups_never_keep_each_other_from_serving(
     data: st.DataObject, pods: int, groups: int, spare: int
 ) -> None:
     room = pods * data.draw(st.integers(1, groups)) + min(spare, pods - 1)
@@ -108,7 +108,7 @@ def test_half_groups_never_keep_each_other_from_serving(
     raise AssertionError(f"{tiny.serving()} of {fit} groups serve: {sorted(tiny.pods)}")
 
 
-def test_what_was_remembered_is_forgotten_once_the_group_serves() -> None:
+def test_the_backoff_is_removed_once_the_group_serves() -> None:
     tiny = TinyCluster(resource(replicas=2, parallelism={"pipeline": 2}), room=2)
     tiny.reconcile()
     for name in ("chat-0-0", "chat-1-0", "chat-0-1", "chat-1-1"):
@@ -116,7 +116,7 @@ def test_what_was_remembered_is_forgotten_once_the_group_serves() -> None:
     tiny.now += 61
     planned = tiny.reconcile()
     assert tiny.sets["chat-1"]["spec"]["replicas"] == 0
-    assert [event.reason for event in planned.events if event.reason == "GroupRetreats"] == ["GroupRetreats"]
+    assert [event.reason for event in planned.events if event.reason == "GangBackoff"] == ["GangBackoff"]
     tiny.reconcile()
     (said,) = [c for c in tiny.resource["status"]["conditions"] if c["type"] == "Degraded"]
     assert said["reason"] == "Unschedulable"
@@ -124,4 +124,4 @@ def test_what_was_remembered_is_forgotten_once_the_group_serves() -> None:
     tiny.now += 60
     tiny.settle()
     assert tiny.serving() == 2
-    assert "octavo.dev/retreat" not in tiny.sets["chat-1"]["metadata"]["annotations"]
+    assert "octavo.dev/gang-backoff" not in tiny.sets["chat-1"]["metadata"]["annotations"]

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from octavo.operator.kube import Kube
-from octavo.operator.lease import FENCE_S, LIFE_S, WRITE_TIMEOUT_S, Lease, Sight
+from octavo.operator.lease import FENCE_S, LEASE_DURATION_S, WRITE_TIMEOUT_S, Lease, LeaseObservation
 
 
 def _lease(holder: str, version: str) -> dict[str, Any]:
@@ -14,35 +14,35 @@ def _lease(holder: str, version: str) -> dict[str, Any]:
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
 
-NEVER = Sight("", "", float("-inf"))
+NEVER = LeaseObservation("", "", float("-inf"))
 
 
 def test_the_last_write_of_a_holder_ends_before_the_lease_can_be_taken() -> None:
-    assert FENCE_S + WRITE_TIMEOUT_S < LIFE_S
+    assert FENCE_S + WRITE_TIMEOUT_S < LEASE_DURATION_S
 
 
 def test_a_lease_that_is_renewed_is_never_free() -> None:
     sight = NEVER
     for beat in range(20):
-        sight = sight.seen(_lease("a", str(beat)), beat * 2.5)
+        sight = sight.updated(_lease("a", str(beat)), beat * 2.5)
         assert not sight.free(beat * 2.5 + 2.4)
 
 
 def test_a_lease_that_nobody_renews_is_free_after_its_life() -> None:
-    sight = NEVER.seen(_lease("a", "1"), 100.0)
-    assert not sight.seen(_lease("a", "1"), 100.0 + LIFE_S).free(100.0 + LIFE_S)
-    assert sight.seen(_lease("a", "1"), 101.0 + LIFE_S).free(101.0 + LIFE_S)
+    sight = NEVER.updated(_lease("a", "1"), 100.0)
+    assert not sight.updated(_lease("a", "1"), 100.0 + LEASE_DURATION_S).free(100.0 + LEASE_DURATION_S)
+    assert sight.updated(_lease("a", "1"), 101.0 + LEASE_DURATION_S).free(101.0 + LEASE_DURATION_S)
 
 
 def test_a_released_lease_is_free_at_once() -> None:
-    assert NEVER.seen(_lease("", "2"), 5.0).free(5.0)
+    assert NEVER.updated(_lease("", "2"), 5.0).free(5.0)
 
 
 class _SlowOnce:
     """An API server that needs LIFE_S for its first answer; the holder renewed just before it was given."""
 
     def __init__(self, clock: list[float]) -> None:
-        self.clock, self.delay_s, self.taken = clock, LIFE_S + 0.5, False
+        self.clock, self.delay_s, self.taken = clock, LEASE_DURATION_S + 0.5, False
 
     async def get(self, *_: object, **__: object) -> dict[str, Any]:
         self.clock[0] += self.delay_s
@@ -63,6 +63,6 @@ async def test_a_slow_answer_does_not_make_a_renewed_lease_look_old(monkeypatch:
     clock[0] += 1
     await lease.step()
     assert not server.taken
-    clock[0] += LIFE_S
+    clock[0] += LEASE_DURATION_S
     await lease.step()
     assert server.taken

@@ -9,7 +9,7 @@ import pytest
 from octavo.operator import crd_check
 from octavo.operator.caches import Caches
 from octavo.operator.kube import SERVICE_CR, Kind, Kube, KubeUnreachable, Object
-from octavo.operator.main import is_news
+from octavo.operator.main import spec_changed
 
 
 def _resource(uid: str, generation: int) -> dict[str, Any]:
@@ -19,12 +19,12 @@ def _resource(uid: str, generation: int) -> dict[str, Any]:
 
 def test_a_change_of_the_spec_is_news_and_one_of_the_status_is_not() -> None:
     seen: dict[str, tuple[str, int]] = {}
-    assert [is_news(seen, _resource("a", number)) for number in (1, 1, 2, 2)] == [True, False, True, False]
+    assert [spec_changed(seen, _resource("a", number)) for number in (1, 1, 2, 2)] == [True, False, True, False]
 
 
 def test_a_service_made_anew_under_its_name_is_news() -> None:
     seen: dict[str, tuple[str, int]] = {}
-    assert is_news(seen, _resource("a", 1)) and is_news(seen, _resource("b", 1))
+    assert spec_changed(seen, _resource("a", 1)) and spec_changed(seen, _resource("b", 1))
 
 
 class _Unreachable:

@@ -39,7 +39,7 @@ def test_a_leaf_of_another_role_authority_or_time_is_renewed() -> None:
     leaf = pki.new_leaf(ca, NAME, START)
     assert not pki.leaf_is_good(leaf, ca, names.dns_name("router", UID), START)
     assert not pki.leaf_is_good(leaf, other, NAME, START)
-    assert not pki.leaf_is_good(leaf, ca, NAME, START + pki.LEAF_LIFE - pki.LEAF_RENEW_BEFORE)
+    assert not pki.leaf_is_good(leaf, ca, NAME, START + pki.LEAF_LIFETIME - pki.LEAF_RENEW_BEFORE)
     assert not pki.leaf_is_good(pki.Pair(b"damaged", leaf.key), ca, NAME, START)
     assert not pki.leaf_is_good(pki.Pair(leaf.certificate, pki.new_leaf(ca, NAME, START).key), ca, NAME, START)
 
@@ -71,8 +71,8 @@ def test_the_old_authority_leaves_the_bundle_after_a_leafs_life() -> None:
     ca = pki.authority(None, UID, START)
     now = ca.current.ends - pki.CA_NEXT_BEFORE
     announced = pki.authority(ca, UID, now)
-    promoted = pki.authority(announced, UID, now + pki.SPREAD)
+    promoted = pki.authority(announced, UID, now + pki.PROPAGATION)
     assert announced.next is not None and promoted.current == announced.next
     assert ca.current.certificate in promoted.bundle
-    later = pki.authority(promoted, UID, now + pki.SPREAD + pki.LEAF_LIFE)
+    later = pki.authority(promoted, UID, now + pki.PROPAGATION + pki.LEAF_LIFETIME)
     assert ca.current.certificate not in later.bundle

@@ -185,8 +185,8 @@ def test_fields_reach_the_flags_of_the_worker() -> None:
         fresh(model={"uri": "bundled://x", "servedName": "n", "contextLength": 99}, engine=engine, image="mine")
     )
     (container,) = made["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
-    wished = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
-    assert {*wished.split(), "--kv-cache-memory=536870912", "--no-prefix-caching"} <= set(container["args"])
+    desired = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
+    assert {*desired.split(), "--kv-cache-memory=536870912", "--no-prefix-caching"} <= set(container["args"])
     assert container["image"] == "mine"
 
 
@@ -195,9 +195,9 @@ def worker_container(**spec: Any) -> Json:
     return dict(container)
 
 
-def test_a_gpu_is_asked_for_beside_what_the_spec_wishes() -> None:
-    wished = {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}
-    container = worker_container(accelerator={"resource": "nvidia.com/gpu"}, resources=wished)
+def test_a_gpu_is_asked_for_beside_the_resources_of_the_spec() -> None:
+    desired = {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}
+    container = worker_container(accelerator={"resource": "nvidia.com/gpu"}, resources=desired)
     assert "--device=cuda" in container["args"]
     assert container["resources"] == {
         "requests": {"cpu": "4", "nvidia.com/gpu": "1"},
@@ -232,11 +232,11 @@ def peers(pods: int) -> list[str]:
 def test_a_group_has_the_pods_that_its_shape_needs_and_each_knows_the_others(
     tensor: int, pipeline: int, per_pod: int | None, pods: int, flags: list[str]
 ) -> None:
-    wished = {"parallelism": {"tensor": tensor, "pipeline": pipeline}, "accelerator": {"perPod": per_pod}}
-    made = objects(fresh(**wished))["StatefulSet", "chat-0"]["spec"]
+    desired = {"parallelism": {"tensor": tensor, "pipeline": pipeline}, "accelerator": {"perPod": per_pod}}
+    made = objects(fresh(**desired))["StatefulSet", "chat-0"]["spec"]
     assert (made["replicas"], made["podManagementPolicy"], made["serviceName"]) == (pods, "Parallel", "chat-ranks")
-    assert group_flags(**wished) == flags
-    fields = {entry["name"]: entry.get("valueFrom") for entry in worker_container(**wished)["env"]}
+    assert group_flags(**desired) == flags
+    fields = {entry["name"]: entry.get("valueFrom") for entry in worker_container(**desired)["env"]}
     assert ("GROUP" in fields, "POD_INDEX" in fields) == (pods > 1, pods > 1)
 
 
@@ -270,20 +270,23 @@ def test_a_group_serves_when_all_its_pods_do() -> None:
     assert reasons(tiny.reconcile(), "Ready") == ("True", "Serving")
     tiny.delete_pod("chat-0-2")
     planned = tiny.reconcile()
-    assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == ("True", "FewerServing")
+    assert reasons(planned, "Ready")[0] == "False" and reasons(planned, "Degraded") == (
+        "True",
+        "MinimumReplicasUnavailable",
+    )
 
 
 def test_a_service_that_only_begins_is_not_degraded() -> None:
     tiny = TinyCluster(resource(replicas=2))
     while tiny.serving() == 0:
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
         tiny.advance(lambda events: events[0])
     tiny.settle()
     tiny.edit(paused=True)
     tiny.settle()
     tiny.edit(paused=False)
     for _ in range(3):
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
 
 
 def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_are_missing() -> None:
@@ -292,13 +295,13 @@ def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_
     while tiny.serving() < 3:
         tiny.advance(lambda events: events[0])
         seen.append((tiny.serving(), reasons(tiny.reconcile(), "Degraded")[1]))
-    wished = {0: "AsWished", 1: "FewerServing", 2: "FewerServing", 3: "AsWished"}
-    assert seen == [(serving, wished[serving]) for serving, _ in seen]
-    assert {serving for serving, _ in seen} == set(wished)
+    desired = {0: "Healthy", 1: "MinimumReplicasUnavailable", 2: "MinimumReplicasUnavailable", 3: "Healthy"}
+    assert seen == [(serving, desired[serving]) for serving, _ in seen]
+    assert {serving for serving, _ in seen} == set(desired)
     tiny.edit(replicas=4)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
     tiny.settle()
-    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
 
 
 def test_a_rollout_that_keeps_all_groups_serving_is_not_degraded() -> None:
@@ -306,7 +309,7 @@ def test_a_rollout_that_keeps_all_groups_serving_is_not_degraded() -> None:
     tiny.settle()
     tiny.edit(image="b")
     for _ in range(40):
-        assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+        assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
         tiny.advance(lambda events: events[0])
     assert reasons(tiny.reconcile(), "Progressing") == ("False", "Complete")
 
@@ -316,21 +319,21 @@ def test_a_service_that_lost_all_its_groups_stays_degraded_whatever_is_edited_be
     tiny.settle()
     for name in ("chat-0-0", "chat-1-0"):
         tiny.delete_pod(name)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
     tiny.edit(replicas=3)
-    assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+    assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
 
 
-def test_fewer_groups_than_wished_are_degraded_until_all_serve_again() -> None:
+def test_fewer_groups_than_desired_are_degraded_until_all_serve_again() -> None:
     tiny = TinyCluster(resource(replicas=2))
     tiny.settle()
-    assert reasons(tiny.reconcile(), "Degraded") == ("False", "AsWished")
+    assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
     tiny.delete_pod("chat-1-0")
     for event in ("remove chat-1-0", "make chat-1-0", "serve chat-1-0"):
-        assert reasons(tiny.reconcile(), "Degraded") == ("True", "FewerServing")
+        assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
         tiny.advance(lambda events, event=event: event)
     planned = tiny.reconcile()
-    assert reasons(planned, "Degraded") == ("False", "AsWished")
+    assert reasons(planned, "Degraded") == ("False", "Healthy")
     assert "Recovered" in [event.reason for event in planned.events]
 
 
@@ -345,7 +348,10 @@ def test_a_foreign_object_is_left_alone_and_the_status_says_so() -> None:
     snapshot = Snapshot(foreign=frozenset({("Service", "chat")}))
     planned = plan(service(), snapshot, Options(), 0.0)
     assert ("Service", "chat") not in objects(planned) and ("Service", "chat-ranks") in objects(planned)
-    assert reasons(planned, "Ready") == ("False", "NameTaken") and reasons(planned, "Degraded") == ("True", "NameTaken")
+    assert reasons(planned, "Ready") == ("False", "NameConflict") and reasons(planned, "Degraded") == (
+        "True",
+        "NameConflict",
+    )
 
 
 def test_a_foreign_statefulset_costs_only_its_index() -> None:
@@ -358,16 +364,16 @@ def test_a_host_folder_needs_the_operators_leave() -> None:
     planned = fresh(model={"uri": "file:///data/model"})
     assert reasons(planned, "Ready") == ("False", "HostPathNotAllowed")
     assert not any(kind == "StatefulSet" for kind, _ in objects(planned))
-    wished = service(model={"uri": "file:///data/my%20model"})
-    allowed = plan(wished, Snapshot(), Options(allow_host_path=True), 0.0)
+    desired = service(model={"uri": "file:///data/my%20model"})
+    allowed = plan(desired, Snapshot(), Options(allow_host_path=True), 0.0)
     pod = objects(allowed)["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
     assert {"name": "models", "hostPath": {"path": "/data/my model", "type": "Directory"}} in pod["volumes"]
 
 
 def test_certificates_name_the_role_and_the_service() -> None:
-    wished = fresh().certificates
-    assert wished is not None
-    assert [(leaf.secret, leaf.dns_name) for leaf in wished.leaves] == [
+    desired = fresh().certificates
+    assert desired is not None
+    assert [(leaf.secret, leaf.dns_name) for leaf in desired.leaves] == [
         ("chat-worker-tls", "worker.uid-chat.octavo"),
         ("chat-router-tls", "router.uid-chat.octavo"),
     ]

@@ -105,6 +105,6 @@ def test_a_template_that_the_controller_has_not_seen_judges_nobody() -> None:
 
 
 def test_pods_whose_statefulset_is_not_seen_hold_back_new_groups() -> None:
-    assert Group(0, None, (pod("chat-0-0"),), None).unsettled
-    assert not Group(0, None, (going(),), None).unsettled
-    assert not Group(0, STS, (pod("chat-0-0"),), None).unsettled
+    assert Group(0, None, (pod("chat-0-0"),), None).owner_unknown
+    assert not Group(0, None, (going(),), None).owner_unknown
+    assert not Group(0, STS, (pod("chat-0-0"),), None).owner_unknown

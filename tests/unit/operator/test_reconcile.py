@@ -42,10 +42,10 @@ class Parts:
         self.is_known = True
         self.done.append("certificates")
 
-    async def apply(self, wished: Mapping[str, Any], _uid: str) -> bool:
+    async def apply(self, planned: Mapping[str, Any], _uid: str) -> bool:
         if self.error is not None:
             raise self.error
-        self.done.append(wished["kind"])
+        self.done.append(planned["kind"])
         return False
 
     async def status(self, *_: object) -> bool:

@@ -4,15 +4,15 @@ from support.services import resource
 from support.tiny_cluster import TinyCluster
 
 from octavo.operator.actions import Plan
-from octavo.operator.rest import MOST_UNREADY_S, UNREADY_S, Rest
+from octavo.operator.rest import MAX_UNREADY_S, UNREADY_S, CachedPlan
 from octavo.operator.snapshot import Snapshot
 
 POD = {"metadata": {"name": "chat-0-0", "resourceVersion": "1"}}
 RESOURCE = {"metadata": {"name": "chat"}}
 
 
-def _rest(**plan: float) -> Rest:
-    return Rest.after(Plan(**plan), RESOURCE, Snapshot(pods=(POD,)), 100.0)  # type: ignore[arg-type]
+def _rest(**plan: float) -> CachedPlan:
+    return CachedPlan.after(Plan(**plan), RESOURCE, Snapshot(pods=(POD,)), 100.0)  # type: ignore[arg-type]
 
 
 def test_nothing_new_needs_no_plan() -> None:
@@ -22,8 +22,8 @@ def test_nothing_new_needs_no_plan() -> None:
 
 
 def test_a_new_version_of_anything_needs_one() -> None:
-    rest = _rest()
-    assert rest.plan(dict(RESOURCE), Snapshot(pods=(POD,)), 110.0) is None
+    cached = _rest()
+    assert cached.plan(dict(RESOURCE), Snapshot(pods=(POD,)), 110.0) is None
     newer = {"metadata": {**POD["metadata"], "resourceVersion": "2"}}
     for snapshot in (
         Snapshot(pods=(newer,)),
@@ -32,14 +32,14 @@ def test_a_new_version_of_anything_needs_one() -> None:
         Snapshot(pods=(POD,), lost_nodes=frozenset({"node1"})),
         Snapshot(pods=(POD,), foreign=frozenset({("Service", "chat")})),
     ):
-        assert rest.plan(RESOURCE, snapshot, 110.0) is None
+        assert cached.plan(RESOURCE, snapshot, 110.0) is None
 
 
 def test_what_the_time_alone_changes_is_planned_at_that_time() -> None:
-    rest = _rest(changes_after=30.0)
-    early = rest.plan(RESOURCE, Snapshot(pods=(POD,)), 129.0)
+    cached = _rest(changes_after=30.0)
+    early = cached.plan(RESOURCE, Snapshot(pods=(POD,)), 129.0)
     assert early is not None and early.requeue_after == 1.0
-    assert rest.plan(RESOURCE, Snapshot(pods=(POD,)), 130.0) is None
+    assert cached.plan(RESOURCE, Snapshot(pods=(POD,)), 130.0) is None
 
 
 def test_a_plan_is_made_now_and_then_all_the_same() -> None:
@@ -47,10 +47,10 @@ def test_a_plan_is_made_now_and_then_all_the_same() -> None:
 
 
 def test_looks_at_a_service_that_is_not_ready_become_rare() -> None:
-    rest = _rest()
-    waits = [rest.next_unready_s() for _ in range(8)]
+    cached = _rest()
+    waits = [cached.next_unready_s() for _ in range(8)]
     assert waits[0] < 1.2 * UNREADY_S and waits[2] > 1.5 * waits[0]
-    assert max(waits) < 60.0 and waits[-1] > 0.8 * MOST_UNREADY_S
+    assert max(waits) < 60.0 and waits[-1] > 0.8 * MAX_UNREADY_S
 
 
 def test_a_pod_that_serves_with_a_leader_of_before_is_looked_at_in_time() -> None:

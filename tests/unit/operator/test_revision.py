@@ -67,8 +67,8 @@ def test_an_operator_that_knows_more_fields_rolls_no_service_that_does_not_use_t
 
 def test_the_default_resources_are_those_of_the_device() -> None:
     gpu = {"accelerator": {"resource": "nvidia.com/gpu"}}
-    wished = {"requests": {"cpu": "2000m", "memory": "8192Mi"}, "limits": {"memory": "16Gi"}}
-    assert worker_revision(service(resources=wished, **gpu)) == worker_revision(service(**gpu))
+    desired = {"requests": {"cpu": "2000m", "memory": "8192Mi"}, "limits": {"memory": "16Gi"}}
+    assert worker_revision(service(resources=desired, **gpu)) == worker_revision(service(**gpu))
     of_cpus = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
     assert worker_revision(service(resources=of_cpus, **gpu)) != worker_revision(service(**gpu))
 

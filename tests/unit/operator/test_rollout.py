@@ -40,7 +40,7 @@ def test_a_rollout_keeps_its_bounds_and_ends_whatever_the_order(
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), bounds=BOUNDS)
-def test_any_history_of_edits_and_accidents_ends_in_what_was_wished_last(
+def test_any_history_of_edits_and_accidents_ends_in_the_last_desired_state(
     data: st.DataObject, bounds: tuple[int, int]
 ) -> None:
     tiny = cluster(rollout={"maxSurge": bounds[0], "maxUnavailable": bounds[1]})

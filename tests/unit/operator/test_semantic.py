@@ -24,12 +24,12 @@ json_values = st.recursive(
 
 
 def owned(live: Json) -> Json:
-    """The wish that was applied to make `live`: what the manager owns of it."""
+    """The object that was applied to make `live`: the fields that the manager owns of it."""
     entry = next(item for item in live["metadata"]["managedFields"] if item["manager"] == "octavo")
-    wish: Json = _pick(live, entry["fieldsV1"])
-    wish |= {"apiVersion": live["apiVersion"], "kind": live["kind"]}
-    wish["metadata"]["name"] = live["metadata"]["name"]
-    return wish
+    desired: Json = _pick(live, entry["fieldsV1"])
+    desired |= {"apiVersion": live["apiVersion"], "kind": live["kind"]}
+    desired["metadata"]["name"] = live["metadata"]["name"]
+    return desired
 
 
 def _pick(value: Any, fields: Json) -> Any:  # Any: JSON
@@ -56,9 +56,9 @@ def test_every_value_holds_itself(value: Any) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(min_size=6), json_values)
-def test_fields_of_others_are_ignored_and_missing_ones_are_not(wish: Json, key: str, value: Any) -> None:
-    assert semantic.holds({**wish, key: value}, wish)
-    assert semantic.holds(wish, {**wish, key: "x"}) is False
+def test_fields_of_others_are_ignored_and_missing_ones_are_not(desired: Json, key: str, value: Any) -> None:
+    assert semantic.holds({**desired, key: value}, desired)
+    assert semantic.holds(desired, {**desired, key: "x"}) is False
 
 
 @pytest.mark.parametrize(
@@ -74,42 +74,42 @@ def test_fields_of_others_are_ignored_and_missing_ones_are_not(wish: Json, key: 
 )
 def test_a_changed_field_is_noticed(path: tuple[str | int, ...], value: object) -> None:
     live = copy.deepcopy(LIVE)
-    wish = owned(LIVE)
+    desired = owned(LIVE)
     _set(live, path, value)
-    assert not semantic.unchanged(live, wish, "octavo")
+    assert not semantic.unchanged(live, desired, "octavo")
 
 
 @pytest.mark.parametrize(
-    ("live", "wish"), [("1", "1000m"), ("1Gi", "1024Mi"), (1, "1"), ("1e3", "1k"), ("250m", "0.25")]
+    ("live", "desired"), [("1", "1000m"), ("1Gi", "1024Mi"), (1, "1"), ("1e3", "1k"), ("250m", "0.25")]
 )
-def test_other_spellings_of_a_quantity_cause_no_write(live: object, wish: object) -> None:
-    assert semantic.holds({"requests": {"cpu": live}}, {"requests": {"cpu": wish}})
-    assert not semantic.holds({"env": {"cpu": live}}, {"env": {"cpu": wish}}), "only quantities are numbers"
+def test_other_spellings_of_a_quantity_cause_no_write(live: object, desired: object) -> None:
+    assert semantic.holds({"requests": {"cpu": live}}, {"requests": {"cpu": desired}})
+    assert not semantic.holds({"env": {"cpu": live}}, {"env": {"cpu": desired}}), "only quantities are numbers"
 
 
-def test_a_field_that_is_no_longer_wished_is_noticed() -> None:
-    wish = owned(LIVE)
-    del wish["metadata"]["labels"]["octavo.dev/group"]
-    assert semantic.holds(LIVE, wish)
-    assert list(semantic.leftovers(LIVE, wish, "octavo")) == ["metadata.labels.octavo.dev/group"]
-    wish = owned(LIVE)
-    removed = wish["spec"]["template"]["spec"]["containers"][0]["env"].pop()
-    assert any(removed["name"] in path for path in semantic.leftovers(LIVE, wish, "octavo"))
-    assert not list(semantic.leftovers(LIVE, wish, "somebody-else"))
+def test_a_field_that_is_no_longer_desired_is_found() -> None:
+    desired = owned(LIVE)
+    del desired["metadata"]["labels"]["octavo.dev/group"]
+    assert semantic.holds(LIVE, desired)
+    assert list(semantic.fields_to_remove(LIVE, desired, "octavo")) == ["metadata.labels.octavo.dev/group"]
+    desired = owned(LIVE)
+    removed = desired["spec"]["template"]["spec"]["containers"][0]["env"].pop()
+    assert any(removed["name"] in path for path in semantic.fields_to_remove(LIVE, desired, "octavo"))
+    assert not list(semantic.fields_to_remove(LIVE, desired, "somebody-else"))
 
 
 def test_what_others_add_to_a_keyed_list_is_theirs_but_not_to_a_list_that_is_one_value() -> None:
-    live, wish = copy.deepcopy(LIVE), owned(LIVE)
+    live, desired = copy.deepcopy(LIVE), owned(LIVE)
     live["spec"]["template"]["spec"]["containers"].append({"name": "sidecar", "image": "x"})
-    assert semantic.holds(live, wish)
+    assert semantic.holds(live, desired)
     live["spec"]["template"]["spec"]["containers"][0]["args"].append("--more")
-    assert not semantic.holds(live, wish)
+    assert not semantic.holds(live, desired)
     rule = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}
     opened = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "TCP"}]}]}
     assert not semantic.holds(opened, rule), "a port that somebody opened must be closed"
 
 
-def test_empty_wishes_are_held_by_what_the_server_dropped() -> None:
+def test_empty_desired_fields_match_what_the_server_dropped() -> None:
     assert semantic.holds({}, {"a": {}, "b": [], "c": None, "d": {"e": {}}})
     assert not semantic.holds({}, {"a": {"b": 1}})
 

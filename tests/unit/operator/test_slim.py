@@ -4,21 +4,21 @@ import json
 from pathlib import Path
 
 from octavo.operator.kube import FIELD_MANAGER
-from octavo.operator.semantic import leftovers
-from octavo.operator.slim import slim
+from octavo.operator.semantic import fields_to_remove
+from octavo.operator.slim import trim
 
 LIVE = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
 
 
-def test_what_we_applied_and_no_longer_wish_is_found_in_what_a_cache_keeps() -> None:
-    wish = {"metadata": {}, "spec": {}}
-    found = list(leftovers(LIVE, wish, FIELD_MANAGER))
-    assert found and list(leftovers(slim(LIVE), wish, FIELD_MANAGER)) == found
+def test_fields_to_remove_are_found_in_a_trimmed_object() -> None:
+    desired = {"metadata": {}, "spec": {}}
+    found = list(fields_to_remove(LIVE, desired, FIELD_MANAGER))
+    assert found and list(fields_to_remove(trim(LIVE), desired, FIELD_MANAGER)) == found
 
 
 def test_what_others_own_is_not_kept() -> None:
     before = json.dumps(LIVE)
-    kept = slim(LIVE)
+    kept = trim(LIVE)
     assert {entry["manager"] for entry in kept["metadata"]["managedFields"]} == {FIELD_MANAGER}
     assert kept["spec"] == LIVE["spec"] and json.dumps(LIVE) == before
 
@@ -28,6 +28,6 @@ def test_a_pod_keeps_its_node_its_secrets_and_its_status() -> None:
     volumes = [{"name": "tmp", "emptyDir": {}}, keys]
     spec = {"nodeName": "node1", "containers": [{"name": "worker"}], "volumes": volumes}
     pod = {"kind": "Pod", "metadata": {"name": "chat-0-0"}, "spec": spec, "status": {"phase": "Running"}}
-    kept = slim(pod)
+    kept = trim(pod)
     assert kept["spec"] == {"nodeName": "node1", "volumes": [keys]} and kept["status"] == pod["status"]
-    assert slim({"kind": "Pod", "metadata": {}})["spec"] == {}
+    assert trim({"kind": "Pod", "metadata": {}})["spec"] == {}

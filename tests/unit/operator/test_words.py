@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.operator import words
-from octavo.operator.words import LONGEST, Words
+from octavo.operator.words import MAX_LENGTH, StringInterner
 
 TEXT = '{"metadata": {"name": "chat-0", "labels": {"app": "octavo-worker"}}, "list": ["octavo-worker", 1, null, true]}'
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=2 * LONGEST),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=2 * MAX_LENGTH),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
 )
 
 
 def test_what_was_parsed_twice_is_held_once() -> None:
-    shared = Words()
-    one, other = (shared.shared(json.loads(TEXT)) for _ in range(2))
+    interner = StringInterner()
+    one, other = (interner.interned(json.loads(TEXT)) for _ in range(2))
     assert one == other and one is not other
     assert all(mine is yours for mine, yours in zip(one, other, strict=True))
     assert one["metadata"]["labels"]["app"] is other["list"][0]
@@ -27,12 +27,12 @@ def test_what_was_parsed_twice_is_held_once() -> None:
 @given(JSON)
 def test_nothing_else_changes(value: object) -> None:
     before = json.dumps(value)
-    assert json.dumps(Words().shared(value)) == before == json.dumps(value)
+    assert json.dumps(StringInterner().interned(value)) == before == json.dumps(value)
 
 
 def test_ever_new_words_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "MOST", 100)
-    shared = Words()
+    monkeypatch.setattr(words, "MAX_STRINGS", 100)
+    interner = StringInterner()
     for number in range(1000):
-        shared.shared({f"key-{number}": f"value-{number}"})
-        assert len(shared._known) <= 102
+        interner.interned({f"key-{number}": f"value-{number}"})
+        assert len(interner._known) <= 102

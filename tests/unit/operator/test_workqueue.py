@@ -36,7 +36,7 @@ def test_a_busy_key_does_not_hold_up_another() -> None:
     assert queue.take(1) == "b"
 
 
-def test_the_earliest_wish_counts() -> None:
+def test_the_earliest_due_time_counts() -> None:
     queue = Schedule()
     queue.add("a", 60)
     queue.add("a", 5)

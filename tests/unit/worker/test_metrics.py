@@ -17,7 +17,7 @@ def value(page: bytes, name: str) -> float:
 @pytest.mark.parametrize(
     ("count", "name"),
     [
-        (lambda page, n: page.write(board.RANK + 2, Slot.LATE, n), "octavo_worker_late_messages_total"),
+        (lambda page, n: page.write(board.RANK + 2, Slot.LATE, n), "octavo_worker_stale_incarnation_messages_total"),
         (lambda page, n: page.set(Gauge.GENERATED_TOKENS_TOTAL, n), "octavo_worker_generated_tokens_total"),
     ],
     ids=["late", "generated"],

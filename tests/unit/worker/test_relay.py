@@ -23,7 +23,7 @@ def board() -> Iterator[tuple[Board, Relay]]:
 
 
 def beat(*steps: int) -> group_pb2.Heartbeat:
-    ranks = [group_pb2.RankBeat(phase=group_pb2.SERVING, finished_step=step) for step in steps]
+    ranks = [group_pb2.RankHeartbeat(phase=group_pb2.SERVING, finished_step=step) for step in steps]
     return group_pb2.Heartbeat(ranks=ranks)
 
 
