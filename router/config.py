@@ -4,21 +4,11 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.router.address import Address
 from octavo.router.cors import is_origin
 from octavo.router.keys import KeyFile, KeysInvalid
 from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 from octavo.router.tls import check_loopback
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """host as given: a name, an IPv4 or an IPv6 address without brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from octavo.router.config import Address
+from octavo.router.address import Address
 from octavo.router.grpc_health import Health
 from octavo.router.grpc_keys import KeyInterceptor
 from octavo.router.grpc_service import SERVICE, Inference

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from octavo.router.config import Address
+from octavo.router.address import Address
 from octavo.router.family import Family
 from octavo.router.ports import CannotListen
 
