@@ -21,8 +21,9 @@ LIFE: Plan = (("octavo.worker.serve", ()), ("octavo.worker.core", ()))  # what e
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
-    *(f"octavo.worker.{name}" for name in ("cpu.runner", "devices", "rank", "serve", "core", "supervisor")),
-    *(f"octavo.router.{name}" for name in ("main", "process", "helper")),
+    *("octavo.worker.cpu.runner", "octavo.worker.devices", "octavo.worker.rank", "octavo.worker.serve"),
+    *("octavo.worker.core", "octavo.worker.supervisor"),
+    *("octavo.router.main", "octavo.router.process", "octavo.router.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),
     *(f"octavo.bench.{name}" for name in ("serve", "latency", "throughput")),
 )

@@ -24,7 +24,7 @@ from octavo.worker.ring import Reader, Writer
 from octavo.worker.step import MaskSource, Step, StepResult, no_masks
 from octavo.worker.wiring import Wiring, create_shared
 
-_BE_RANK = "from octavo.worker import process, rank; process.run('rank', rank.main)"
+_BE_RANK = "from octavo.worker.process import run; from octavo.worker.rank import main; run('rank', main)"
 _SPARE = ("serve", "status", "health", "metrics")
 _POLL_MS = 200
 _STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GPU's time is dear
