@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from llguidance import LLMatcher, LLTokenizer
 
-from octavo.grammars import limits
+from octavo.shared.grammars import limits
 
 OCTETS = LLTokenizer("byte")  # a vocabulary of bytes
 

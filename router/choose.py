@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from octavo.hashing import block_hashes
+from octavo.shared.hashing import block_hashes
 
 BETA = 16  # prompt tokens that weigh as much as one request decoding: the order of a step's chunk over its batch
 BOUND = 1.25

@@ -13,12 +13,12 @@ from typing import Any
 
 from llguidance import LLMatcher, grammar_from, regex_to_lark
 
-from octavo.grammars import REMEMBERED, limits
 from octavo.router.apart import OCTETS
 from octavo.router.call_grammar import ANSWER
 from octavo.router.endless import endless
 from octavo.router.fields import invalid
 from octavo.router.structured import Structured
+from octavo.shared.grammars import REMEMBERED, limits
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"
 _known: OrderedDict[Hashable, str] = OrderedDict()  # of this process: clients repeat their schemas

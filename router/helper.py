@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from octavo.parent import end_with_parent
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.chat import AS_IT_IS
 from octavo.router.formats import Formats
@@ -38,6 +37,7 @@ from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import TextModel
 from octavo.router.tools.definitions import ToolUse
+from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32
 SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself

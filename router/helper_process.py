@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from octavo.parent import ending_with_us
 from octavo.router.background import background
 from octavo.router.helper import LENGTHS, OUT_OF_MEMORY, Header
+from octavo.shared.parent import ending_with_us
 
 LOAD_LIMIT_S = 60.0
 END_S = 1.0

@@ -19,7 +19,6 @@ from dataclasses import asdict
 import uvloop
 from aiohttp import web
 
-from octavo.parent import end_with_parent
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
@@ -33,6 +32,7 @@ from octavo.router.path import Life, Parts
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer
 from octavo.router.texts import Texts
+from octavo.shared.parent import end_with_parent
 
 log = logging.getLogger("octavo.router")
 

@@ -3,7 +3,7 @@
 What only the device can say (how much memory is left on a GPU) its rank finds out, and reports with the same reason.
 """
 
-from octavo.hashing import BLOCK_SIZE
+from octavo.shared.hashing import BLOCK_SIZE
 from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
 from octavo.worker.kv import KvShape, plan_kv

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
-from octavo.grammars import REMEMBERED, limits
+from octavo.shared.grammars import REMEMBERED, limits
 from octavo.worker.models.checkpoint import inspect
 
 WORD_BYTES = 4

@@ -21,7 +21,7 @@ import time
 import warnings
 from collections.abc import Callable
 
-from octavo.parent import die_with
+from octavo.shared.parent import die_with
 from octavo.worker import process, pytorch, wiring
 from octavo.worker.wiring import Wiring
 

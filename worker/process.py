@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.parent import die_with, prctl
+from octavo.shared.parent import die_with, prctl
 from octavo.worker import wiring
 from octavo.worker.config import ConfigError
 from octavo.worker.models.errors import ModelError

@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from octavo.hashing import BLOCK_SIZE
 from octavo.proto.v1 import group_pb2
+from octavo.shared.hashing import BLOCK_SIZE
 from octavo.worker import hello, ring
 from octavo.worker.board import RANK, Board, Slot
 from octavo.worker.codec import decode, encode

@@ -87,8 +87,8 @@ class NewRequest:
 
     generated: ids produced elsewhere already; sampling counters and max_tokens continue after them.
     stop_ids: ids that end the request (EOS ids included unless ignored), not shown.
-    hashes: chained block hashes of prompt + generated (octavo.hashing), full blocks only; salt: their key. grammar:
-    that binds what it generates, as llguidance has it; empty: none.
+    hashes: chained block hashes of prompt + generated (octavo.shared.hashing), full blocks only; salt: their key.
+    grammar: that binds what it generates, as llguidance has it; empty: none.
     """
 
     key: int

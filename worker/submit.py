@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.hashing import block_hashes
 from octavo.proto.v1 import engine_pb2
+from octavo.shared.hashing import block_hashes
 from octavo.worker.request import FEATURES, Adjust, Invalid, NewRequest, Sampling
 
 MAX_LOGPROBS = 20

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.scratch import scratch
+from octavo.shared.scratch import scratch
 from octavo.worker.backoff import FIRST_S, Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from octavo import __version__
-from octavo.parent import end_with_parent
+from octavo.shared.parent import end_with_parent
 
 # command: (module with main(argv) -> exit code, extra that brings its dependencies)
 COMMANDS = {

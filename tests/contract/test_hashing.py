@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.hashing import block_hashes
+from octavo.shared.hashing import block_hashes
 
 
 def pack(ids: list[int]) -> bytes:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from octavo.hashing import block_hashes
+from octavo.shared.hashing import block_hashes
 from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.graphs import GraphBook
 from octavo.worker.output import Output

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from support.engine import Answer
 
-from octavo.hashing import block_hashes
+from octavo.shared.hashing import block_hashes
 from octavo.worker.request import Adjust, NewRequest, Sampling
 
 LONGEST = (100, 400, 2000, 2000)  # tokens of a prompt, of which a traffic has one: short ones are preempted more often

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from octavo.scratch import scratch
+from octavo.shared.scratch import scratch
 
 HOLDER = """
 import sys
-from octavo.scratch import scratch
+from octavo.shared.scratch import scratch
 with scratch("octavo-x-", sys.argv[1]) as folder:
     (folder / "leader.sock").touch()
     print(folder, flush=True)

@@ -7,7 +7,7 @@ request.indexed  ---------------->                 offered to the prefix cache: 
 from array import array
 from collections.abc import Iterable
 
-from octavo.hashing import ROOT, block_hashes
+from octavo.shared.hashing import ROOT, block_hashes
 from octavo.worker.cache.blocks import Blocks
 from octavo.worker.cache.prefix import Prefix
 from octavo.worker.limits import Limits

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
 from octavo.bench.options import UsageError
-from octavo.parent import ending_with_us
+from octavo.shared.parent import ending_with_us
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 SERVING = re.compile(r"^Serving (\S+) at (https?://\S+)/v1\b")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from octavo.parent import ending_with_us
+from octavo.shared.parent import ending_with_us
 
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LAST_S = 10.0

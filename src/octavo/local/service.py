@@ -19,7 +19,7 @@ from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
 from octavo.router.address import Address
 from octavo.router.ports import EXIT_CODE, CannotListen, reserved
-from octavo.scratch import scratch
+from octavo.shared.scratch import scratch
 from octavo.worker import gpu
 
 READY_POLL_S = 0.1

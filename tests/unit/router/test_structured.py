@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from octavo.grammars import limits
 from octavo.router.generation import RequestError
 from octavo.router.grammars import grammar
 from octavo.router.structured import structured
+from octavo.shared.grammars import limits
 
 OCTETS = LLTokenizer("byte")
 NODE: dict[str, Any] = {"type": "object", "properties": {"next": {"$ref": "#"}}}

@@ -12,7 +12,6 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from support.vocabularies import byte_level, files, metaspace, template
 
-from octavo.grammars import limits
 from octavo.router.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.bodies import Prepared
 from octavo.router.formats import Formats
@@ -21,6 +20,7 @@ from octavo.router.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.tokens import TextModel
 from octavo.router.tools.events import Content
+from octavo.shared.grammars import limits
 
 END = "<|im_end|>"
 CITY = {

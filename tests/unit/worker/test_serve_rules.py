@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.hashing import block_hashes
 from octavo.proto.v1 import engine_pb2
+from octavo.shared.hashing import block_hashes
 from octavo.worker.outgoing import NO_TOKEN, Outgoing
 from octavo.worker.output import Output
 from octavo.worker.request import Finish, Invalid

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.hashing import block_hashes
 from octavo.proto.v1 import engine_pb2
+from octavo.shared.hashing import block_hashes
 from octavo.worker.request import FEATURES, Adjust, Invalid
 from octavo.worker.submit import Rules, read_submit
 
