@@ -9,9 +9,20 @@ from itertools import pairwise
 
 import aiohttp
 
-from octavo.bench.datasets import Request
-from octavo.bench.metrics import Answer
-from octavo.bench.protocol import DONE, Api, BadEvent, Event, Events, Usage, event, first_model, message, whole
+from octavo.bench.arithmetic.datasets import Request
+from octavo.bench.arithmetic.metrics import Answer
+from octavo.bench.arithmetic.protocol import (
+    DONE,
+    Api,
+    BadEvent,
+    Event,
+    Events,
+    Usage,
+    event,
+    first_model,
+    message,
+    whole,
+)
 
 TIMEOUT_S = 6 * 60 * 60.0
 # What a server or the way to it can do to a request; ValueError: a name that no resolver can be asked for.

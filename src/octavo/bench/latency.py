@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from octavo.bench import report, results, running
+from octavo.bench import results, running
+from octavo.bench.arithmetic import report
+from octavo.bench.arithmetic.datasets import DatasetError, RandomLengths, Request, random_requests
+from octavo.bench.arithmetic.metrics import percentiles
+from octavo.bench.arithmetic.protocol import Api
 from octavo.bench.client import Client, allow_connections
-from octavo.bench.datasets import DatasetError, RandomLengths, Request, random_requests
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
-from octavo.bench.metrics import percentiles
 from octavo.bench.options import UsageError, whole
 from octavo.bench.progress import Progress
-from octavo.bench.protocol import Api
 from octavo.bench.tokenizer import Ids, TokenizerError, Tokens
 
 TITLE = "octavo bench latency"

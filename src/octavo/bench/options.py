@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.bench.datasets import RandomLengths, Repetition
+from octavo.bench.arithmetic.datasets import RandomLengths, Repetition
 
 DATASETS = ("random", "sharegpt", "prefix_repetition", "custom")
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.bench.metrics import Answer, percentiles, samples
+from octavo.bench.arithmetic.metrics import Answer, percentiles, samples
 
 if TYPE_CHECKING:  # only `--plot` pays for the import
     from matplotlib.axes import Axes

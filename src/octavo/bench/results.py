@@ -4,8 +4,8 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from octavo.bench.arithmetic.report import Json, Load
 from octavo.bench.options import UsageError
-from octavo.bench.report import Json, Load
 from octavo.bench.serve_options import Saving
 
 

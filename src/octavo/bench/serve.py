@@ -15,15 +15,16 @@ from datetime import datetime
 from random import Random
 from typing import TypeVar
 
-from octavo.bench import plot, report, results, running
-from octavo.bench.arrivals import offsets
+from octavo.bench import plot, results, running
+from octavo.bench.arithmetic import report
+from octavo.bench.arithmetic.arrivals import offsets
+from octavo.bench.arithmetic.datasets import DatasetError, Request
+from octavo.bench.arithmetic.metrics import Answer, Metrics, counted, measure
+from octavo.bench.arithmetic.protocol import Api
+from octavo.bench.arithmetic.report import Load
 from octavo.bench.client import Client, Unreachable, allow_connections
-from octavo.bench.datasets import DatasetError, Request
-from octavo.bench.metrics import Answer, Metrics, counted, measure
 from octavo.bench.options import UsageError
 from octavo.bench.progress import Progress
-from octavo.bench.protocol import Api
-from octavo.bench.report import Load
 from octavo.bench.serve_options import ServeOptions, parse
 from octavo.bench.tokenizer import TokenizerError, Tokens
 from octavo.bench.workload import Workload, workload

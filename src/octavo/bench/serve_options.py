@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.bench import options, plot, target
-from octavo.bench.metrics import GOODPUT_NAMES, NAMES
+from octavo.bench.arithmetic.metrics import GOODPUT_NAMES, NAMES
+from octavo.bench.arithmetic.report import Load
 from octavo.bench.options import DatasetOptions, UsageError, number, pair, whole
-from octavo.bench.report import Load
 from octavo.bench.target import Target
 
 # Fields of a request's body, as flags.

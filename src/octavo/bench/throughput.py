@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.bench import options, report, results, running
+from octavo.bench import options, results, running
+from octavo.bench.arithmetic import report
+from octavo.bench.arithmetic.datasets import DatasetError, Request
+from octavo.bench.arithmetic.metrics import Answer
+from octavo.bench.arithmetic.protocol import Api
 from octavo.bench.client import Client, allow_connections
-from octavo.bench.datasets import DatasetError, Request
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
-from octavo.bench.metrics import Answer
 from octavo.bench.options import UsageError
 from octavo.bench.progress import Progress
-from octavo.bench.protocol import Api
 from octavo.bench.tokenizer import TokenizerError, Tokens
 from octavo.bench.workload import workload
 

@@ -5,7 +5,7 @@ from random import Random
 
 from tokenizers import Tokenizer
 
-from octavo.bench.datasets import DatasetError
+from octavo.bench.arithmetic.datasets import DatasetError
 
 # Ids of prompts where no tokenizer says which there are: every current vocabulary has them, and few of their control
 # tokens lie there.

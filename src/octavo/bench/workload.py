@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from octavo.bench import datasets
-from octavo.bench.datasets import DatasetError, RandomLengths, Record, Repetition, Request, Turn, Writer
+from octavo.bench.arithmetic import datasets
+from octavo.bench.arithmetic.datasets import DatasetError, RandomLengths, Record, Repetition, Request, Turn, Writer
 from octavo.bench.options import DatasetOptions
 from octavo.bench.tokenizer import UNKNOWN, Ids, Tokens, Words
 

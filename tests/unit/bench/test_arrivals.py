@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.bench.arrivals import offsets
+from octavo.bench.arithmetic.arrivals import offsets
 
 
 def pauses(burstiness: float, count: int = 4_000, rate: float = 10.0) -> list[float]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.checkpoints import successor_checkpoint
 
-from octavo.bench import datasets
-from octavo.bench.datasets import DatasetError, RandomLengths, Record, Repetition, Request, Turn
+from octavo.bench.arithmetic import datasets
+from octavo.bench.arithmetic.datasets import DatasetError, RandomLengths, Record, Repetition, Request, Turn
 from octavo.bench.options import DatasetOptions
 from octavo.bench.tokenizer import Ids, TokenizerError, Tokens, Words
 from octavo.bench.workload import Workload, read_custom, read_sharegpt, workload

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.bench import metrics
-from octavo.bench.metrics import Answer, counted, is_good, measure
+from octavo.bench.arithmetic import metrics
+from octavo.bench.arithmetic.metrics import Answer, counted, is_good, measure
 
 SECONDS = st.floats(0, 1e4)
 # 100 ms to the first token, then 20 and 30 ms; 3 tokens.

@@ -10,7 +10,7 @@ import pytest
 
 from octavo import bench
 from octavo.bench import options, serve_options
-from octavo.bench.datasets import RandomLengths, Repetition
+from octavo.bench.arithmetic.datasets import RandomLengths, Repetition
 from octavo.bench.local import BUNDLED, model_folder, split
 from octavo.bench.options import UsageError
 from octavo.bench.serve_options import ServeOptions

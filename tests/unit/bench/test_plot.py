@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from octavo.bench import plot
-from octavo.bench.metrics import Answer
+from octavo.bench.arithmetic.metrics import Answer
 
 ONE = Answer(start_s=0.5, ttft_s=0.1, gaps_s=(0.0, 0.02), latency_s=0.12, output_tokens=3)
 AT_ONCE = Answer(start_s=0.0, ttft_s=0.1, gaps_s=(0.0, 0.0), latency_s=0.1, output_tokens=3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.bench.protocol import Api, BadEvent, Event, Events, Usage, event, first_model, message, whole
+from octavo.bench.arithmetic.protocol import Api, BadEvent, Event, Events, Usage, event, first_model, message, whole
 
 STREAM = b': ping\n\ndata: {"a": 1}\r\n\r\nevent: x\ndata:{"b": "\xc4\x8f"}\n\ndata: [DONE]\n\n'
 

@@ -3,9 +3,9 @@
 import json
 import math
 
-from octavo.bench import report
-from octavo.bench.metrics import NAMES, Answer, measure
-from octavo.bench.report import Load
+from octavo.bench.arithmetic import report
+from octavo.bench.arithmetic.metrics import NAMES, Answer, measure
+from octavo.bench.arithmetic.report import Load
 
 ANSWERS = [
     Answer(start_s=0.0, ttft_s=0.1, gaps_s=(0.02, 0.04), latency_s=0.16, prompt_tokens=10, output_tokens=3, text="abc"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.bench.metrics import Answer, Metrics
+from octavo.bench.arithmetic.metrics import Answer, Metrics
 
 WIDTH = 50
 BUSY, BUSY_AFTER_S = 0.8, 1.0  # a core's share from which a client may be what limits; a shorter run says little
