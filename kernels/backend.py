@@ -96,5 +96,5 @@ def choose(name: str) -> Backend:
     """One of BACKENDS; it is imported only then."""
     if name not in BACKENDS:
         raise ValueError(f"kernels: there is no backend {name!r}; there are {', '.join(BACKENDS)}")
-    module = "octavo.kernels.cuda.backend" if name == "cuda" else f"octavo.kernels.{name}"
+    module = "octavo.kernels.reference" if name == "reference" else f"octavo.kernels.{name}.backend"
     return cast(Backend, import_module(module))

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from octavo.kernels import cpu, native, portable, reference
+from octavo.kernels import reference
 from octavo.kernels.backend import HeadNorms
 from octavo.kernels.build import BuildError, build, sources
+from octavo.kernels.cpu import backend as cpu
+from octavo.kernels.cpu import native_ops as native
+from octavo.kernels.cpu import torch_ops as portable
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
 from octavo.kernels.rope import inverse_frequencies
 

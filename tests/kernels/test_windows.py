@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from octavo.kernels import cpu, reference
+from octavo.kernels import reference
 from octavo.kernels.backend import choose
+from octavo.kernels.cpu import backend as cpu
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask, windowed
 
 HEADS, KV_HEADS, DIM, BLOCK, BLOCKS = 4, 2, 8, 16, 12

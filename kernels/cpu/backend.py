@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import torch
 
-from octavo.kernels import native, portable
 from octavo.kernels.backend import Backend, HeadNorms
+from octavo.kernels.cpu import native_ops as native
+from octavo.kernels.cpu import torch_ops as portable
+from octavo.kernels.cpu.torch_ops import Rotary, embed, rotary, rotary_at
 from octavo.kernels.paged import Paged, windowed
-from octavo.kernels.portable import Rotary, embed, rotary, rotary_at
 
 __all__ = ["embed", "rotary", "rotary_at", "windowed"]
 

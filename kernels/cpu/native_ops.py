@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from octavo.kernels import portable
 from octavo.kernels.backend import HeadNorms
+from octavo.kernels.cpu import torch_ops as portable
+from octavo.kernels.cpu.torch_ops import Rotary, embed, rotary, rotary_at
 from octavo.kernels.paged import Paged, windowed
-from octavo.kernels.portable import Rotary, embed, rotary, rotary_at
 
 __all__ = ["embed", "rotary", "rotary_at", "windowed"]
 
-LIBRARY = Path(__file__).resolve().parent / "lib" / "cpu.so"
+LIBRARY = Path(__file__).resolve().parents[1] / "lib" / "cpu.so"
 INTERFACE = 2  # cpu_interface of the sources
 STORE, ADD, SILU_MUL = range(3)
 
