@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.kernels.cuda.decode import DecodePlan, decode_attention, decode_plan, new_decode_plan
+from octavo.kernels.cuda.attention.decode import DecodePlan, decode_attention, decode_plan, new_decode_plan
 
 BLOCK, PEAK_BYTES = 16, 3.0e12
 ROTATION_BYTES = 400e6  # several times the cache

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from replay import replayed_us
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from octavo.kernels.cuda.prefill import new_prefill_tiles, prefill_attention, prefill_plan
+from octavo.kernels.cuda.attention.prefill import new_prefill_tiles, prefill_attention, prefill_plan
 
 PEAK_FLOPS = 750e12  # what a large matrix product reaches on an H100
 BLOCK, LAYERS, LAUNCHES = 16, 4, 12

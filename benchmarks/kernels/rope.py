@@ -8,7 +8,7 @@ import json
 import torch
 from replay import replayed_us, row, turns
 
-from octavo.kernels.cuda.rope import rope_and_write
+from octavo.kernels.cuda.attention.rope import rope_and_write
 
 BLOCK, CONTEXT = 16, 8192
 SHAPES = (("1B", 32, 8, 64), ("8B", 32, 8, 128))

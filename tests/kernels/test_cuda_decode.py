@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.decode_division import Costs, Piece, divide
 
-from octavo.kernels.cuda.decode import DecodePlan, decode_attention, decode_plan, new_decode_plan
+from octavo.kernels.cuda.attention.decode import DecodePlan, decode_attention, decode_plan, new_decode_plan
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from octavo.kernels.cuda.prefill import PrefillTiles, new_prefill_tiles, prefill_attention, prefill_plan
+from octavo.kernels.cuda.attention.prefill import PrefillTiles, new_prefill_tiles, prefill_attention, prefill_plan
 
 pytestmark = pytest.mark.gpu
 

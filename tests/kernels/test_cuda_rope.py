@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from octavo.kernels.cuda.rope import rope_and_write
+from octavo.kernels.cuda.attention.rope import rope_and_write
 
 pytestmark = pytest.mark.gpu
 

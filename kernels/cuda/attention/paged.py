@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.kernels.cuda.decode import DecodePlan
-from octavo.kernels.cuda.prefill import PrefillTiles
+from octavo.kernels.cuda.attention.decode import DecodePlan
+from octavo.kernels.cuda.attention.prefill import PrefillTiles
 from octavo.kernels.cuda.steps import StepBuffers
 
 
