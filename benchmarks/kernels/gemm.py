@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from replay import replayed_us, row, turns
 
-from octavo.kernels.cuda import gemm
 from octavo.kernels.cuda.elementwise import silu_mul
+from octavo.kernels.cuda.gemm import gemm
 
 BATCHES = (24, 32, 64, 128, 192, 256)
 WEIGHTS = {  # [out, in]

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from octavo.kernels.cuda import matvec
+from octavo.kernels.cuda.gemm import matvec
 
 MEMORY_BYTES_PER_S = 3.0e12
 EPS = 1e-5

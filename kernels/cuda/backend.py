@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 
 from octavo.kernels.backend import HeadNorms
-from octavo.kernels.cuda import gemm, matvec
 from octavo.kernels.cuda.attention.decode import decode_attention
 from octavo.kernels.cuda.attention.paged import DevicePaged
 from octavo.kernels.cuda.attention.prefill import prefill_attention
 from octavo.kernels.cuda.attention.rope import rope_and_write as _rope_and_write
 from octavo.kernels.cuda.elementwise import embed, rms_norm, silu_mul
+from octavo.kernels.cuda.gemm import gemm, matvec
 
 __all__ = [
     "attention", "embed", "linear", "linear_add", "linear_silu_mul", "matrix", "norm_linear", "norm_linear_silu_mul",

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from octavo.kernels.cuda import gemm
-from octavo.kernels.cuda.gemm import Plan
+from octavo.kernels.cuda.gemm import gemm
+from octavo.kernels.cuda.gemm.gemm import Plan
 
 pytestmark = pytest.mark.gpu
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from octavo.kernels import reference
-from octavo.kernels.cuda import matvec
+from octavo.kernels.cuda.gemm import matvec
 
 pytestmark = pytest.mark.gpu
 
