@@ -12,7 +12,7 @@ import torch
 from replay import replayed_us, row, turns
 
 from octavo.kernels.cuda.prepare import new_state, step_buffers
-from octavo.kernels.cuda.sample import sample
+from octavo.kernels.cuda.sampling.sample import sample
 
 VOCABULARY = 128_256
 KINDS: dict[str, dict[str, float]] = {

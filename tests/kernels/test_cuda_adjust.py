@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from octavo.kernels.cuda.adjust import NO_MASK, Changes, Row, adjust, new_rows, pack_changes_of_logits, pack_rows
+from octavo.kernels.cuda.sampling.adjust import (
+    NO_MASK,
+    Changes,
+    Row,
+    adjust,
+    new_rows,
+    pack_changes_of_logits,
+    pack_rows,
+)
 from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Columns, adjust_
 from octavo.worker.cpu.adjust import Changes as OnCpu
 from octavo.worker.cpu.masks import bind

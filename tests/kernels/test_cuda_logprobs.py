@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.kernels.cuda.logprobs import Asked, logprobs, pack_asked, pack_prompt, told_words
+from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, told_words
 from octavo.worker.cpu import logprobs as cpu
 from octavo.worker.cpu.sampler import Vocabulary
 

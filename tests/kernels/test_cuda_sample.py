@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.prepare import State, StepBuffers, new_state, step_buffers
-from octavo.kernels.cuda.sample import sample
+from octavo.kernels.cuda.sampling.sample import sample
 from octavo.worker.collective import ALONE
 from octavo.worker.cpu import sampler
 from octavo.worker.cpu.filters import keep_likeliest

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.prepare import new_state, step_buffers
-from octavo.kernels.cuda.sample import sample, sample_parts
-from octavo.kernels.cuda.sample_split import join_samples
+from octavo.kernels.cuda.sampling.sample import sample, sample_parts
+from octavo.kernels.cuda.sampling.sample_split import join_samples
 
 pytestmark = pytest.mark.gpu
 
