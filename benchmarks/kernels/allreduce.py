@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.gpu_ranks import on_gpus
 
-from octavo.kernels.cuda import nccl
+from octavo.kernels.cuda.collectives import nccl
 from octavo.worker.collective import Collective, path_of
 from octavo.worker.cuda import collectives
 from octavo.worker.gloo import Gloo

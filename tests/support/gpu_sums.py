@@ -2,7 +2,7 @@
 
 import torch
 
-from octavo.kernels.cuda import nccl
+from octavo.kernels.cuda.collectives import nccl
 from octavo.kernels.cuda.elementwise import rms_norm
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda.collectives import exchange_by

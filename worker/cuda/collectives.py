@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from octavo.kernels.cuda import allreduce, nccl
+from octavo.kernels.cuda.collectives import allreduce, nccl
 from octavo.proto.v1 import group_pb2
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cuda.shared import Exchange, Unshared, share

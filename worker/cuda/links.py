@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from octavo.kernels.cuda import mailbox
+from octavo.kernels.cuda.collectives import mailbox
 from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.steps import StepBuffers
 from octavo.proto.v1 import group_pb2

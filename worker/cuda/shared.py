@@ -7,7 +7,7 @@ behind bridges that drop such writes) is found here, and not by a step that neve
 from collections.abc import Callable
 from pathlib import Path
 
-from octavo.kernels.cuda import ipc
+from octavo.kernels.cuda.collectives import ipc
 from octavo.kernels.cuda.library import KernelError
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from octavo.kernels.cuda import ipc
+from octavo.kernels.cuda.collectives import ipc
 from octavo.kernels.cuda.library import KernelError
 from octavo.worker.cuda.links import Sizes, around
 from octavo.worker.cuda.shared import Unshared, share
