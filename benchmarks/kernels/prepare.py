@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from replay import replayed_us, row
 
-from octavo.kernels.cuda.prepare import (
+from octavo.kernels.cuda.step_layout.prepare import (
     Admit,
     Rows,
     apply_changes,

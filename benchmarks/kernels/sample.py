@@ -11,8 +11,8 @@ import json
 import torch
 from replay import replayed_us, row, turns
 
-from octavo.kernels.cuda.prepare import new_state, step_buffers
 from octavo.kernels.cuda.sampling.sample import sample
+from octavo.kernels.cuda.step_layout.prepare import new_state, step_buffers
 
 VOCABULARY = 128_256
 KINDS: dict[str, dict[str, float]] = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.kernels.cuda.prepare import (
+from octavo.kernels.cuda.step_layout.prepare import (
     Admit,
     Rows,
     State,

@@ -7,8 +7,8 @@ by 1e-6 or so, and the drawn id differs only where two scores are that close: ab
 import pytest
 import torch
 
-from octavo.kernels.cuda.prepare import State, StepBuffers, new_state, step_buffers
 from octavo.kernels.cuda.sampling.sample import sample
+from octavo.kernels.cuda.step_layout.prepare import State, StepBuffers, new_state, step_buffers
 from octavo.worker.collective import ALONE
 from octavo.worker.cpu import sampler
 from octavo.worker.cpu.filters import keep_likeliest

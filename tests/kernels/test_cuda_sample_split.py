@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from octavo.kernels.cuda.prepare import new_state, step_buffers
 from octavo.kernels.cuda.sampling.sample import sample, sample_parts
 from octavo.kernels.cuda.sampling.sample_split import join_samples
+from octavo.kernels.cuda.step_layout.prepare import new_state, step_buffers
 
 pytestmark = pytest.mark.gpu
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.kernels.cuda import changes as layout
-from octavo.kernels.cuda.changes import Admit, Words, pack_changes
-from octavo.kernels.cuda.steps import HEADER_WORDS, Rows, pack_step, packed_words
+from octavo.kernels.cuda.step_layout import changes as layout
+from octavo.kernels.cuda.step_layout.changes import Admit, Words, pack_changes
+from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS, Rows, pack_step, packed_words
 
 SLOTS, CONTEXT, WIDTH, PAD = 4, 1500, 1100, 99
 

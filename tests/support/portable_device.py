@@ -5,10 +5,10 @@ import ctypes
 import numpy as np
 import torch
 
-from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples
+from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.worker.cpu import logprobs as cpu
 from octavo.worker.cpu import sampler
 from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from octavo.kernels.cuda.changes import Words
-from octavo.kernels.cuda.steps import StepBuffers, packed_words, step_buffers
+from octavo.kernels.cuda.step_layout.changes import Words
+from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words, step_buffers
 from octavo.worker.graphs import Graph
 
 _SPARE = 3

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from octavo.kernels.cuda import changes
-from octavo.kernels.cuda.prepare import State, apply_changes
+from octavo.kernels.cuda.step_layout import changes
+from octavo.kernels.cuda.step_layout.prepare import State, apply_changes
 from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.step import Admit, Forward
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import torch
 
-from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.sampling.sample import sample, sample_parts
 from octavo.kernels.cuda.sampling.sample_split import join_samples
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.collective import Collective
 from octavo.worker.cpu.sampler import Vocabulary
 from octavo.worker.cpu.sampler import sample as sample_exactly

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from octavo.kernels.cuda.collectives import mailbox
-from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.cuda.buffers import upload_words

@@ -15,8 +15,8 @@ import torch
 from octavo.kernels.cuda.attention.decode import decode_plan, new_decode_plan
 from octavo.kernels.cuda.attention.paged import DevicePaged, Division
 from octavo.kernels.cuda.attention.prefill import new_prefill_tiles, prefill_plan
-from octavo.kernels.cuda.prepare import State, prepare_step
-from octavo.kernels.cuda.steps import StepBuffers, packed_words
+from octavo.kernels.cuda.step_layout.prepare import State, prepare_step
+from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
 from octavo.worker.cuda.buffers import Layout, unowned
 from octavo.worker.cuda.head import Head, Output
 from octavo.worker.graphs import Graph

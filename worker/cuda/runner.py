@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.kernels.cuda.prepare import State, new_state
-from octavo.kernels.cuda.steps import Rows, pack_step, packed_words
+from octavo.kernels.cuda.step_layout.prepare import State, new_state
+from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker import graphs

@@ -2,8 +2,8 @@
 
 import torch
 
-from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.awaited import AwaitedIds, most_awaited
 from octavo.worker.cuda.links import Sizes, on_device
 from octavo.worker.links import Links

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from octavo.kernels.cuda.prepare import State
 from octavo.kernels.cuda.sampling.adjust import ROW_WORDS, Changes, adjust, new_rows, pack_changes_of_logits
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS, told_words
-from octavo.kernels.cuda.steps import HEADER_WORDS
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 from octavo.worker.cuda.buffers import download_words, upload_words
 from octavo.worker.cuda.head import Output
 from octavo.worker.cuda.passes import Passes

@@ -7,7 +7,7 @@ import torch
 
 from octavo.kernels.cuda.attention.decode import DecodePlan
 from octavo.kernels.cuda.attention.prefill import PrefillTiles
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import torch
 
 from octavo.kernels.cuda.checks import VECTOR_BYTES, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function, library
-from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 NUMBER = ctypes.c_uint
 _ID_BYTES = 16  # of a sampled id with its slot and place, and of what counts them

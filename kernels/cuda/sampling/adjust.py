@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from octavo.kernels.cuda.changes import Words
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
+from octavo.kernels.cuda.step_layout.changes import Words
 
 HEADER_WORDS = 16
 ROW_WORDS = 8

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from octavo.kernels.cuda.changes import Words
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
 from octavo.kernels.cuda.sampling.sample import MOST_VOCABULARY
+from octavo.kernels.cuda.step_layout.changes import Words
 
 ASKED_WORDS = 4
 _SPAN, _SHARE_WORDS = 4096, 4  # of csrc/logprobs.cu: ids of a CTA, words of a Share

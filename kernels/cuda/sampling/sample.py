@@ -15,8 +15,8 @@ import torch
 
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
-from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import HEADER_WORDS
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 
 MOST_VOCABULARY = (1 << 20) - 1
 # Of csrc/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM, words of a Part.

@@ -12,8 +12,8 @@ import torch
 
 from octavo.kernels.cuda.checks import wants_int32
 from octavo.kernels.cuda.library import INT, POINTER, function
-from octavo.kernels.cuda.prepare import State
-from octavo.kernels.cuda.steps import StepBuffers
+from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 
 @cache

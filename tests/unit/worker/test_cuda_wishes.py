@@ -11,7 +11,7 @@ from support import portable_device
 from support.scores import same_scores
 from support.threads import on_each
 
-from octavo.kernels.cuda.prepare import State, new_state
+from octavo.kernels.cuda.step_layout.prepare import State, new_state
 from octavo.worker.collective import Collective
 from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampler import Draw, Vocabulary

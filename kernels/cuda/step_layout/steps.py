@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from octavo.kernels.cuda.changes import Words
+from octavo.kernels.cuda.step_layout.changes import Words
 
 HEADER_WORDS = 16
 

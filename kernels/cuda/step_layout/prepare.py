@@ -10,10 +10,10 @@ from functools import cache
 
 import torch
 
-from octavo.kernels.cuda.changes import Admit, pack_changes
 from octavo.kernels.cuda.checks import wants_int32
 from octavo.kernels.cuda.library import INT, POINTER, function
-from octavo.kernels.cuda.steps import HEADER_WORDS, Rows, StepBuffers, pack_step, packed_words, step_buffers
+from octavo.kernels.cuda.step_layout.changes import Admit, pack_changes
+from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS, Rows, StepBuffers, pack_step, packed_words, step_buffers
 
 __all__ = [
     "Admit", "Rows", "State", "StepBuffers", "apply_changes", "new_state", "pack_changes", "pack_step", "packed_words",
