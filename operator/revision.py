@@ -12,9 +12,9 @@ from typing import Any
 
 from octavo.operator import names
 from octavo.operator.api.accelerators import device
+from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.quantity import quantity
 from octavo.operator.snapshot import Object
 
 Json = Any  # Any: JSON of any shape

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from octavo.operator.quantity import quantity
+from octavo.operator.api.quantity import quantity
 from octavo.operator.snapshot import Object
 
 Json = Any  # Any: JSON of any shape

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from octavo.operator.quantity import PATTERN
+from octavo.operator.api.quantity import PATTERN
 
 Json = dict[str, Any]  # Any: JSON
 

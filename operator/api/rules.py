@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
-from octavo.operator.quantity import quantity
+from octavo.operator.api.quantity import quantity
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
 MOST_RANKS = 64  # of a group: the limit of the worker

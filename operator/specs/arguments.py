@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from octavo.operator.api.quantity import quantity
 from octavo.operator.api.v1alpha1 import Spec
-from octavo.operator.quantity import quantity
 
 
 def engine_flags(spec: Spec) -> list[str]:

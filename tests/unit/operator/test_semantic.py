@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.operator import semantic
-from octavo.operator.quantity import quantity
+from octavo.operator.api.quantity import quantity
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 LIVE: Json = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
