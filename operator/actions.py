@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator.snapshot import Object
+from octavo.operator.groups.snapshot import Object
 
 
 @dataclass(frozen=True, slots=True)

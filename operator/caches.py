@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from octavo.operator import names
+from octavo.operator.groups import names
 from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
 from octavo.operator.slim import trim
 from octavo.operator.words import StringInterner

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from octavo.operator import names
-from octavo.operator.groups import Group, condition, deleting, ready, timestamp, unix
-from octavo.operator.snapshot import Object, WarningEvent
+from octavo.operator.groups import names
+from octavo.operator.groups.groups import Group, condition, deleting, ready, timestamp, unix
+from octavo.operator.groups.snapshot import Object, WarningEvent
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})

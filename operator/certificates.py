@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator import names, pki
+from octavo.operator import pki
 from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.apply import NameConflict, owned_by
+from octavo.operator.groups import names
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
 

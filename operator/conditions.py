@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator.causes import Cause, started
-from octavo.operator.groups import Group, timestamp
-from octavo.operator.rollout import Goal
+from octavo.operator.groups.groups import Group, timestamp
+from octavo.operator.groups.rollout import Goal
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from octavo.operator.apply import WriteError
 from octavo.operator.caches import Caches, service_key
-from octavo.operator.groups import ready
+from octavo.operator.groups.groups import ready
 from octavo.operator.kube import KubeError
 from octavo.operator.lease import Lease
 from octavo.operator.metrics import Metrics

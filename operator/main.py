@@ -26,13 +26,13 @@ from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.controller import Controller, Reconcile
 from octavo.operator.crd_check import OldCRD, wait_for_crd
 from octavo.operator.events import Recorder
+from octavo.operator.groups.options import Options
 from octavo.operator.health import Address, serving
 from octavo.operator.kube import Kube, KubeError, Object
 from octavo.operator.lease import Lease
 from octavo.operator.login import login
 from octavo.operator.metrics import Metrics
 from octavo.operator.observe import Observer
-from octavo.operator.options import Options
 from octavo.operator.reconcile import Reconciler
 from octavo.operator.workqueue import WorkQueue
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import yaml
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
-from octavo.operator.options import Options
+from octavo.operator.groups import names
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.plan import Plan, plan
-from octavo.operator.snapshot import Object, Snapshot
 
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 

@@ -15,13 +15,13 @@ from octavo.operator.apply import NameConflict, Writer
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.events import Recorder
-from octavo.operator.groups import ready
+from octavo.operator.groups.groups import ready
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
-from octavo.operator.options import Options
 from octavo.operator.plan import plan, plan_invalid
 from octavo.operator.rest import CachedPlan
-from octavo.operator.snapshot import Snapshot
 
 CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again
 

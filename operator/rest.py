@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 
 from octavo.operator.actions import Certificates, Plan
-from octavo.operator.snapshot import Object, Snapshot
+from octavo.operator.groups.snapshot import Object, Snapshot
 
 UNREADY_S = 15.0  # from a change to the first check of Secrets and warnings of a service that is not ready
 BACKOFF_FACTOR, MAX_UNREADY_S = 1.5, 50.0  # of the following checks without a change

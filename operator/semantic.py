@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from octavo.operator.api.quantity import quantity
-from octavo.operator.snapshot import Object
+from octavo.operator.groups.snapshot import Object
 
 Json = Any  # Any: JSON of any shape
 

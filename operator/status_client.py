@@ -5,7 +5,7 @@ import logging
 
 import grpc
 
-from octavo.operator import names
+from octavo.operator.groups import names
 from octavo.operator.pki import Pair
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 

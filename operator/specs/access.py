@@ -1,7 +1,7 @@
 """RBAC of the routers, which watch the EndpointSlices of their namespace. Workers have no permissions."""
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups import names
 from octavo.operator.specs import common
 from octavo.operator.specs.common import Json
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService
+from octavo.operator.groups import names
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

@@ -1,8 +1,8 @@
 """PodDisruptionBudgets and NetworkPolicies of workers and routers."""
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.options import Options
+from octavo.operator.groups import names
+from octavo.operator.groups.options import Options
 from octavo.operator.specs import common
 from octavo.operator.specs.common import Json
 

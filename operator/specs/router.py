@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.options import Options
-from octavo.operator.revision import encode_template
+from octavo.operator.groups import names
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.revision import encode_template
 from octavo.operator.specs import common
 from octavo.operator.specs.arguments import flags, router_flags
 from octavo.operator.specs.common import Json

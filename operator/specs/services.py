@@ -1,7 +1,7 @@
 """Services: `ranks` names all worker pods, `leaders` the ready leader pods for the routers, and one is for clients."""
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups import names
 from octavo.operator.specs import common
 from octavo.operator.specs.common import Json
 

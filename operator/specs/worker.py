@@ -2,13 +2,14 @@
 
 from urllib.parse import unquote
 
-from octavo.operator import gangs, names
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.groups import GangBackoff, Group
-from octavo.operator.options import Options
-from octavo.operator.revision import encode_template
-from octavo.operator.snapshot import Object
+from octavo.operator.groups import gang_backoff as gangs
+from octavo.operator.groups import names
+from octavo.operator.groups.groups import GangBackoff, Group
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.revision import encode_template
+from octavo.operator.groups.snapshot import Object
 from octavo.operator.specs import common
 from octavo.operator.specs.arguments import engine_flags, flags, group_flags
 from octavo.operator.specs.common import Json

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from support.services import service
 
-from octavo.operator import names
-from octavo.operator.options import Options
+from octavo.operator.groups import names
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.plan import plan
-from octavo.operator.snapshot import Snapshot
 from octavo.worker import addresses
 
 Json = dict[str, Any]  # Any: Kubernetes JSON

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from octavo.operator import names, pki
+from octavo.operator import pki
+from octavo.operator.groups import names
 from octavo.operator.observe import report
 from octavo.operator.status_client import get_status
 from octavo.proto.v1 import group_pb2, group_pb2_grpc

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from support.services import condition, pod, service
 
-from octavo.operator.options import Options
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.revision import worker_revision
+from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 from octavo.operator.plan import Plan, plan
-from octavo.operator.revision import worker_revision
 from octavo.operator.slim import trim
-from octavo.operator.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 SCHEDULED = condition("PodScheduled", "True")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from support.services import condition, pod, resource
 from support.tiny_cluster import TinyCluster
 
-from octavo.operator import gangs
-from octavo.operator.groups import GangBackoff, Group, timestamp
+from octavo.operator.groups import gang_backoff as gangs
+from octavo.operator.groups.groups import GangBackoff, Group, timestamp
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 SINCE = 1_000_000.0

@@ -6,11 +6,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.services import resource, service
 
-from octavo.operator import names
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.options import Options
+from octavo.operator.groups import names
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.plan import plan
-from octavo.operator.snapshot import Snapshot
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 PARTS = st.lists(

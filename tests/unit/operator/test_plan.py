@@ -11,9 +11,9 @@ from support.services import resource, service
 from support.tiny_cluster import TinyCluster
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.options import Options
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.plan import Plan, plan, plan_invalid
-from octavo.operator.snapshot import Snapshot
 from octavo.router.config import parse_arguments
 from octavo.router.parser_flags import ParserFlags
 

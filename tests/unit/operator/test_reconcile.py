@@ -10,11 +10,11 @@ from octavo.operator.apply import Writer
 from octavo.operator.caches import Caches
 from octavo.operator.certificates import CertificateKeeper
 from octavo.operator.events import Recorder
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.kube import KubeError
 from octavo.operator.observe import Observer
-from octavo.operator.options import Options
 from octavo.operator.reconcile import PlanFailed, Reconciler
-from octavo.operator.snapshot import Snapshot
 
 
 class Parts:

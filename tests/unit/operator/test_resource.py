@@ -11,7 +11,7 @@ from octavo.operator.api import crd
 from octavo.operator.api.rules import OWN_SECRETS, RULES
 from octavo.operator.api.schema import crd_schema
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.names import secrets
+from octavo.operator.groups.names import secrets
 
 ROOT = Path(__file__).parents[3]
 URI = "bundled://smollm2-135m-instruct"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.services import service
 
-from octavo.operator.revision import kept_template, router_revision, worker_revision
+from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
 
 URI = "bundled://smollm2-135m-instruct"
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from support.services import resource
 from support.tiny_cluster import TinyCluster
 
-from octavo.operator.options import Options
+from octavo.operator.groups.options import Options
 
 BOUNDS = st.tuples(st.integers(0, 2), st.integers(0, 2)).filter(lambda pair: sum(pair) > 0)
 

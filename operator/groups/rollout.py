@@ -12,7 +12,7 @@ drain themselves; the index is free once the pods are deleted.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.operator.groups import GangBackoff, Group, condition, deleting, unix
+from octavo.operator.groups.groups import GangBackoff, Group, condition, deleting, unix
 
 UNSCHEDULABLE_S = 60.0  # until the status reports that a surge group is unschedulable
 

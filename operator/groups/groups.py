@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from octavo.operator import names
-from octavo.operator.revision import kept_template
-from octavo.operator.snapshot import GroupReport, Object, Snapshot
+from octavo.operator.groups import names
+from octavo.operator.groups.revision import kept_template
+from octavo.operator.groups.snapshot import GroupReport, Object, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

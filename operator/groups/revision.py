@@ -10,12 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.operator import names
 from octavo.operator.api.accelerators import device
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.snapshot import Object
+from octavo.operator.groups import names
+from octavo.operator.groups.snapshot import Object
 
 Json = Any  # Any: JSON of any shape
 

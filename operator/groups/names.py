@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from octavo.operator.snapshot import Object
+from octavo.operator.groups.snapshot import Object
 
 SERVICE = "octavo.dev/service"
 COMPONENT = "octavo.dev/component"

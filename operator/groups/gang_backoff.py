@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from octavo.operator.groups import GangBackoff, Group, condition, deleting, timestamp
-from octavo.operator.rollout import unschedulable_since
+from octavo.operator.groups.groups import GangBackoff, Group, condition, deleting, timestamp
+from octavo.operator.groups.rollout import unschedulable_since
 
 CONFLICT_S = 60.0  # of two partially scheduled groups: where there is room, the scheduler places pods within seconds
 SINGLE_S = 300.0  # of one: long enough for a cluster autoscaler to add a node
