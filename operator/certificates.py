@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator import pki
-from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.apply import NameConflict, owned_by
 from octavo.operator.groups import names
 from octavo.operator.kube import SECRET, Kube, Object
 from octavo.operator.pki import Authority, Pair
+from octavo.operator.planning.actions import Certificates, Leaf
 
 RECHECK_S = (40.0, 55.0)  # drawn at random, so that services are not checked together
 RECHECK_SOON_S = 5.0  # while the service is not ready: a Secret may have been deleted

@@ -6,9 +6,9 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from octavo.operator.actions import Event
 from octavo.operator.apply import Writer
 from octavo.operator.kube import SERVICE_CR, USER_AGENT, KubeError, Object
+from octavo.operator.planning.actions import Event
 
 REPEAT_S = 600.0  # an event with the same reason and message is not repeated within this time
 BURST, REFILL_S = 20.0, 30.0  # events, and seconds per further event, of one service

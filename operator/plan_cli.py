@@ -11,7 +11,7 @@ from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, pars
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Object, Snapshot
-from octavo.operator.plan import Plan, plan
+from octavo.operator.planning.plan import Plan, plan
 
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 

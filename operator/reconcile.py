@@ -9,7 +9,6 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from octavo.operator.actions import Event, Plan
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.apply import NameConflict, Writer
 from octavo.operator.caches import Caches
@@ -20,7 +19,8 @@ from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
-from octavo.operator.plan import plan, plan_invalid
+from octavo.operator.planning.actions import Event, Plan
+from octavo.operator.planning.plan import plan, plan_invalid
 from octavo.operator.rest import CachedPlan
 
 CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again

@@ -12,8 +12,8 @@ snapshots without a change hold the same objects, and the comparison takes micro
 import random
 from dataclasses import dataclass
 
-from octavo.operator.actions import Certificates, Plan
 from octavo.operator.groups.snapshot import Object, Snapshot
+from octavo.operator.planning.actions import Certificates, Plan
 
 UNREADY_S = 15.0  # from a change to the first check of Secrets and warnings of a service that is not ready
 BACKOFF_FACTOR, MAX_UNREADY_S = 1.5, 50.0  # of the following checks without a change

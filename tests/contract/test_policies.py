@@ -9,7 +9,7 @@ from support.services import service
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.plan import plan
+from octavo.operator.planning.plan import plan
 from octavo.worker import addresses
 
 Json = dict[str, Any]  # Any: Kubernetes JSON

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from octavo.kernels.cuda.library import MissingKernels
-from octavo.operator.causes import REPORTED
+from octavo.operator.planning.diagnosis import REPORTED
 from octavo.worker.config import ConfigError
 from octavo.worker.ending import LEADER_LOST
 from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED

@@ -8,13 +8,13 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from octavo.operator.actions import Plan
 from octavo.operator.api.v1alpha1 import parse
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.plan import plan
+from octavo.operator.planning.actions import Plan
+from octavo.operator.planning.plan import plan
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator.actions import Certificates, Leaf
 from octavo.operator.certificates import REVALIDATE_S, CertificateKeeper
 from octavo.operator.groups import names
 from octavo.operator.kube import Kind, Kube, Object
+from octavo.operator.planning.actions import Certificates, Leaf
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
 WISH = Certificates(

@@ -1,7 +1,7 @@
 """Events stay few whatever a plan says."""
 
-from octavo.operator.actions import Event
 from octavo.operator.events import BURST, REFILL_S, REPEAT_S, EventBudget
+from octavo.operator.planning.actions import Event
 
 
 def test_the_same_words_are_said_once_in_a_while() -> None:

@@ -10,7 +10,7 @@ from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.plan import plan
+from octavo.operator.planning.plan import plan
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 PARTS = st.lists(

@@ -13,7 +13,7 @@ from support.tiny_cluster import TinyCluster
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.plan import Plan, plan, plan_invalid
+from octavo.operator.planning.plan import Plan, plan, plan_invalid
 from octavo.router.config import parse_arguments
 from octavo.router.parser_flags import ParserFlags
 

@@ -5,7 +5,7 @@ from typing import Any
 from support.services import condition, pod
 
 from octavo.operator.groups.groups import Group, timestamp
-from octavo.operator.pods import next_check, pods_to_delete
+from octavo.operator.planning.pod_repair import next_check, pods_to_delete
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 STS: Json = {

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.operator import semantic
 from octavo.operator.api.quantity import quantity
+from octavo.operator.planning import apply_diff as semantic
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 LIVE: Json = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())

@@ -8,10 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from octavo.operator.actions import Apply, Certificates, Delete, Event, Leaf, Plan
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.causes import Cause, group_cause, is_worker, router_cause
-from octavo.operator.conditions import Facts, has_served_before
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, groups, timestamp
@@ -19,9 +16,12 @@ from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
 from octavo.operator.groups.rollout import UNSCHEDULABLE_S, Goal, Step, step, surge_waits_since
 from octavo.operator.groups.snapshot import Object, Snapshot
-from octavo.operator.pods import next_check, pods_to_delete
+from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Leaf, Plan
+from octavo.operator.planning.conditions import Facts, has_served_before
+from octavo.operator.planning.diagnosis import Cause, group_cause, is_worker, router_cause
+from octavo.operator.planning.pod_repair import next_check, pods_to_delete
+from octavo.operator.planning.status import events, status
 from octavo.operator.specs import access, common, policies, router, services, worker
-from octavo.operator.status import events, status
 
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan", "plan_invalid"]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from octavo.operator.actions import Delete
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, condition, deleting, owned_by, ready, unix
 from octavo.operator.groups.snapshot import Object
+from octavo.operator.planning.actions import Delete
 
 LOST_S = 20.0  # after the end of its grace period, a terminating pod's node is considered lost
 

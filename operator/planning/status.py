@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from octavo.operator.actions import Event
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.causes import Cause
-from octavo.operator.conditions import Facts, conditions, state_of
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, timestamp
 from octavo.operator.groups.snapshot import Failure, ModelInfo, Object
+from octavo.operator.planning.actions import Event
+from octavo.operator.planning.conditions import Facts, conditions, state_of
+from octavo.operator.planning.diagnosis import Cause
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

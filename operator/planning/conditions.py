@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator.causes import Cause, started
 from octavo.operator.groups.groups import Group, timestamp
 from octavo.operator.groups.rollout import Goal
+from octavo.operator.planning.diagnosis import Cause, started
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
