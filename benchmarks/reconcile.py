@@ -27,8 +27,8 @@ sys.path.insert(0, str(record.ROOT / "tests"))
 from support.bed import Bed, api_server, missing, wait_until
 from support.operators import service, settled, writes
 
-from octavo.operator.kube import SERVICE_CR, STATEFUL_SET, Kube
-from octavo.operator.login import login
+from octavo.operator.cluster.kube import SERVICE_CR, STATEFUL_SET, Kube
+from octavo.operator.cluster.login import login
 
 CRD = record.ROOT / "charts/octavo/files/crds/inferenceservices.yaml"
 CHANGES, BATCH, IDLE_S = 20, 50, 120

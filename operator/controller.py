@@ -6,11 +6,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from octavo.operator.apply import WriteError
-from octavo.operator.caches import Caches, service_key
+from octavo.operator.cluster.apply import WriteError
+from octavo.operator.cluster.informers import Caches, service_key
+from octavo.operator.cluster.kube import KubeError
+from octavo.operator.cluster.lease import Lease
 from octavo.operator.groups.groups import ready
-from octavo.operator.kube import KubeError
-from octavo.operator.lease import Lease
 from octavo.operator.metrics import Metrics
 from octavo.operator.reconcile import PlanFailed
 from octavo.operator.workqueue import WorkQueue

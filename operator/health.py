@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
-from octavo.operator.caches import Caches
+from octavo.operator.cluster.informers import Caches
 from octavo.operator.metrics import Metrics
 
 SILENCE_LIMIT_S = 180.0

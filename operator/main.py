@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from octavo.operator import trigger
-from octavo.operator.apply import Writer
-from octavo.operator.caches import Caches, service_key
-from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.cluster.apply import Writer
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.crd_check import OldCRD, wait_for_crd
+from octavo.operator.cluster.events import Recorder
+from octavo.operator.cluster.informers import Caches, service_key
+from octavo.operator.cluster.kube import Kube, KubeError, Object
+from octavo.operator.cluster.lease import Lease
+from octavo.operator.cluster.login import login
 from octavo.operator.controller import Controller, Reconcile
-from octavo.operator.crd_check import OldCRD, wait_for_crd
-from octavo.operator.events import Recorder
 from octavo.operator.groups.options import Options
 from octavo.operator.health import Address, serving
-from octavo.operator.kube import Kube, KubeError, Object
-from octavo.operator.lease import Lease
-from octavo.operator.login import login
 from octavo.operator.metrics import Metrics
 from octavo.operator.observe import Observer
 from octavo.operator.reconcile import Reconciler

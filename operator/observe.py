@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from octavo.operator.apply import owned_by
-from octavo.operator.caches import Caches
-from octavo.operator.certificates import CertificateKeeper
+from octavo.operator.cluster.apply import owned_by
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
+from octavo.operator.cluster.status_client import get_statuses
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import ready, unix
 from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
-from octavo.operator.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
-from octavo.operator.status_client import get_statuses
 from octavo.proto.v1 import group_pb2
 
 READY_POLL_S = 35.0

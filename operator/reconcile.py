@@ -10,14 +10,14 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.apply import NameConflict, Writer
-from octavo.operator.caches import Caches
-from octavo.operator.certificates import CertificateKeeper
-from octavo.operator.events import Recorder
+from octavo.operator.cluster.apply import NameConflict, Writer
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.events import Recorder
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.kube import SERVICE_CR, KubeError, Object
 from octavo.operator.observe import Observer
 from octavo.operator.planning.actions import Event, Plan
 from octavo.operator.planning.plan import plan, plan_invalid

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from octavo.operator import kube
-from octavo.operator.kopf_alone import kopf
-from octavo.operator.login import login
+from octavo.operator.cluster import kube
+from octavo.operator.cluster.kopf_import import kopf
+from octavo.operator.cluster.login import login
 
 DAY_OF_RETRIES = 10_000  # a long outage of the API server must not end the watch
 WATCH_S = 300  # an integer: the API server accepts nothing else

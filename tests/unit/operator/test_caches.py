@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from octavo.operator.caches import Cache
-from octavo.operator.kube import POD, Kube, KubeError, KubeUnreachable
+from octavo.operator.cluster.informers import Cache
+from octavo.operator.cluster.kube import POD, Kube, KubeError, KubeUnreachable
 
 Object = dict[str, Any]
 

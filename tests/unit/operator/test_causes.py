@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from support.services import condition, pod, service
 
+from octavo.operator.cluster.trim import trim
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import worker_revision
 from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
 from octavo.operator.planning.plan import Plan, plan
-from octavo.operator.slim import trim
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 SCHEDULED = condition("PodScheduled", "True")

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator.certificates import REVALIDATE_S, CertificateKeeper
+from octavo.operator.cluster.certificates import REVALIDATE_S, CertificateKeeper
+from octavo.operator.cluster.kube import Kind, Kube, Object
 from octavo.operator.groups import names
-from octavo.operator.kube import Kind, Kube, Object
 from octavo.operator.planning.actions import Certificates, Leaf
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
@@ -51,7 +51,7 @@ def _keeper(secrets: Secrets) -> CertificateKeeper:
 
 async def test_the_secrets_of_a_ready_service_are_looked_at_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("octavo.operator.certificates.time.monotonic", lambda: now)
+    monkeypatch.setattr("octavo.operator.cluster.certificates.time.monotonic", lambda: now)
     keeper = _keeper(Secrets())
     assert keeper.due(UID, ready=True)
     await keeper.ensure("ns", WISH)
@@ -74,7 +74,7 @@ async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) ->
 
 async def test_secrets_that_nobody_changed_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("octavo.operator.certificates.time.monotonic", lambda: now)
+    monkeypatch.setattr("octavo.operator.cluster.certificates.time.monotonic", lambda: now)
     secrets = Secrets()
     keeper = _keeper(secrets)
     await keeper.ensure("ns", WISH)  # writes them

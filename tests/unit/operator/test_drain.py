@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from octavo.operator import controller
-from octavo.operator.caches import Caches
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.lease import Lease
 from octavo.operator.controller import Controller
-from octavo.operator.lease import Lease
 from octavo.operator.metrics import Metrics
 from octavo.operator.workqueue import WorkQueue
 

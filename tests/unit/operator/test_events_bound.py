@@ -1,6 +1,6 @@
 """Events stay few whatever a plan says."""
 
-from octavo.operator.events import BURST, REFILL_S, REPEAT_S, EventBudget
+from octavo.operator.cluster.events import BURST, REFILL_S, REPEAT_S, EventBudget
 from octavo.operator.planning.actions import Event
 
 

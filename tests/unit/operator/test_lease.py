@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator.kube import Kube
-from octavo.operator.lease import FENCE_S, LEASE_DURATION_S, WRITE_TIMEOUT_S, Lease, LeaseObservation
+from octavo.operator.cluster.kube import Kube
+from octavo.operator.cluster.lease import FENCE_S, LEASE_DURATION_S, WRITE_TIMEOUT_S, Lease, LeaseObservation
 
 
 def _lease(holder: str, version: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class _SlowOnce:
 
 async def test_a_slow_answer_does_not_make_a_renewed_lease_look_old(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("octavo.operator.lease.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("octavo.operator.cluster.lease.time.monotonic", lambda: clock[0])
     server = _SlowOnce(clock)
     lease = Lease(cast(Kube, server), "ns", "me")
     await lease.step()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from octavo.operator.kube import KubeUnreachable
-from octavo.operator.login import login
+from octavo.operator.cluster.kube import KubeUnreachable
+from octavo.operator.cluster.login import login
 
 LOG = logging.getLogger(__name__)
 

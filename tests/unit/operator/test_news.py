@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator import crd_check
-from octavo.operator.caches import Caches
-from octavo.operator.kube import SERVICE_CR, Kind, Kube, KubeUnreachable, Object
+from octavo.operator.cluster import crd_check
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import SERVICE_CR, Kind, Kube, KubeUnreachable, Object
 from octavo.operator.main import spec_changed
 
 

@@ -4,9 +4,9 @@ import datetime
 
 from cryptography import x509
 
-from octavo.operator import pki
+from octavo.operator.cluster import pki
+from octavo.operator.cluster.pki import Authority
 from octavo.operator.groups import names
-from octavo.operator.pki import Authority
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 from support.services import resource
 
-from octavo.operator.apply import Writer
-from octavo.operator.caches import Caches
-from octavo.operator.certificates import CertificateKeeper
-from octavo.operator.events import Recorder
+from octavo.operator.cluster.apply import Writer
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.events import Recorder
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import KubeError
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.kube import KubeError
 from octavo.operator.observe import Observer
 from octavo.operator.reconcile import PlanFailed, Reconciler
 

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from octavo.operator.kube import FIELD_MANAGER
+from octavo.operator.cluster.kube import FIELD_MANAGER
+from octavo.operator.cluster.trim import trim
 from octavo.operator.planning.apply_diff import fields_to_remove
-from octavo.operator.slim import trim
 
 LIVE = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
 

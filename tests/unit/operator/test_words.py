@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.operator import words
-from octavo.operator.words import MAX_LENGTH, StringInterner
+from octavo.operator.cluster import string_interning as words
+from octavo.operator.cluster.string_interning import MAX_LENGTH, StringInterner
 
 TEXT = '{"metadata": {"name": "chat-0", "labels": {"app": "octavo-worker"}}, "list": ["octavo-worker", 1, null, true]}'
 JSON = st.recursive(

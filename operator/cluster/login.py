@@ -8,8 +8,8 @@ import logging
 import os
 from dataclasses import replace
 
-from octavo.operator.kopf_alone import kopf
-from octavo.operator.kube import KubeUnreachable
+from octavo.operator.cluster.kopf_import import kopf
+from octavo.operator.cluster.kube import KubeUnreachable
 
 
 def login(logger: logging.Logger) -> kopf.ConnectionInfo:

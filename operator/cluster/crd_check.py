@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from octavo.operator.api.schema import service_schema
-from octavo.operator.kube import SERVICE_CR, Kube, KubeError
+from octavo.operator.cluster.kube import SERVICE_CR, Kube, KubeError
 
 DOCUMENT = f"/openapi/v3/apis/{SERVICE_CR.api_version}"
 UPGRADE_S = 20.0  # after a CRD changes the document lags a little

@@ -2,7 +2,7 @@
 
 import json
 
-from octavo.operator.kube import FIELD_MANAGER, POD, Object
+from octavo.operator.cluster.kube import FIELD_MANAGER, POD, Object
 
 
 def trim(item: Object) -> Object:

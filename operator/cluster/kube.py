@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from octavo.operator.kopf_alone import kopf
+from octavo.operator.cluster.kopf_import import kopf
 
 FIELD_MANAGER = "octavo"
 USER_AGENT = "octavo-operator"

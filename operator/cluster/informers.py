@@ -13,10 +13,10 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from octavo.operator.cluster.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.cluster.string_interning import StringInterner
+from octavo.operator.cluster.trim import trim
 from octavo.operator.groups import names
-from octavo.operator.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
-from octavo.operator.slim import trim
-from octavo.operator.words import StringInterner
 
 WATCH_S = (240, 300)  # timeout of a watch, drawn at random so that watches do not renew together
 SHORTEST_S = 1.0

@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.operator import pki
-from octavo.operator.apply import NameConflict, owned_by
+from octavo.operator.cluster import pki
+from octavo.operator.cluster.apply import NameConflict, owned_by
+from octavo.operator.cluster.kube import SECRET, Kube, Object
+from octavo.operator.cluster.pki import Authority, Pair
 from octavo.operator.groups import names
-from octavo.operator.kube import SECRET, Kube, Object
-from octavo.operator.pki import Authority, Pair
 from octavo.operator.planning.actions import Certificates, Leaf
 
 RECHECK_S = (40.0, 55.0)  # drawn at random, so that services are not checked together

@@ -6,8 +6,8 @@ import time
 import uuid
 from dataclasses import dataclass, field
 
-from octavo.operator.apply import Writer
-from octavo.operator.kube import SERVICE_CR, USER_AGENT, KubeError, Object
+from octavo.operator.cluster.apply import Writer
+from octavo.operator.cluster.kube import SERVICE_CR, USER_AGENT, KubeError, Object
 from octavo.operator.planning.actions import Event
 
 REPEAT_S = 600.0  # an event with the same reason and message is not repeated within this time

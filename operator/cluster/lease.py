@@ -12,7 +12,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from octavo.operator.kube import LEASE, Kube, KubeError, Object
+from octavo.operator.cluster.kube import LEASE, Kube, KubeError, Object
 
 LEASE_NAME = "octavo-operator"
 LEASE_DURATION_S = 13

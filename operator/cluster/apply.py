@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from octavo.operator.caches import Caches
-from octavo.operator.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
-from octavo.operator.lease import WRITE_TIMEOUT_S
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.cluster.lease import WRITE_TIMEOUT_S
 from octavo.operator.metrics import Metrics
 from octavo.operator.planning import apply_diff as semantic
 from octavo.operator.planning.actions import Delete

@@ -5,8 +5,8 @@ import logging
 
 import grpc
 
+from octavo.operator.cluster.pki import Pair
 from octavo.operator.groups import names
-from octavo.operator.pki import Pair
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 
 TIMEOUT_S = 1.5
