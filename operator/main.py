@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from octavo.operator import trigger
+from octavo.operator import kopf_handlers as trigger
 from octavo.operator.cluster.apply import Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.crd_check import OldCRD, wait_for_crd

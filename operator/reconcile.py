@@ -19,9 +19,9 @@ from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.observe import Observer
+from octavo.operator.plan_cache import CachedPlan
 from octavo.operator.planning.actions import Event, Plan
 from octavo.operator.planning.plan import plan, plan_invalid
-from octavo.operator.rest import CachedPlan
 
 CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again
 

@@ -15,7 +15,7 @@ from support.forked import Forked, preload
 from support.patience import PATIENCE_S
 from support.ports import free_port
 
-preload("octavo.operator.main", "octavo.operator.trigger")
+preload("octavo.operator.main", "octavo.operator.kopf_handlers")
 
 AGENTS = ("octavo-operator", "kopf")
 

@@ -5,7 +5,7 @@ import sys
 
 _IMPORT = """
 import sys
-import octavo.operator.main, octavo.operator.trigger
+import octavo.operator.main, octavo.operator.kopf_handlers
 print("kopf" in sys.modules, "kubernetes" in sys.modules)
 """
 

@@ -4,8 +4,8 @@ from support.services import resource
 from support.tiny_cluster import TinyCluster
 
 from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.plan_cache import MAX_UNREADY_S, UNREADY_S, CachedPlan
 from octavo.operator.planning.actions import Plan
-from octavo.operator.rest import MAX_UNREADY_S, UNREADY_S, CachedPlan
 
 POD = {"metadata": {"name": "chat-0-0", "resourceVersion": "1"}}
 RESOURCE = {"metadata": {"name": "chat"}}
