@@ -32,7 +32,7 @@ from subjects import Bench, completion, running, words
 
 from octavo.proto.v1 import engine_pb2_grpc
 from octavo.router import wire
-from octavo.router.generation import Job, Sampling
+from octavo.router.jobs.generation import Job, Sampling
 
 INTERVAL_S = 0.01
 ROUNDS = 3

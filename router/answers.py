@@ -12,8 +12,8 @@ from typing import Protocol
 
 from octavo.router.detokenise import Detokeniser
 from octavo.router.frames import Usage
-from octavo.router.generation import FAILED, LENGTH, Handle, RequestError
-from octavo.router.refusals import engine_failed
+from octavo.router.jobs.generation import FAILED, LENGTH, Handle, RequestError
+from octavo.router.jobs.refusals import engine_failed
 from octavo.router.stops import StopFinder
 
 BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged

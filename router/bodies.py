@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import orjson
 
 from octavo.router.fields import invalid
-from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Ask, Kind, parse
 from octavo.router.prompts import MAX_PROMPTS
 from octavo.router.reasoning import Thought

@@ -2,8 +2,8 @@
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.flight import Flight
-from octavo.router.generation import Model
 from octavo.router.internal_errors import Contained, InternalErrors
+from octavo.router.jobs.generation import Model
 from octavo.router.stream import Broken, Listener, Stream
 
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from octavo.router.answers import Answer, Generation
 from octavo.router.detokenise import Detokeniser
 from octavo.router.frames import Usage
-from octavo.router.generation import FAILED, LENGTH
+from octavo.router.jobs.generation import FAILED, LENGTH
+from octavo.router.jobs.refusals import engine_failed
 from octavo.router.logprobs import Entry, Scored, unpack
-from octavo.router.refusals import engine_failed
 from octavo.router.stops import StopFinder
 
 

@@ -7,7 +7,7 @@ from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.detailed import Part
 from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
 from octavo.router.frames import Identity, Usage
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.plain_answers import Stream, Whole
 
 

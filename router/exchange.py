@@ -12,7 +12,7 @@ from octavo.router.bodies import Prepared
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
-from octavo.router.generation import GRAMMAR, Job, Sampling
+from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai import Ask
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 
 def invalid(field: str | None, message: str, code: str = "invalid_value") -> RequestError:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
-from octavo.router import refusals
 from octavo.router.admission import Entry
-from octavo.router.generation import FAILED, Job, RequestError, Sink
 from octavo.router.internal_errors import InternalErrors
+from octavo.router.jobs import refusals
+from octavo.router.jobs.generation import FAILED, Job, RequestError, Sink
 
 
 class Carrier(Protocol):

@@ -8,7 +8,7 @@ import orjson
 
 from octavo.router.answer_parser import Part
 from octavo.router.chat_parts import delta
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Kind, error_body
 
 DONE = b"data: [DONE]\n\n"

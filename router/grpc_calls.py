@@ -14,7 +14,7 @@ from typing import NoReturn
 import grpc
 
 from octavo.router import grpc_errors
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CLIENT_GONE, CUT
 from octavo.router.path import Parts, bug
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import grpc
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 ERROR_TYPE = "octavo-error-type"
 ERROR_CODE = "octavo-error-code"

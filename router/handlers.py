@@ -15,7 +15,7 @@ from octavo.router.answers import BUFFER_BYTES, Outlet
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames
 from octavo.router.frames import Frames, FrameWriter, Identity
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai import Kind
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole, Parser

@@ -28,7 +28,7 @@ import orjson
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.chat import AS_IT_IS
 from octavo.router.formats import Formats
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Ask
 from octavo.router.parser_flags import ParserFlags

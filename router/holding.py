@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from aiohttp import HttpVersion11, web
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 MAX_BODY_BYTES = 8 << 20
 MAX_HELD_BYTES = 256 << 20

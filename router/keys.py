@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import orjson
 from tokenizers import Tokenizer
 
 from octavo.router.fields import Fields
-from octavo.router.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.words import SAMPLE
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several

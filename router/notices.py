@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from octavo.router.fields import unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 WARNING = "X-Octavo-Warning"
 STRICT = "X-Octavo-Strict"

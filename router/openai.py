@@ -11,7 +11,7 @@ from typing import Any, Literal
 from octavo.router.chat import AS_IT_IS, Rendering, rendering
 from octavo.router.endings import max_tokens, stop, stop_ids
 from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.messages import Message, messages
 from octavo.router.prompts import Prompt, prompts

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from octavo.router.answer_parser import AnswerParser, Arguments, Part, Reasoning
 from octavo.router.answers import MERGED_CHARACTERS
 from octavo.router.frames import Usage
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.plain_answers import Stream, Whole
 from octavo.router.tools.events import Content
 

@@ -18,7 +18,7 @@ from octavo.router.detailed import Part
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form
 from octavo.router.frames import Identity
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.parsed_answers import Parser, reason_of
 
 

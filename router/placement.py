@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from octavo.router.choose import Candidate, choose
 from octavo.router.flight import Flight
-from octavo.router.generation import Job
+from octavo.router.jobs.generation import Job
 from octavo.router.stream import Stream
 
 

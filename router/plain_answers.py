@@ -7,7 +7,7 @@ from octavo.router.answer_parser import Part
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.chat_parts import content_of, message
 from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 
 class Whole:

@@ -1,9 +1,9 @@
 """When a job is given up: how often it may begin anew, which jobs may not, and which have waited too long."""
 
-from octavo.router import refusals
-from octavo.router.counts import Counts
 from octavo.router.flight import Flight
-from octavo.router.generation import RequestError
+from octavo.router.jobs import refusals
+from octavo.router.jobs.counts import Counts
+from octavo.router.jobs.generation import RequestError
 
 MAX_ATTEMPTS = 4
 MAX_LOST_INCARNATIONS = 2  # a request on which so many have died may be what kills them

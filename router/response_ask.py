@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.known import EVERYWHERE, Values, unknown_fields
 from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
 from octavo.router.response_items import conversation

@@ -13,7 +13,7 @@ import orjson
 from octavo.router.answer_parser import Part
 from octavo.router.chat_parts import kept
 from octavo.router.frames import Identity, Usage
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.plain_answers import Whole
 from octavo.router.response_object import Event, Json, Output, ResponseObject, status_of
 

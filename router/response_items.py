@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 ChatMessage = dict[str, Any]  # Any: JSON of a chat message
 

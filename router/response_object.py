@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from octavo.router.answer_parser import Arguments, Call, Dropped, Part
 from octavo.router.frames import Identity, Usage
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.tools.events import Content
 
 Json = dict[str, object]

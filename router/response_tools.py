@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.router.fields import invalid, unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 Json = dict[str, Any]  # Any: JSON of any shape
 

@@ -8,7 +8,7 @@ import orjson
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import error_body
 
 JSON = "application/json"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from octavo.router.fields import Fields, invalid
-from octavo.router.generation import Adjust, Sampling
+from octavo.router.jobs.generation import Adjust, Sampling
 
 MAX_CHOICES = 16  # n
 MAX_LOGPROBS = 20

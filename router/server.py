@@ -13,13 +13,13 @@ from aiohttp.web_log import AccessLogger
 from octavo import __version__
 from octavo.router import routes
 from octavo.router.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
-from octavo.router.generation import RequestError
 from octavo.router.handlers import Completions
 from octavo.router.holding import MAX_BODY_BYTES
+from octavo.router.jobs.generation import RequestError
+from octavo.router.jobs.reach import CUT_OFF_S
 from octavo.router.metrics import CLIENT_GONE
 from octavo.router.openapi import document
 from octavo.router.path import Parts, bug
-from octavo.router.reach import CUT_OFF_S
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,

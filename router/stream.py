@@ -12,7 +12,7 @@ from octavo.proto.v1 import engine_pb2
 from octavo.router import wire
 from octavo.router.choose import PrefixMemory
 from octavo.router.flight import BrokenSink, Flight
-from octavo.router.generation import Model
+from octavo.router.jobs.generation import Model
 from octavo.router.ledger import Ledger
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from octavo.router.chat import AS_IT_IS, Rendering
 from octavo.router.fields import unsupported
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.messages import Message
 from octavo.router.plain_json import strings
 from octavo.router.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
 from octavo.router.formats import Formats
-from octavo.router.generation import Dispatcher, Model, RequestError
+from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool

@@ -5,7 +5,7 @@ from collections import deque
 from itertools import repeat
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.generation import NO_ADJUST, Adjust, Job
+from octavo.router.jobs.generation import NO_ADJUST, Adjust, Job
 
 MAX_MESSAGE_BYTES = 64 << 20
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.

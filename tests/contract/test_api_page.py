@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs/api.md").read_text()
 
 def codes() -> Iterator[str]:
     """Literals in the place of `code` in a call of RequestError, invalid or failed."""
-    for path in (ROOT / "router").glob("*.py"):
+    for path in (ROOT / "router").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 place = {"RequestError": 2, "invalid": 2}.get(node.func.id)

@@ -13,7 +13,7 @@ from support.leader_process import LeaderProcess
 from support.ports import free_port
 
 from octavo.router.assembly import FleetSettings, running
-from octavo.router.generation import LENGTH
+from octavo.router.jobs.generation import LENGTH
 
 FOUND_S = 5.0  # twice the longest back-off, and a start
 

@@ -13,7 +13,7 @@ from support.jobs import Recorder, job, until
 from octavo.proto.v1 import engine_pb2
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
-from octavo.router.generation import GRAMMAR, LENGTH, RequestError, Sampling
+from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from support.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2_grpc
 from octavo.router.assembly import FleetSettings, running
-from octavo.router.generation import LENGTH
+from octavo.router.jobs.generation import LENGTH
 
 
 class Authority:

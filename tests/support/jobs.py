@@ -8,7 +8,7 @@ from typing import Any
 
 from support.patience import PATIENCE_S, Bound
 
-from octavo.router.generation import Job, RequestError, Sampling
+from octavo.router.jobs.generation import Job, RequestError, Sampling
 
 _names = itertools.count()
 

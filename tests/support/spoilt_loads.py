@@ -17,7 +17,7 @@ from support.checkpoints import random_checkpoint
 from support.spoilt_files import spoilt, spoilt_weights
 from support.vocabularies import byte_level, metaspace, unigram
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Kind, parse
 from octavo.router.tokens import TextModel

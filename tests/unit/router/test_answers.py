@@ -8,7 +8,7 @@ from support.letters import Letters, Pipe
 
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
-from octavo.router.generation import FAILED, LENGTH, STOP, RequestError
+from octavo.router.jobs.generation import FAILED, LENGTH, STOP, RequestError
 from octavo.router.plain_answers import Stream, Whole
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")

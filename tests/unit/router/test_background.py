@@ -13,7 +13,7 @@ from octavo.router import family as families
 from octavo.router import pool as pools
 from octavo.router.background import background
 from octavo.router.family import Family
-from octavo.router.generation import Model, RequestError
+from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.pool import HelperPool
 
 MODEL = Model("m", "f", 16, 16, {})

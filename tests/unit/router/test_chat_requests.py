@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.messages import ToolCall
 from octavo.router.openai import Ask, parse
 from octavo.router.templates import ChatTemplate

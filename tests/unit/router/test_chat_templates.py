@@ -10,7 +10,7 @@ import pytest
 from support.vocabularies import byte_level
 
 from octavo.router.chat import Rendering
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import parse
 from octavo.router.templates import ChatTemplate
 

@@ -17,7 +17,7 @@ from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames, Form
 from octavo.router.detokenise import metaspace_bytes, piece_bytes
 from octavo.router.frames import Identity
-from octavo.router.generation import LENGTH, NOT_FINISHED, STOP, RequestError
+from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.logprobs import Scored, TokenText, text_of, unpack
 from octavo.router.openai import Kind
 

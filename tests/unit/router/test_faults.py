@@ -16,7 +16,7 @@ from octavo.router import dispatch, fleet, wire
 from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.dispatch import FleetDispatcher
-from octavo.router.generation import LENGTH
+from octavo.router.jobs.generation import LENGTH
 from octavo.router.upstream import Upstream
 
 OURS = "internal_error"

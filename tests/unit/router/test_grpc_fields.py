@@ -11,8 +11,8 @@ from support.grpc_calls import message_of
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.bodies import read
-from octavo.router.generation import RequestError
 from octavo.router.grpc_fields import MAX_DETOKENISED, detokenize_ids
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Ask
 from octavo.router.sampling import PLAIN
 from octavo.router.structured import Structured

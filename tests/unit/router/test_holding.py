@@ -7,8 +7,8 @@ import pytest
 from aiohttp import HttpVersion11
 
 from octavo.router import holding
-from octavo.router.generation import RequestError
 from octavo.router.holding import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, Holding
+from octavo.router.jobs.generation import RequestError
 
 
 class Content:

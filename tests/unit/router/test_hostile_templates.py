@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.messages import Message
 from octavo.router.openai import parse
 from octavo.router.sandbox import RENDER_BYTES
@@ -78,7 +78,7 @@ def peak_of(sources: list[str]) -> tuple[list[str], int]:
     """How each ended in one process of its own, and the KiB that it held at most beyond its start."""
     script = (
         "import resource, sys\n"
-        "from octavo.router.generation import RequestError\n"
+        "from octavo.router.jobs.generation import RequestError\n"
         "from octavo.router.messages import Message\n"
         "from octavo.router.templates import ChatTemplate\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from octavo.router.generation import Dispatcher
+from octavo.router.jobs.generation import Dispatcher
 from octavo.router.metrics import RouterMetrics
 from octavo.router.path import Life, Parts
 from octavo.router.scrape import metrics_server

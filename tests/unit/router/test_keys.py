@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from octavo.router import keys
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.keys import MAX_KEYS, KeyFile, Keys, KeysInvalid, parse_keys
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import KNOWN, NEUTRAL, Ask, parse
 
 TEXT = {"prompt": "x"}

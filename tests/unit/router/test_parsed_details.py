@@ -13,7 +13,7 @@ from octavo.router.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_frames import DetailedFrames, Form
 from octavo.router.frames import Identity
-from octavo.router.generation import STOP, RequestError
+from octavo.router.jobs.generation import STOP, RequestError
 from octavo.router.logprobs import TokenText, text_of
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.reasoning import ReasoningParser

@@ -9,9 +9,9 @@ from support.helpers import REFUSAL, ScriptedHelpers
 from support.jobs import until
 
 from octavo.router import pool as pools
-from octavo.router.generation import Model, RequestError
 from octavo.router.helper import OUT_OF_MEMORY
 from octavo.router.helper_process import Vitals
+from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.pool import HelperPool
 
 MODEL = Model("m", "f", 16, 16, {})

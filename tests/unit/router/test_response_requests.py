@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.response_ask import REFUSED, parse_response
 from octavo.router.response_items import conversation
 from octavo.router.structured import Structured

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai import Ask, Kind, parse
 from octavo.router.sampling import PLAIN, Extras, check_vocabulary, needs, revived, with_extras
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from octavo.router.generation import RequestError
 from octavo.router.grammars import grammar
+from octavo.router.jobs.generation import RequestError
 from octavo.router.structured import structured
 from octavo.shared.grammars import limits
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from octavo.router.answers import Answer, Tally
 from octavo.router.detokenise import Detokeniser, MarkedDetokeniser
 from octavo.router.frames import Usage
-from octavo.router.generation import LENGTH, STOP, RequestError
+from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.tokens import TextModel
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, processors
 from octavo.router import preparing
 from octavo.router.bodies import Form, Prepared
 from octavo.router.formats import Formats
-from octavo.router.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import parse
 from octavo.router.tokens import TextModel

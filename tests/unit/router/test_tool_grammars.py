@@ -15,7 +15,7 @@ from support.vocabularies import byte_level, files, metaspace, template
 from octavo.router.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.bodies import Prepared
 from octavo.router.formats import Formats
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.tokens import TextModel

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.router import known, response_ask
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 from octavo.router.known import ELSEWHERE, OF_ONE_ENDPOINT, unknown_fields
 from octavo.router.notices import STRICT, WARNING, check_strict, warning
 from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, parse

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router import wire
-from octavo.router.generation import Adjust, Job, Sampling
+from octavo.router.jobs.generation import Adjust, Job, Sampling
 from octavo.router.tls import check_loopback
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from octavo.router.reach import Reach
+from octavo.router.jobs.reach import Reach
 
 # The values of proto Finish.
 NOT_FINISHED = 0

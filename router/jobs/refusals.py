@@ -1,6 +1,6 @@
 """Every way in which the fleet side refuses or ends a request, as the client is told it."""
 
-from octavo.router.generation import RequestError
+from octavo.router.jobs.generation import RequestError
 
 SERVER = "server_error"
 INVALID = "invalid_request_error"
