@@ -9,8 +9,8 @@ from octavo.router.fields import invalid
 from octavo.router.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Ask, Kind, parse
+from octavo.router.parsers.reasoning import Thought
 from octavo.router.prompts import MAX_PROMPTS
-from octavo.router.reasoning import Thought
 from octavo.router.response_ask import parse_response
 from octavo.router.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.tokens import TextModel

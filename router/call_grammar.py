@@ -22,8 +22,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from octavo.router import reasoning
-from octavo.router.reasoning import Thought
+from octavo.router.parsers import reasoning
+from octavo.router.parsers.reasoning import Thought
 from octavo.router.tools import hermes, mistral
 from octavo.router.tools.formats import MARKERS, ToolFormat
 

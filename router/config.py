@@ -7,7 +7,7 @@ from pathlib import Path
 from octavo.router.address import Address
 from octavo.router.cors import is_origin
 from octavo.router.keys import KeyFile, KeysInvalid
-from octavo.router.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
+from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 from octavo.router.tls import check_loopback
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import Answer, Generation, Outlet
 from octavo.router.bodies import Prepared
 from octavo.router.detailed import DetailedGeneration, Details
@@ -16,6 +15,7 @@ from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai import Ask
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
+from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.texts import Loaded
 from octavo.router.tokens import NO_MARKS

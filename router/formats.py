@@ -6,14 +6,14 @@ A marker that is a control token is found by its id: the detokeniser shows it as
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.router import reasoning
-from octavo.router.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import Form, Marker
 from octavo.router.fields import unsupported
 from octavo.router.openai import Ask
-from octavo.router.parser_flags import ParserFlags
-from octavo.router.reasoning import Thought
+from octavo.router.parsers import reasoning
+from octavo.router.parsers.answer_parser import AnswerParser, call_id, mistral_call_id
+from octavo.router.parsers.parser_flags import ParserFlags
+from octavo.router.parsers.reasoning import Thought
 from octavo.router.tokens import TextModel
 from octavo.router.tools import formats
 from octavo.router.tools.definitions import ToolUse

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import orjson
 
-from octavo.router.answer_parser import Part
 from octavo.router.chat_parts import delta
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Kind, error_body
+from octavo.router.parsers.answer_parser import Part
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"

@@ -31,7 +31,7 @@ from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Ask
-from octavo.router.parser_flags import ParserFlags
+from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from octavo.router.answer_parser import AnswerParser
-from octavo.router.answer_parser import Part as Shown
 from octavo.router.answers import Tally
 from octavo.router.chat_parts import content_of, message
 from octavo.router.detailed import Part
@@ -20,6 +18,8 @@ from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsed_answers import Parser, reason_of
+from octavo.router.parsers.answer_parser import AnswerParser
+from octavo.router.parsers.answer_parser import Part as Shown
 
 
 class ParsedDetailedWhole(DetailedWhole):

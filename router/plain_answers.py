@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from octavo.router.answer_parser import Part
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.chat_parts import content_of, message
 from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
 from octavo.router.jobs.generation import RequestError
+from octavo.router.parsers.answer_parser import Part
 
 
 class Whole:

@@ -20,7 +20,7 @@ from octavo.router.helper import Header, detokenised, error_in, pack, prepared, 
 from octavo.router.helper_process import Fault, HelperProcess, fault_of_end, fault_over_limit
 from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.jobs.refusals import broken_helper, draining, helper_lost
-from octavo.router.parser_flags import AUTO, ParserFlags
+from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.tokenizing import Operation, Tokenized
 
 log = logging.getLogger(__name__)

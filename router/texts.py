@@ -9,7 +9,7 @@ from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
-from octavo.router.parser_flags import AUTO, ParserFlags
+from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
 from octavo.router.sampling import PLAIN, needs
 from octavo.router.tokens import TextModel

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from octavo.router import reasoning
 from octavo.router.detokenise import (
     ByteLevelDetokeniser,
     Detokeniser,
@@ -33,6 +32,7 @@ from octavo.router.model_files import (
     vocabulary_of,
 )
 from octavo.router.openai import Ask
+from octavo.router.parsers import reasoning
 from octavo.router.prompts import Prompt
 from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed

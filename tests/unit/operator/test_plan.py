@@ -15,7 +15,7 @@ from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning.plan import Plan, plan, plan_invalid
 from octavo.router.config import parse_arguments
-from octavo.router.parser_flags import ParserFlags
+from octavo.router.parsers.parser_flags import ParserFlags
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

@@ -7,13 +7,13 @@ from support.vocabularies import TEMPLATES, byte_level, files, template
 
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args
-from octavo.router.answer_parser import Arguments, Call, Reasoning
 from octavo.router.bodies import Prepared
 from octavo.router.config import parse_arguments
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Ask, parse
-from octavo.router.parser_flags import AUTO, ParserFlags
+from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
+from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.tokens import TextModel
 from octavo.router.tools.events import Content
 

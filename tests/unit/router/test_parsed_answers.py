@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.letters import Letters, Pipe
 
-from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.parsers.answer_parser import AnswerParser
+from octavo.router.parsers.reasoning import ReasoningParser
 from octavo.router.plain_answers import Stream, Whole
-from octavo.router.reasoning import ReasoningParser
 from octavo.router.tools.hermes import HermesParser
 
 IDENTITY = Identity("chat", "chatcmpl-1", 1, "m")

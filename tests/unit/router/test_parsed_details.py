@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from support.letters import Letters, Pipe
 
-from octavo.router.answer_parser import AnswerParser
 from octavo.router.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_frames import DetailedFrames, Form
@@ -16,7 +15,8 @@ from octavo.router.frames import Identity
 from octavo.router.jobs.generation import STOP, RequestError
 from octavo.router.logprobs import TokenText, text_of
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
-from octavo.router.reasoning import ReasoningParser
+from octavo.router.parsers.answer_parser import AnswerParser
+from octavo.router.parsers.reasoning import ReasoningParser
 from octavo.router.tools.hermes import HermesParser
 
 IDENTITY = Identity("chat", "id", 1, "m")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.router.reasoning import ReasoningParser, thought_of
+from octavo.router.parsers.reasoning import ReasoningParser, thought_of
 
 
 def parsed(pieces: Sequence[str], opened: bool = False) -> tuple[str, str]:

@@ -12,11 +12,11 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from support.vocabularies import byte_level, files, metaspace, template
 
-from octavo.router.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.bodies import Prepared
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parser_flags import ParserFlags
+from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Reasoning
+from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.tokens import TextModel
 from octavo.router.tools.events import Content

@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from octavo.router.reasoning import ReasoningParser
+from octavo.router.parsers.reasoning import ReasoningParser
 from octavo.router.tools.events import CallAbandoned, CallArguments, CallBegin, CallEnd, Content, Event, ToolParser
 
 ALPHANUMERIC = string.ascii_letters + string.digits
