@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 from octavo.router.parsers import reasoning
 from octavo.router.parsers.reasoning import Thought
-from octavo.router.tools import hermes, mistral
-from octavo.router.tools.formats import MARKERS, ToolFormat
+from octavo.router.parsers.tools import hermes, mistral
+from octavo.router.parsers.tools.formats import MARKERS, ToolFormat
 
 ANSWER = "answer"  # the name of the response format's grammar
 ANY = r"(.|\n)*"

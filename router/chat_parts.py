@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part, Reasoning
-from octavo.router.tools.events import Content
+from octavo.router.parsers.tools.events import Content
 
 Json = dict[str, Any]  # Any: OpenAI's objects
 

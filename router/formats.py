@@ -14,10 +14,10 @@ from octavo.router.parsers import reasoning
 from octavo.router.parsers.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.reasoning import Thought
+from octavo.router.parsers.tools import formats
+from octavo.router.parsers.tools.formats import ToolFormat
 from octavo.router.tokens import TextModel
-from octavo.router.tools import formats
 from octavo.router.tools.definitions import ToolUse
-from octavo.router.tools.formats import ToolFormat
 
 STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
 

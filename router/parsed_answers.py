@@ -9,8 +9,8 @@ from octavo.router.answers import MERGED_CHARACTERS
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import AnswerParser, Arguments, Part, Reasoning
+from octavo.router.parsers.tools.events import Content
 from octavo.router.plain_answers import Stream, Whole
-from octavo.router.tools.events import Content
 
 Parser = Callable[[], AnswerParser]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from octavo.router.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part
-from octavo.router.tools.events import Content
+from octavo.router.parsers.tools.events import Content
 
 Json = dict[str, object]
 Event = tuple[str, Json]  # its type, and what it says besides

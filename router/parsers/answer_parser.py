@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from octavo.router.parsers.reasoning import ReasoningParser
-from octavo.router.tools.events import CallAbandoned, CallArguments, CallBegin, CallEnd, Content, Event, ToolParser
+from octavo.router.parsers.tools.events import (
+    CallAbandoned,
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Event,
+    ToolParser,
+)
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 

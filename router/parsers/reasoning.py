@@ -11,7 +11,7 @@ Line breaks next to the markers belong to neither.
 from collections.abc import Callable
 from typing import Literal
 
-from octavo.router.tools.markers import cut
+from octavo.router.parsers.tools.markers import cut
 
 BEGIN, END = "<think>", "</think>"
 Thought = Literal["none", "begun", "over"]  # the answer may begin with it; has to close it; has none

@@ -14,8 +14,8 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai import Ask, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
+from octavo.router.parsers.tools.events import Content
 from octavo.router.tokens import TextModel
-from octavo.router.tools.events import Content
 
 FOUND = {
     "deepseek_r1": (None, True),

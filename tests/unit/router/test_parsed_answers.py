@@ -15,8 +15,8 @@ from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
+from octavo.router.parsers.tools.hermes import HermesParser
 from octavo.router.plain_answers import Stream, Whole
-from octavo.router.tools.hermes import HermesParser
 
 IDENTITY = Identity("chat", "chatcmpl-1", 1, "m")
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")

@@ -17,7 +17,7 @@ from octavo.router.logprobs import TokenText, text_of
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
-from octavo.router.tools.hermes import HermesParser
+from octavo.router.parsers.tools.hermes import HermesParser
 
 IDENTITY = Identity("chat", "id", 1, "m")
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'

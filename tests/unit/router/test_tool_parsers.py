@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.router.tools.events import CallAbandoned, CallArguments, CallBegin, CallEnd, Content, Event, ToolParser
-from octavo.router.tools.formats import detect, tool_parser
-from octavo.router.tools.json_scanner import MAX_DEPTH, JsonScanner
+from octavo.router.parsers.tools.events import (
+    CallAbandoned,
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Event,
+    ToolParser,
+)
+from octavo.router.parsers.tools.formats import detect, tool_parser
+from octavo.router.parsers.tools.json_scanner import MAX_DEPTH, JsonScanner
 
 NAMES = ("f", "get_weather")
 KINDS = ("hermes", "llama3", "mistral")

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from octavo.router.tools.call import CallReader
-from octavo.router.tools.events import CallAbandoned, Event
-from octavo.router.tools.markers import ContentWriter
-from octavo.router.tools.reader import Reader
+from octavo.router.parsers.tools.call import CallReader
+from octavo.router.parsers.tools.events import CallAbandoned, Event
+from octavo.router.parsers.tools.markers import ContentWriter
+from octavo.router.parsers.tools.reader import Reader
 
 State = Callable[[list[Event]], bool]
 

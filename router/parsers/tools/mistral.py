@@ -6,11 +6,11 @@
 
 import re
 
-from octavo.router.tools.call import CallReader
-from octavo.router.tools.events import CallAbandoned, Event
-from octavo.router.tools.markers import cut
-from octavo.router.tools.reader import ArgumentsReader
-from octavo.router.tools.states import State, StateParser
+from octavo.router.parsers.tools.call import CallReader
+from octavo.router.parsers.tools.events import CallAbandoned, Event
+from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.reader import ArgumentsReader
+from octavo.router.parsers.tools.states import State, StateParser
 
 BEGIN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 MAX_HEADER = 160  # characters between the marker and the arguments: a name, an id

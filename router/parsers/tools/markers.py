@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.router.tools.events import Content, Event
+from octavo.router.parsers.tools.events import Content, Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ for blank behind the brace.
 import re
 from collections.abc import Collection
 
-from octavo.router.tools.call import CallReader
-from octavo.router.tools.events import Event
-from octavo.router.tools.markers import cut
-from octavo.router.tools.states import ObjectParser
+from octavo.router.parsers.tools.call import CallReader
+from octavo.router.parsers.tools.events import Event
+from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.states import ObjectParser
 
 TAG = "<|python_tag|>"
 OPENING = re.compile(r"\A\{[ \t\r\n]+")

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from octavo.router.tools.events import CallArguments, CallBegin, CallEnd, Event
-from octavo.router.tools.json_scanner import JsonScanner
+from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, Event
+from octavo.router.parsers.tools.json_scanner import JsonScanner
 
 
 class Reader(Protocol):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 import orjson
 
-from octavo.router.tools.events import CallArguments, CallBegin, CallEnd, Event
-from octavo.router.tools.json_scanner import BLANK, JsonScanner
+from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, Event
+from octavo.router.parsers.tools.json_scanner import BLANK, JsonScanner
 
 ARGUMENTS = frozenset(("arguments", "parameters"))
 NAME = frozenset(("name",))

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
-from octavo.router.tools import hermes, llama3, mistral
-from octavo.router.tools.events import ToolParser
+from octavo.router.parsers.tools import hermes, llama3, mistral
+from octavo.router.parsers.tools.events import ToolParser
 
 ToolFormat = Literal["llama3", "hermes", "mistral"]
 MARKERS: Mapping[ToolFormat, tuple[str, ...]] = {

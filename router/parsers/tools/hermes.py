@@ -5,10 +5,10 @@
 </tool_call>
 """
 
-from octavo.router.tools.call import CallReader
-from octavo.router.tools.events import Event
-from octavo.router.tools.markers import cut
-from octavo.router.tools.states import ObjectParser
+from octavo.router.parsers.tools.call import CallReader
+from octavo.router.parsers.tools.events import Event
+from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.states import ObjectParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
