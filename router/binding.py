@@ -16,8 +16,8 @@ from octavo.router.fields import unsupported
 from octavo.router.formats import Formats
 from octavo.router.grammars import Function, framed, grammar
 from octavo.router.openai import Ask
+from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.tools import llama3
-from octavo.router.tools.definitions import ToolUse
 
 NOTHING_TO_SAY: dict[str, Any] = {"properties": {}, "additionalProperties": False}  # Any: a JSON schema
 UNMARKED = (

@@ -10,6 +10,7 @@ from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import Form, Marker
 from octavo.router.fields import unsupported
 from octavo.router.openai import Ask
+from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers import reasoning
 from octavo.router.parsers.answer_parser import AnswerParser, call_id, mistral_call_id
 from octavo.router.parsers.parser_flags import ParserFlags
@@ -17,7 +18,6 @@ from octavo.router.parsers.reasoning import Thought
 from octavo.router.parsers.tools import formats
 from octavo.router.parsers.tools.formats import ToolFormat
 from octavo.router.tokens import TextModel
-from octavo.router.tools.definitions import ToolUse
 
 STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
 

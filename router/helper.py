@@ -31,12 +31,12 @@ from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai import Ask
+from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
 from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import TextModel
-from octavo.router.tools.definitions import ToolUse
 from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32

@@ -14,12 +14,12 @@ from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.jobs.generation import RequestError
 from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.messages import Message, messages
+from octavo.router.openai_api.tools.definitions import Offer, ToolUse, offer
 from octavo.router.prompts import Prompt, prompts
 from octavo.router.sampling import NAMES, PLAIN, Extras
 from octavo.router.sampling import parse as parse_extras
 from octavo.router.structured import NAMES as STRUCTURED
 from octavo.router.structured import Structured, check_end, structured
-from octavo.router.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
 

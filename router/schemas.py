@@ -6,6 +6,7 @@ from typing import Any
 from octavo.router.chat import EFFORTS, MAX_DOCUMENTS
 from octavo.router.endings import MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.messages import MAX_CALLS, MAX_MESSAGES, ROLES
+from octavo.router.openai_api.tools.definitions import MAX_TOOLS, NAME
 from octavo.router.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
 from octavo.router.response_ask import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.response_items import ROLES as ITEM_ROLES
@@ -19,7 +20,6 @@ from octavo.router.sampling import (
     MOST_PRIORITY,
 )
 from octavo.router.structured import MAX_CHOICES
-from octavo.router.tools.definitions import MAX_TOOLS, NAME
 
 Schema = dict[str, Any]  # Any: JSON
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from octavo.router.jobs.generation import RequestError
 from octavo.router.messages import ToolCall
 from octavo.router.openai import Ask, parse
+from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.templates import ChatTemplate
-from octavo.router.tools.definitions import ToolUse
 
 TEMPLATE = ChatTemplate("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}", {}, ["<|a|>", "}}"])
 USER = {"role": "user", "content": "x"}

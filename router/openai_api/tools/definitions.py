@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.tools.choice import Mode, choice
 from octavo.router.plain_json import Bounds, check_bounds
-from octavo.router.tools.choice import Mode, choice
 
 MAX_TOOLS = 128
 BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON
