@@ -12,10 +12,10 @@ import orjson
 from octavo.router.apart import told_apart
 from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import lark
-from octavo.router.fields import unsupported
 from octavo.router.formats import Formats
 from octavo.router.grammars import Function, framed, grammar
-from octavo.router.openai import Ask
+from octavo.router.openai_api.fields import unsupported
+from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.tools import llama3
 

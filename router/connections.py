@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import error_body
+from octavo.router.openai_api.openai import error_body
 from octavo.router.path import bug
 from octavo.router.responses import error_response
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import timed_out
-from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S
+from octavo.router.openai_api.known_fields import MAX_TIMEOUT_S, MIN_TIMEOUT_S
 
 TIMEOUT = "X-Request-Timeout"
 QUEUE_FIRST_S = 0.05  # at the deadline the queue has the first word: it knows more of the cause

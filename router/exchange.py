@@ -12,11 +12,11 @@ from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
 from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
-from octavo.router.openai import Ask
+from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
-from octavo.router.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.texts import Loaded
 from octavo.router.tokens import NO_MARKS
 

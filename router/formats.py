@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import Form, Marker
-from octavo.router.fields import unsupported
-from octavo.router.openai import Ask
+from octavo.router.openai_api.fields import unsupported
+from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers import reasoning
 from octavo.router.parsers.answer_parser import AnswerParser, call_id, mistral_call_id

@@ -8,7 +8,7 @@ import orjson
 
 from octavo.router.chat_parts import delta
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import Kind, error_body
+from octavo.router.openai_api.openai import Kind, error_body
 from octavo.router.parsers.answer_parser import Part
 
 DONE = b"data: [DONE]\n\n"

@@ -16,8 +16,8 @@ from llguidance import LLMatcher, grammar_from, regex_to_lark
 from octavo.router.apart import OCTETS
 from octavo.router.call_grammar import ANSWER
 from octavo.router.endless import endless
-from octavo.router.fields import invalid
-from octavo.router.structured import Structured
+from octavo.router.openai_api.fields import invalid
+from octavo.router.openai_api.structured import Structured
 from octavo.shared.grammars import REMEMBERED, limits
 
 _WHITE_SPACE = r"[\x20\x0A\x0D\x09]{0,40}"

@@ -18,11 +18,11 @@ from octavo.router.bodies import INLINE_BODY_BYTES
 from octavo.router.frames import Usage
 from octavo.router.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.grpc_calls import Context, Cut
-from octavo.router.grpc_fields import MessageForm, decode
 from octavo.router.grpc_messages import read
 from octavo.router.handlers import SLOW_CLIENT_S
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
+from octavo.router.openai_api.grpc_fields import MessageForm, decode
 from octavo.router.path import Accepted, Parts, accept, answering, served_by
 
 log = logging.getLogger(__name__)

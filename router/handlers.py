@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from octavo.router import deadlines, notices
+from octavo.router import deadlines
 from octavo.router.answers import BUFFER_BYTES, Outlet
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames
 from octavo.router.frames import Frames, FrameWriter, Identity
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
-from octavo.router.openai import Kind
+from octavo.router.openai_api import unknown_field_warnings as notices
+from octavo.router.openai_api.openai import Kind
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole, Parser
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.path import Accepted, Parts, accept, answering, operate

@@ -26,15 +26,15 @@ from typing import Any, BinaryIO, NamedTuple
 import orjson
 
 from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
-from octavo.router.chat import AS_IT_IS
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
-from octavo.router.openai import Ask
+from octavo.router.openai_api.chat import AS_IT_IS
+from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.sampling import revived
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
-from octavo.router.sampling import revived
 from octavo.router.tokenizing import OPERATIONS, Tokenized, run
 from octavo.router.tokens import TextModel
 from octavo.shared.parent import end_with_parent

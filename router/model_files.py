@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import orjson
 from tokenizers import Tokenizer
 
-from octavo.router.fields import Fields
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
+from octavo.router.openai_api.fields import Fields
 from octavo.router.words import SAMPLE
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from octavo import __version__
-from octavo.router import known, response_ask, tokenizing
-from octavo.router.fields import Fields
-from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
+from octavo.router import response_ask, tokenizing
+from octavo.router.openai_api import known_fields as known
+from octavo.router.openai_api.fields import Fields
+from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
 from octavo.router.routes import ROUTES, Route
 from octavo.router.schemas import (
     COMPLETION_FIELDS,

@@ -16,14 +16,14 @@ from functools import partial
 from octavo.router import deadlines
 from octavo.router.answers import Answer, Generation, Outlet
 from octavo.router.bodies import Form, Prepared
-from octavo.router.cors import Cors
 from octavo.router.exchange import Plan
-from octavo.router.fields import unsupported
 from octavo.router.holding import Holding
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
 from octavo.router.keys import Keys
 from octavo.router.metrics import RouterMetrics
+from octavo.router.openai_api.cors import Cors
+from octavo.router.openai_api.fields import unsupported
 from octavo.router.texts import Loaded, Texts
 from octavo.router.tokenizing import Operation, Tokenized
 

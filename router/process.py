@@ -23,11 +23,11 @@ from octavo.router.admission import Bounds
 from octavo.router.assembly import FleetSettings, running
 from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
-from octavo.router.cors import Cors
 from octavo.router.dispatch import FleetDispatcher
 from octavo.router.grpc_server import GrpcServer
 from octavo.router.keys import KeyFile
 from octavo.router.metrics import Reading, RouterMetrics
+from octavo.router.openai_api.cors import Cors
 from octavo.router.path import Life, Parts
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer

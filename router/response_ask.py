@@ -7,10 +7,10 @@ Nothing is stored, so what refers to something stored (previous_response_id, con
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.jobs.generation import RequestError
-from octavo.router.known import EVERYWHERE, Values, unknown_fields
-from octavo.router.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.known_fields import EVERYWHERE, Values, unknown_fields
+from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
 from octavo.router.response_items import conversation
 from octavo.router.response_tools import echoed, in_chats_words, told
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
 
 ChatMessage = dict[str, Any]  # Any: JSON of a chat message
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.router.fields import invalid, unsupported
 from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api.fields import invalid, unsupported
 
 Json = dict[str, Any]  # Any: JSON of any shape
 

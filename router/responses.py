@@ -9,7 +9,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import error_body
+from octavo.router.openai_api.openai import error_body
 
 JSON = "application/json"
 REQUEST_ID = "X-Request-Id"

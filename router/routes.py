@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from octavo.router.openai import Kind
+from octavo.router.openai_api.openai import Kind
 from octavo.router.tokenizing import Operation
 
 Page = Literal["livez", "readyz", "routerz", "version", "openapi", "models", "model"]

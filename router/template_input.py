@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from octavo.router.messages import Message, ToolCall
+from octavo.router.openai_api.messages import Message, ToolCall
 
 Json = dict[str, Any]  # Any: JSON of any shape
 

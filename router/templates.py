@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 
-from octavo.router.chat import AS_IT_IS, Rendering
-from octavo.router.fields import unsupported
 from octavo.router.jobs.generation import RequestError
-from octavo.router.messages import Message
-from octavo.router.plain_json import strings
+from octavo.router.openai_api.chat import AS_IT_IS, Rendering
+from octavo.router.openai_api.fields import unsupported
+from octavo.router.openai_api.messages import Message
+from octavo.router.openai_api.plain_json import strings
 from octavo.router.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment
 from octavo.router.template_input import TemplateInput
 

@@ -9,9 +9,9 @@ from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
+from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
-from octavo.router.sampling import PLAIN, needs
 from octavo.router.tokens import TextModel
 
 log = logging.getLogger(__name__)

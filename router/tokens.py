@@ -18,7 +18,6 @@ from octavo.router.detokenise import (
     Texts,
     WindowDetokeniser,
 )
-from octavo.router.fields import invalid
 from octavo.router.model_files import (
     DEFAULT,
     TOOL_USE,
@@ -31,10 +30,11 @@ from octavo.router.model_files import (
     tokenizer_of,
     vocabulary_of,
 )
-from octavo.router.openai import Ask
+from octavo.router.openai_api.fields import invalid
+from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.prompts import Prompt
+from octavo.router.openai_api.sampling import Extras, check_vocabulary
 from octavo.router.parsers import reasoning
-from octavo.router.prompts import Prompt
-from octavo.router.sampling import Extras, check_vocabulary
 from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
 from octavo.router.words import WordEncoder
 

@@ -9,8 +9,8 @@ import pytest
 
 from octavo.router.deadlines import TIMEOUT
 from octavo.router.holding import MAX_BODY_BYTES
-from octavo.router.notices import STRICT, WARNING
-from octavo.router.prompts import MAX_IDS
+from octavo.router.openai_api.prompts import MAX_IDS
+from octavo.router.openai_api.unknown_field_warnings import STRICT, WARNING
 from octavo.router.responses import REQUEST_ID, SHOULD_RETRY
 from octavo.router.routes import ROUTES
 

@@ -19,7 +19,7 @@ from support.vocabularies import byte_level, metaspace, unigram
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.model_files import ModelFilesInvalid
-from octavo.router.openai import Kind, parse
+from octavo.router.openai_api.openai import Kind, parse
 from octavo.router.tokens import TextModel
 from octavo.worker.models.checkpoint import Checkpoint, servable
 from octavo.worker.models.errors import ModelError

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from octavo.router.fields import invalid, unsupported
+from octavo.router.openai_api.fields import invalid, unsupported
 
 Mode = Literal["none", "auto", "required", "named"]
 WHAT = "'none', 'auto', 'required', or an object that names a function"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.router.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.plain_json import Bounds, check_bounds
 from octavo.router.openai_api.tools.choice import Mode, choice
-from octavo.router.plain_json import Bounds, check_bounds
 
 MAX_TOOLS = 128
 BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.messages import ToolCall
-from octavo.router.openai import Ask, parse
+from octavo.router.openai_api.messages import ToolCall
+from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.templates import ChatTemplate
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.vocabularies import byte_level
 
-from octavo.router.chat import Rendering
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import parse
+from octavo.router.openai_api.chat import Rendering
+from octavo.router.openai_api.openai import parse
 from octavo.router.templates import ChatTemplate
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

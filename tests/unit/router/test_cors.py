@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.cors import Cors, is_origin
+from octavo.router.openai_api.cors import Cors, is_origin
 
 PAGE = "https://app.example.com"
 ASKS = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}

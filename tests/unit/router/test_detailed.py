@@ -19,7 +19,7 @@ from octavo.router.detokenise import metaspace_bytes, piece_bytes
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.logprobs import Scored, TokenText, text_of, unpack
-from octavo.router.openai import Kind
+from octavo.router.openai_api.openai import Kind
 
 PIECES = [b"ab", b"c", b" d", b"\xc3", b"\xa9", b"", b"END", b"E", b"\xf0\x9f", b"\x8c", b"\xb6"]
 

@@ -11,7 +11,7 @@ from octavo.router.bodies import Prepared
 from octavo.router.config import parse_arguments
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import Ask, parse
+from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.parsers.tools.events import Content

@@ -3,10 +3,10 @@
 import grpc
 import pytest
 
-from octavo.router.fields import invalid
 from octavo.router.grpc_errors import STATUSES, metadata, status
 from octavo.router.jobs import refusals
 from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api.fields import invalid
 
 CODES = grpc.StatusCode
 TABLE = [

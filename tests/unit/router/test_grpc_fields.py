@@ -11,11 +11,11 @@ from support.grpc_calls import message_of
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.bodies import read
-from octavo.router.grpc_fields import MAX_DETOKENISED, detokenize_ids
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import Ask
-from octavo.router.sampling import PLAIN
-from octavo.router.structured import Structured
+from octavo.router.openai_api.grpc_fields import MAX_DETOKENISED, detokenize_ids
+from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.sampling import PLAIN
+from octavo.router.openai_api.structured import Structured
 
 Json = dict[str, Any]  # Any: JSON
 HELLO = octavo_pb2.Prompt(text="hello")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.messages import Message
-from octavo.router.openai import parse
+from octavo.router.openai_api.messages import Message
+from octavo.router.openai_api.openai import parse
 from octavo.router.sandbox import RENDER_BYTES
 from octavo.router.templates import ChatTemplate
 
@@ -79,7 +79,7 @@ def peak_of(sources: list[str]) -> tuple[list[str], int]:
     script = (
         "import resource, sys\n"
         "from octavo.router.jobs.generation import RequestError\n"
-        "from octavo.router.messages import Message\n"
+        "from octavo.router.openai_api.messages import Message\n"
         "from octavo.router.templates import ChatTemplate\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\n"

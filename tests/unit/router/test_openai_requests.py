@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai import KNOWN, NEUTRAL, Ask, parse
+from octavo.router.openai_api.openai import KNOWN, NEUTRAL, Ask, parse
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}

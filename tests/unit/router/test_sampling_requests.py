@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
-from octavo.router.openai import Ask, Kind, parse
-from octavo.router.sampling import PLAIN, Extras, check_vocabulary, needs, revived, with_extras
+from octavo.router.openai_api.openai import Ask, Kind, parse
+from octavo.router.openai_api.sampling import PLAIN, Extras, check_vocabulary, needs, revived, with_extras
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}

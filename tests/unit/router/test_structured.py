@@ -8,7 +8,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from octavo.router.grammars import grammar
 from octavo.router.jobs.generation import RequestError
-from octavo.router.structured import structured
+from octavo.router.openai_api.structured import structured
 from octavo.shared.grammars import limits
 
 OCTETS = LLTokenizer("byte")

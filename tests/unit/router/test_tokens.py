@@ -14,7 +14,7 @@ from octavo.router.bodies import Form, Prepared
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.model_files import ModelFilesInvalid
-from octavo.router.openai import parse
+from octavo.router.openai_api.openai import parse
 from octavo.router.tokens import TextModel
 from octavo.router.words import WordEncoder
 

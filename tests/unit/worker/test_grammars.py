@@ -11,7 +11,7 @@ import torch
 from support.checkpoints import random_checkpoint
 
 from octavo.router.grammars import grammar
-from octavo.router.structured import Structured
+from octavo.router.openai_api.structured import Structured
 from octavo.worker.admission import Admission
 from octavo.worker.cpu.masks import bind
 from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes

@@ -1,7 +1,7 @@
 """What ends an answer besides the model: max_tokens, stop, stop_token_ids. Pure."""
 
-from octavo.router.fields import Fields, invalid
-from octavo.router.prompts import token_ids
+from octavo.router.openai_api.fields import Fields, invalid
+from octavo.router.openai_api.prompts import token_ids
 
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.router.fields import Fields, invalid
 from octavo.router.jobs.generation import Adjust, Sampling
+from octavo.router.openai_api.fields import Fields, invalid
 
 MAX_CHOICES = 16  # n
 MAX_LOGPROBS = 20

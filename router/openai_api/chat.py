@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.plain_json import Bounds, check_bounds
 
 # What the renderer itself says; a client that says it too would change what is rendered behind our back.
 OWNED = frozenset(

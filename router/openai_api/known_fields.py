@@ -9,7 +9,7 @@ unknown           ignored and reported in a header; refused when the client or t
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from octavo.router.fields import unsupported
+from octavo.router.openai_api.fields import unsupported
 
 Values = tuple[Any, ...]  # Any: neutral values of any JSON type
 

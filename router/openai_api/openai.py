@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from octavo.router.chat import AS_IT_IS, Rendering, rendering
-from octavo.router.endings import max_tokens, stop, stop_ids
-from octavo.router.fields import Fields, invalid, unsupported
 from octavo.router.jobs.generation import RequestError
-from octavo.router.known import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
-from octavo.router.messages import Message, messages
+from octavo.router.openai_api.chat import AS_IT_IS, Rendering, rendering
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.known_fields import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
+from octavo.router.openai_api.messages import Message, messages
+from octavo.router.openai_api.prompts import Prompt, prompts
+from octavo.router.openai_api.sampling import NAMES, PLAIN, Extras
+from octavo.router.openai_api.sampling import parse as parse_extras
+from octavo.router.openai_api.stop_conditions import max_tokens, stop, stop_ids
+from octavo.router.openai_api.structured import NAMES as STRUCTURED
+from octavo.router.openai_api.structured import Structured, check_end, structured
 from octavo.router.openai_api.tools.definitions import Offer, ToolUse, offer
-from octavo.router.prompts import Prompt, prompts
-from octavo.router.sampling import NAMES, PLAIN, Extras
-from octavo.router.sampling import parse as parse_extras
-from octavo.router.structured import NAMES as STRUCTURED
-from octavo.router.structured import Structured, check_end, structured
 
 Kind = Literal["completion", "chat", "response"]
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import orjson
 
-from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.plain_json import Bounds, check_bounds
 
 Json = Any  # of any shape
 Form = Literal["json_schema", "regex", "choice", "grammar"]

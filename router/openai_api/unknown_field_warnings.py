@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from octavo.router.fields import unsupported
 from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api.fields import unsupported
 
 WARNING = "X-Octavo-Warning"
 STRICT = "X-Octavo-Strict"

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.fields import invalid, unsupported
-from octavo.router.openai import Kind
+from octavo.router.openai_api.fields import invalid, unsupported
+from octavo.router.openai_api.openai import Kind
 
 Body = dict[str, object]
 Asking = octavo_pb2.GenerateRequest | octavo_pb2.TokenizeRequest

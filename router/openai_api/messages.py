@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from octavo.router.fields import Fields, invalid, unsupported
-from octavo.router.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.fields import Fields, invalid, unsupported
+from octavo.router.openai_api.plain_json import Bounds, check_bounds
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 KNOWN: Mapping[str, frozenset[str]] = {

@@ -1,6 +1,6 @@
 """The prompt of a completion (text, ids, or a list of either), and token ids wherever a request has some. Pure."""
 
-from octavo.router.fields import invalid
+from octavo.router.openai_api.fields import invalid
 
 Prompt = str | list[int]
 

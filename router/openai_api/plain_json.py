@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from octavo.router.fields import invalid
+from octavo.router.openai_api.fields import invalid
 
 
 @dataclass(frozen=True, slots=True)
