@@ -10,9 +10,9 @@ from octavo.router.openai_api.fields import invalid
 from octavo.router.openai_api.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
 from octavo.router.openai_api.openai import Ask, Kind, parse
 from octavo.router.openai_api.prompts import MAX_PROMPTS
+from octavo.router.openai_api.responses.response_ask import parse_response
 from octavo.router.openai_api.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.parsers.reasoning import Thought
-from octavo.router.response_ask import parse_response
 from octavo.router.tokens import TextModel
 
 # What a body is: JSON of a kind of completion, or a protobuf message of the public gRPC API.

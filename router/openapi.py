@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from octavo import __version__
-from octavo.router import response_ask, tokenizing
+from octavo.router import tokenizing
 from octavo.router.openai_api import known_fields as known
 from octavo.router.openai_api.fields import Fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
+from octavo.router.openai_api.responses import response_ask
 from octavo.router.routes import ROUTES, Route
 from octavo.router.schemas import (
     COMPLETION_FIELDS,

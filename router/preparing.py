@@ -8,7 +8,7 @@ from dataclasses import replace
 from octavo.router.bodies import Form, Prepared, encode, read
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.response_tools import field_of, told
+from octavo.router.openai_api.responses.response_tools import field_of, told
 from octavo.router.tokens import TextModel
 
 

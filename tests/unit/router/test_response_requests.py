@@ -3,10 +3,10 @@
 import pytest
 
 from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api.responses.response_ask import REFUSED, parse_response
+from octavo.router.openai_api.responses.response_items import conversation
 from octavo.router.openai_api.structured import Structured
 from octavo.router.openai_api.tools.definitions import ToolUse
-from octavo.router.response_ask import REFUSED, parse_response
-from octavo.router.response_items import conversation
 
 
 def refused(body: dict[str, object]) -> RequestError:

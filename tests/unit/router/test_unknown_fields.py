@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router import response_ask
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api import known_fields as known
 from octavo.router.openai_api.known_fields import ELSEWHERE, OF_ONE_ENDPOINT, unknown_fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, parse
+from octavo.router.openai_api.responses import response_ask
+from octavo.router.openai_api.responses.response_ask import parse_response
 from octavo.router.openai_api.unknown_field_warnings import STRICT, WARNING, check_strict, warning
-from octavo.router.response_ask import parse_response
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}

@@ -11,8 +11,8 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.known_fields import EVERYWHERE, Values, unknown_fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
-from octavo.router.response_items import conversation
-from octavo.router.response_tools import echoed, in_chats_words, told
+from octavo.router.openai_api.responses.response_items import conversation
+from octavo.router.openai_api.responses.response_tools import echoed, in_chats_words, told
 
 MAX_METADATA = 16
 MAX_METADATA_KEY, MAX_METADATA_VALUE = 64, 512
