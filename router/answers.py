@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from octavo.router.detokenise import Detokeniser
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH, Handle, RequestError
 from octavo.router.jobs.refusals import engine_failed
-from octavo.router.stops import StopFinder
+from octavo.router.text.detokenise import Detokeniser
+from octavo.router.text.stops import StopFinder
 
 BUFFER_BYTES = 65_536  # written to a client that does not read; what comes then is merged
 MERGED_CHARACTERS = 4 << 20  # beyond it the client is cut off

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from octavo.router.apart import told_apart
-from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import lark
 from octavo.router.formats import Formats
 from octavo.router.grammars import Function, framed, grammar
@@ -18,6 +17,7 @@ from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.tools import llama3
+from octavo.router.text.bodies import Prepared
 
 NOTHING_TO_SAY: dict[str, Any] = {"properties": {}, "additionalProperties": False}  # Any: a JSON schema
 UNMARKED = (

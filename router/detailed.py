@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from octavo.router.answers import Answer, Generation
-from octavo.router.detokenise import Detokeniser
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH
 from octavo.router.jobs.refusals import engine_failed
-from octavo.router.logprobs import Entry, Scored, unpack
-from octavo.router.stops import StopFinder
+from octavo.router.text.detokenise import Detokeniser
+from octavo.router.text.logprobs import Entry, Scored, unpack
+from octavo.router.text.stops import StopFinder
 
 
 @dataclass(frozen=True, slots=True)

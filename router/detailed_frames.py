@@ -8,8 +8,8 @@ import orjson
 from octavo.router.chat_parts import delta
 from octavo.router.detailed import Part
 from octavo.router.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
-from octavo.router.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
 from octavo.router.parsers.answer_parser import Part as Shown
+from octavo.router.text.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
 
 
 @dataclass(frozen=True, slots=True)

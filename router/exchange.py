@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from octavo.router.answers import Answer, Generation, Outlet
-from octavo.router.bodies import Prepared
 from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import Form
@@ -17,8 +16,9 @@ from octavo.router.openai_api.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
+from octavo.router.text.bodies import Prepared
+from octavo.router.text.tokenizer import NO_MARKS
 from octavo.router.texts import Loaded
-from octavo.router.tokens import NO_MARKS
 
 _PARSED = ParsedWhole | ParsedStream | ParsedDetailedWhole | ParsedDetailedStream
 

@@ -6,7 +6,6 @@ A marker that is a control token is found by its id: the detokeniser shows it as
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.router.bodies import Prepared
 from octavo.router.call_grammar import Form, Marker
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.openai import Ask
@@ -17,7 +16,8 @@ from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.reasoning import Thought
 from octavo.router.parsers.tools import formats
 from octavo.router.parsers.tools.formats import ToolFormat
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Prepared
+from octavo.router.text.tokenizer import TextModel
 
 STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
 

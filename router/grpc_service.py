@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router import grpc_calls
-from octavo.router.bodies import INLINE_BODY_BYTES
 from octavo.router.frames import Usage
 from octavo.router.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.grpc_calls import Context, Cut
@@ -24,6 +23,7 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageForm, decode
 from octavo.router.path import Accepted, Parts, accept, answering, served_by
+from octavo.router.text.bodies import INLINE_BODY_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from octavo.router.plain_answers import Stream, Whole
 from octavo.router.response_frames import ResponseWriter, WholeResponse
 from octavo.router.response_object import ResponseObject
 from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
-from octavo.router.tokenizing import Operation
+from octavo.router.text.tokenizing import Operation
 
 log = logging.getLogger(__name__)
 

@@ -25,18 +25,18 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from octavo.router.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai_api.chat import AS_IT_IS
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.sampling import revived
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.preparing import prepare
-from octavo.router.tokenizing import OPERATIONS, Tokenized, run
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Detokenised, Prepared, decode, detokenise, error_of
+from octavo.router.text.model_files import ModelFilesInvalid
+from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizing import OPERATIONS, Tokenized, run
 from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32

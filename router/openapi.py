@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from octavo import __version__
-from octavo.router import tokenizing
 from octavo.router.openai_api import known_fields as known
 from octavo.router.openai_api.fields import Fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
@@ -25,7 +24,8 @@ from octavo.router.schemas import (
     named,
     nullable,
 )
-from octavo.router.tokenizing import Operation
+from octavo.router.text import tokenizing
+from octavo.router.text.tokenizing import Operation
 
 Asks = Kind | Operation
 Read = Callable[[Mapping[str, object], Callable[[Mapping[str, object]], Fields]], object]

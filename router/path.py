@@ -15,7 +15,6 @@ from functools import partial
 
 from octavo.router import deadlines
 from octavo.router.answers import Answer, Generation, Outlet
-from octavo.router.bodies import Form, Prepared
 from octavo.router.exchange import Plan
 from octavo.router.holding import Holding
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
@@ -24,8 +23,9 @@ from octavo.router.keys import Keys
 from octavo.router.metrics import RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.openai_api.fields import unsupported
+from octavo.router.text.bodies import Form, Prepared
+from octavo.router.text.tokenizing import Operation, Tokenized
 from octavo.router.texts import Loaded, Texts
-from octavo.router.tokenizing import Operation, Tokenized
 
 
 @dataclass(slots=True)

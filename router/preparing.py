@@ -5,11 +5,11 @@ Runs in helper processes.
 
 from dataclasses import replace
 
-from octavo.router.bodies import Form, Prepared, encode, read
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.responses.response_tools import field_of, told
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Form, Prepared, encode, read
+from octavo.router.text.tokenizer import TextModel
 
 
 def prepare(model: TextModel, form: Form, body: bytes, formats: Formats) -> Prepared:

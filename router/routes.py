@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from octavo.router.openai_api.openai import Kind
-from octavo.router.tokenizing import Operation
+from octavo.router.text.tokenizing import Operation
 
 Page = Literal["livez", "readyz", "routerz", "version", "openapi", "models", "model"]
 ONE_MODEL = "/v1/models/"

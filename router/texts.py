@@ -5,14 +5,14 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.router.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.pool import HelperPool
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
+from octavo.router.text.tokenizer import TextModel
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.checkpoints import random_checkpoint
 
-from octavo.router.model_files import ModelFilesInvalid
-from octavo.router.tokens import TextModel
+from octavo.router.text.model_files import ModelFilesInvalid
+from octavo.router.text.tokenizer import TextModel
 from octavo.worker.models.checkpoint import inspect, servable
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.text_files import SERVED_FILES

@@ -18,9 +18,9 @@ from support.spoilt_files import spoilt, spoilt_weights
 from support.vocabularies import byte_level, metaspace, unigram
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai_api.openai import Kind, parse
-from octavo.router.tokens import TextModel
+from octavo.router.text.model_files import ModelFilesInvalid
+from octavo.router.text.tokenizer import TextModel
 from octavo.worker.models.checkpoint import Checkpoint, servable
 from octavo.worker.models.errors import ModelError
 from octavo.worker.models.text_files import SERVED_FILES

@@ -10,7 +10,7 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.messages import ToolCall
 from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.openai_api.tools.definitions import ToolUse
-from octavo.router.templates import ChatTemplate
+from octavo.router.text.templates import ChatTemplate
 
 TEMPLATE = ChatTemplate("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}", {}, ["<|a|>", "}}"])
 USER = {"role": "user", "content": "x"}

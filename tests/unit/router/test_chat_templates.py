@@ -12,7 +12,7 @@ from support.vocabularies import byte_level
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.chat import Rendering
 from octavo.router.openai_api.openai import parse
-from octavo.router.templates import ChatTemplate
+from octavo.router.text.templates import ChatTemplate
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import transformers  # it reads the variable

@@ -15,11 +15,11 @@ from octavo.router.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.detailed import DetailedGeneration, Details, Part
 from octavo.router.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.detailed_frames import DetailedFrames, Form
-from octavo.router.detokenise import metaspace_bytes, piece_bytes
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
-from octavo.router.logprobs import Scored, TokenText, text_of, unpack
 from octavo.router.openai_api.openai import Kind
+from octavo.router.text.detokenise import metaspace_bytes, piece_bytes
+from octavo.router.text.logprobs import Scored, TokenText, text_of, unpack
 
 PIECES = [b"ab", b"c", b" d", b"\xc3", b"\xa9", b"", b"END", b"E", b"\xf0\x9f", b"\x8c", b"\xb6"]
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.vocabularies import byte_level, files, metaspace
 
-from octavo.router.detokenise import BYTE_OF, Detokeniser, WindowDetokeniser
-from octavo.router.tokens import TextModel
+from octavo.router.text.detokenise import BYTE_OF, Detokeniser, WindowDetokeniser
+from octavo.router.text.tokenizer import TextModel
 
 BYTES = byte_level()
 SPACED = metaspace()

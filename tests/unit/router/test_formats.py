@@ -7,7 +7,6 @@ from support.vocabularies import TEMPLATES, byte_level, files, template
 
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args
-from octavo.router.bodies import Prepared
 from octavo.router.config import parse_arguments
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
@@ -15,7 +14,8 @@ from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.parsers.tools.events import Content
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Prepared
+from octavo.router.text.tokenizer import TextModel
 
 FOUND = {
     "deepseek_r1": (None, True),

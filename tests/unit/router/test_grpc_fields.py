@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from support.grpc_calls import message_of
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.bodies import read
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.grpc_fields import MAX_DETOKENISED, detokenize_ids
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.sampling import PLAIN
 from octavo.router.openai_api.structured import Structured
+from octavo.router.text.bodies import read
 
 Json = dict[str, Any]  # Any: JSON
 HELLO = octavo_pb2.Prompt(text="hello")

@@ -10,8 +10,8 @@ import pytest
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.messages import Message
 from octavo.router.openai_api.openai import parse
-from octavo.router.sandbox import RENDER_BYTES
-from octavo.router.templates import ChatTemplate
+from octavo.router.text.sandbox import RENDER_BYTES
+from octavo.router.text.templates import ChatTemplate
 
 HELLO = (Message("user", "hello"),)
 REACHES = [
@@ -80,7 +80,7 @@ def peak_of(sources: list[str]) -> tuple[list[str], int]:
         "import resource, sys\n"
         "from octavo.router.jobs.generation import RequestError\n"
         "from octavo.router.openai_api.messages import Message\n"
-        "from octavo.router.templates import ChatTemplate\n"
+        "from octavo.router.text.templates import ChatTemplate\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "before = peak()\n"
         "for source in sys.argv[1:]:\n"

@@ -13,11 +13,11 @@ from octavo.router.detailed import DetailedGeneration, Details
 from octavo.router.detailed_frames import DetailedFrames, Form
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import STOP, RequestError
-from octavo.router.logprobs import TokenText, text_of
 from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
 from octavo.router.parsers.tools.hermes import HermesParser
+from octavo.router.text.logprobs import TokenText, text_of
 
 IDENTITY = Identity("chat", "id", 1, "m")
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'

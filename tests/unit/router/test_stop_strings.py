@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router.stops import StopFinder
+from octavo.router.text.stops import StopFinder
 
 TEXTS = st.text(alphabet="abc", max_size=40)
 STOPS = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), min_size=1, max_size=4)

@@ -14,10 +14,10 @@ from support.vocabularies import byte_level, files, metaspace, unigram
 from tokenizers import Tokenizer
 
 from octavo.router.answers import Answer, Tally
-from octavo.router.detokenise import Detokeniser, MarkedDetokeniser
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
-from octavo.router.tokens import TextModel
+from octavo.router.text.detokenise import Detokeniser, MarkedDetokeniser
+from octavo.router.text.tokenizer import TextModel
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
 

@@ -10,13 +10,13 @@ from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
 from octavo.router import preparing
-from octavo.router.bodies import Form, Prepared
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
-from octavo.router.model_files import ModelFilesInvalid
 from octavo.router.openai_api.openai import parse
-from octavo.router.tokens import TextModel
-from octavo.router.words import WordEncoder
+from octavo.router.text.bodies import Form, Prepared
+from octavo.router.text.bpe_word_cache import WordEncoder
+from octavo.router.text.model_files import ModelFilesInvalid
+from octavo.router.text.tokenizer import TextModel
 
 BYTES = byte_level()
 METASPACE = metaspace()

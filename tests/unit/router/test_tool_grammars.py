@@ -12,14 +12,14 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from support.vocabularies import byte_level, files, metaspace, template
 
-from octavo.router.bodies import Prepared
 from octavo.router.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.tools.events import Content
 from octavo.router.preparing import prepare
-from octavo.router.tokens import TextModel
+from octavo.router.text.bodies import Prepared
+from octavo.router.text.tokenizer import TextModel
 from octavo.shared.grammars import limits
 
 END = "<|im_end|>"

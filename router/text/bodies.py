@@ -13,7 +13,7 @@ from octavo.router.openai_api.prompts import MAX_PROMPTS
 from octavo.router.openai_api.responses.response_ask import parse_response
 from octavo.router.openai_api.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.parsers.reasoning import Thought
-from octavo.router.tokens import TextModel
+from octavo.router.text.tokenizer import TextModel
 
 # What a body is: JSON of a kind of completion, or a protobuf message of the public gRPC API.
 Form = Kind | MessageForm

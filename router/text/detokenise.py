@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer
 
-from octavo.router.logprobs import TokenText, text_of
+from octavo.router.text.logprobs import TokenText, text_of
 
 REPLACEMENT = "�"
 PROMPT_WINDOW = 5  # prompt ids that give the first token its context

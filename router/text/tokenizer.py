@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from octavo.router.detokenise import (
+from octavo.router.openai_api.fields import invalid
+from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.prompts import Prompt
+from octavo.router.openai_api.sampling import Extras, check_vocabulary
+from octavo.router.parsers import reasoning
+from octavo.router.text.bpe_word_cache import WordEncoder
+from octavo.router.text.detokenise import (
     ByteLevelDetokeniser,
     Detokeniser,
     MarkedDetokeniser,
@@ -18,7 +24,7 @@ from octavo.router.detokenise import (
     Texts,
     WindowDetokeniser,
 )
-from octavo.router.model_files import (
+from octavo.router.text.model_files import (
     DEFAULT,
     TOOL_USE,
     added_tokens,
@@ -30,13 +36,7 @@ from octavo.router.model_files import (
     tokenizer_of,
     vocabulary_of,
 )
-from octavo.router.openai_api.fields import invalid
-from octavo.router.openai_api.openai import Ask
-from octavo.router.openai_api.prompts import Prompt
-from octavo.router.openai_api.sampling import Extras, check_vocabulary
-from octavo.router.parsers import reasoning
-from octavo.router.templates import ChatTemplate, Rendered, any_of, failed
-from octavo.router.words import WordEncoder
+from octavo.router.text.templates import ChatTemplate, Rendered, any_of, failed
 
 REASONING_TAIL = 32  # ids at the end of a prompt that may open reasoning
 NO_MARKS: Mapping[int, str] = {}

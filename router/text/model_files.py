@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.fields import Fields
-from octavo.router.words import SAMPLE
+from octavo.router.text.bpe_word_cache import SAMPLE
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
 PANIC = "PanicException"  # a BaseException, of a module that cannot be imported

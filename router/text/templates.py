@@ -18,8 +18,8 @@ from octavo.router.openai_api.chat import AS_IT_IS, Rendering
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.messages import Message
 from octavo.router.openai_api.plain_json import strings
-from octavo.router.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment
-from octavo.router.template_input import TemplateInput
+from octavo.router.text.sandbox import MAX_ADDED_CHARACTERS, RENDER_BYTES, bounded_memory, environment
+from octavo.router.text.template_input import TemplateInput
 
 NONCHARACTERS = [chr(code) for code in range(0xFDD0, 0xFDEF)]  # never assigned, so never meant
 HERE = chr(0xFDEF) + " "  # where a message is continued; the blank tells whether the template strips messages

@@ -12,7 +12,7 @@ from octavo.router.openai_api.fields import Fields, invalid
 from octavo.router.openai_api.known_fields import EVERYWHERE, MAX_TIMEOUT_S, MIN_TIMEOUT_S, Values, unknown_fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
 from octavo.router.openai_api.prompts import MAX_IDS, check_count, token_ids
-from octavo.router.tokens import TextModel
+from octavo.router.text.tokenizer import TextModel
 
 # By other names than the messages of the gRPC API, which helpers read too.
 Operation = Literal["tokenize_json", "detokenize_json"]
