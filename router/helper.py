@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.chat import AS_IT_IS
 from octavo.router.openai_api.openai import Ask

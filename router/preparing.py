@@ -5,7 +5,7 @@ Runs in helper processes.
 
 from dataclasses import replace
 
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.responses.response_tools import field_of, told
 from octavo.router.text.bodies import Form, Prepared, encode, read
@@ -27,6 +27,6 @@ def _bound(prepared: Prepared, formats: Formats) -> Prepared:
     use = prepared.ask.tool_use
     if prepared.ask.structured is None and (use is None or not use.bound):
         return prepared
-    from octavo.router.binding import bind  # the compiler is loaded by the first who needs it
+    from octavo.router.constrained.constrain import bind  # the compiler is loaded by the first who needs it
 
     return bind(prepared, formats)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.openai_api.sampling import PLAIN, needs

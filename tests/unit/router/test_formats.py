@@ -8,7 +8,7 @@ from support.vocabularies import TEMPLATES, byte_level, files, template
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args
 from octavo.router.config import parse_arguments
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from octavo.router.grammars import grammar
+from octavo.router.constrained.grammars import grammar
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.structured import structured
 from octavo.shared.grammars import limits

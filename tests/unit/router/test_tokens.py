@@ -10,7 +10,7 @@ from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
 from octavo.router import preparing
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.openai import parse
 from octavo.router.text.bodies import Form, Prepared

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from support.vocabularies import byte_level, files, metaspace, template
 
-from octavo.router.formats import Formats
+from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.parsers.parser_flags import ParserFlags

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.checkpoints import random_checkpoint
 
-from octavo.router.grammars import grammar
+from octavo.router.constrained.grammars import grammar
 from octavo.router.openai_api.structured import Structured
 from octavo.worker.admission import Admission
 from octavo.worker.cpu.masks import bind

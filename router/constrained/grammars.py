@@ -13,9 +13,9 @@ from typing import Any
 
 from llguidance import LLMatcher, grammar_from, regex_to_lark
 
-from octavo.router.apart import OCTETS
-from octavo.router.call_grammar import ANSWER
-from octavo.router.endless import endless
+from octavo.router.constrained.call_grammar import ANSWER
+from octavo.router.constrained.grammar_ambiguity import OCTETS
+from octavo.router.constrained.schema_satisfiability import endless
 from octavo.router.openai_api.fields import invalid
 from octavo.router.openai_api.structured import Structured
 from octavo.shared.grammars import REMEMBERED, limits

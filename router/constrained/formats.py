@@ -6,7 +6,7 @@ A marker that is a control token is found by its id: the detokeniser shows it as
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.router.call_grammar import Form, Marker
+from octavo.router.constrained.call_grammar import Form, Marker
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.tools.definitions import ToolUse

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from octavo.router.apart import told_apart
-from octavo.router.call_grammar import lark
-from octavo.router.formats import Formats
-from octavo.router.grammars import Function, framed, grammar
+from octavo.router.constrained.call_grammar import lark
+from octavo.router.constrained.formats import Formats
+from octavo.router.constrained.grammar_ambiguity import told_apart
+from octavo.router.constrained.grammars import Function, framed, grammar
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.tools.definitions import ToolUse
