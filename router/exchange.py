@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from octavo.router.answers import Answer, Generation, Outlet
-from octavo.router.detailed import DetailedGeneration, Details
-from octavo.router.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.detailed_frames import Form
+from octavo.router.answers.answers import Answer, Generation, Outlet
+from octavo.router.answers.detailed import DetailedGeneration, Details
+from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.answers.detailed_frames import Form
+from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.sampling import PLAIN, Extras, needs, with_extras
-from octavo.router.parsed_answers import ParsedStream, ParsedWhole
-from octavo.router.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.text.bodies import Prepared
 from octavo.router.text.tokenizer import NO_MARKS

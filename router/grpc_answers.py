@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.answers import MERGED_CHARACTERS, Generation, Tally
+from octavo.router.answers.answers import MERGED_CHARACTERS, Generation, Tally
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import RequestError
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from octavo.router import deadlines
-from octavo.router.answers import Answer, Generation, Outlet
+from octavo.router.answers.answers import Answer, Generation, Outlet
 from octavo.router.exchange import Plan
 from octavo.router.holding import Holding
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 from support.letters import Letters, Pipe
 
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
+from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
+from octavo.router.answers.plain_answers import Stream, Whole
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.jobs.generation import FAILED, LENGTH, STOP, RequestError
-from octavo.router.plain_answers import Stream, Whole
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")

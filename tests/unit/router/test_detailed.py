@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.letters import Pipe
 
-from octavo.router.answers import BUFFER_BYTES, Answer, Tally
-from octavo.router.detailed import DetailedGeneration, Details, Part
-from octavo.router.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.detailed_frames import DetailedFrames, Form
+from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
+from octavo.router.answers.detailed import DetailedGeneration, Details, Part
+from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.answers.detailed_frames import DetailedFrames, Form
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.openai_api.openai import Kind

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.answers import MERGED_CHARACTERS, Answer, Tally
+from octavo.router.answers.answers import MERGED_CHARACTERS, Answer, Tally
 from octavo.router.grpc_answers import CHUNK_CHARACTERS, Pending, Recorded, Streamed
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.letters import Letters, Pipe
 
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
+from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
+from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
+from octavo.router.answers.plain_answers import Stream, Whole
 from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
-from octavo.router.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
 from octavo.router.parsers.tools.hermes import HermesParser
-from octavo.router.plain_answers import Stream, Whole
 
 IDENTITY = Identity("chat", "chatcmpl-1", 1, "m")
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.vocabularies import byte_level, files, metaspace, unigram
 from tokenizers import Tokenizer
 
-from octavo.router.answers import Answer, Tally
+from octavo.router.answers.answers import Answer, Tally
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.text.detokenise import Detokeniser, MarkedDetokeniser

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 
-from octavo.router.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
-from octavo.router.detailed import Part
-from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
+from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
+from octavo.router.answers.detailed import Part
+from octavo.router.answers.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
+from octavo.router.answers.plain_answers import Stream, Whole
 from octavo.router.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
-from octavo.router.plain_answers import Stream, Whole
 
 
 class DetailedWhole(Whole):

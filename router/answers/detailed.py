@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from octavo.router.answers import Answer, Generation
+from octavo.router.answers.answers import Answer, Generation
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH
 from octavo.router.jobs.refusals import engine_failed

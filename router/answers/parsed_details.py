@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from octavo.router.answers import Tally
+from octavo.router.answers.answers import Tally
+from octavo.router.answers.detailed import Part
+from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
+from octavo.router.answers.detailed_frames import DetailedChoice, DetailedFrames, Form
+from octavo.router.answers.parsed_answers import Parser, reason_of
 from octavo.router.chat_parts import content_of, message
-from octavo.router.detailed import Part
-from octavo.router.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.detailed_frames import DetailedChoice, DetailedFrames, Form
 from octavo.router.frames import Identity
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parsed_answers import Parser, reason_of
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.answer_parser import Part as Shown
 

@@ -5,12 +5,12 @@ Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
 
 from collections.abc import Callable, Mapping
 
-from octavo.router.answers import MERGED_CHARACTERS
+from octavo.router.answers.answers import MERGED_CHARACTERS
+from octavo.router.answers.plain_answers import Stream, Whole
 from octavo.router.frames import Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import AnswerParser, Arguments, Part, Reasoning
 from octavo.router.parsers.tools.events import Content
-from octavo.router.plain_answers import Stream, Whole
 
 Parser = Callable[[], AnswerParser]
 
