@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.answers.answers import MERGED_CHARACTERS, Generation, Tally
-from octavo.router.frames import Usage
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import RequestError
 
 REASONS = {"stop": octavo_pb2.FINISH_REASON_STOP, "length": octavo_pb2.FINISH_REASON_LENGTH}

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router import grpc_calls
-from octavo.router.frames import Usage
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.grpc_calls import Context, Cut
 from octavo.router.grpc_messages import read

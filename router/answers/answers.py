@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from octavo.router.frames import Usage
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH, Handle, RequestError
 from octavo.router.jobs.refusals import engine_failed
 from octavo.router.text.detokenise import Detokeniser

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from octavo.router.answers.answers import Answer, Generation
-from octavo.router.frames import Usage
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH
 from octavo.router.jobs.refusals import engine_failed
 from octavo.router.text.detokenise import Detokeniser

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.answers.detailed import Part
 from octavo.router.answers.detailed_frames import DetailedChoice, DetailedFrames, Form, detailed_whole
+from octavo.router.answers.formatters.frames import Identity, Usage
 from octavo.router.answers.plain_answers import Stream, Whole
-from octavo.router.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
 
 

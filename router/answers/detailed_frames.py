@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from octavo.router.answers.detailed import Part
-from octavo.router.chat_parts import delta
-from octavo.router.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
+from octavo.router.answers.formatters.chat_parts import delta
+from octavo.router.answers.formatters.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
 from octavo.router.parsers.answer_parser import Part as Shown
 from octavo.router.text.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
 

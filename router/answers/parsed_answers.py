@@ -6,8 +6,8 @@ Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
 from collections.abc import Callable, Mapping
 
 from octavo.router.answers.answers import MERGED_CHARACTERS
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.answers.plain_answers import Stream, Whole
-from octavo.router.frames import Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import AnswerParser, Arguments, Part, Reasoning
 from octavo.router.parsers.tools.events import Content

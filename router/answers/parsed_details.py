@@ -14,9 +14,9 @@ from octavo.router.answers.answers import Tally
 from octavo.router.answers.detailed import Part
 from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.answers.detailed_frames import DetailedChoice, DetailedFrames, Form
+from octavo.router.answers.formatters.chat_parts import content_of, message
+from octavo.router.answers.formatters.frames import Identity
 from octavo.router.answers.parsed_answers import Parser, reason_of
-from octavo.router.chat_parts import content_of, message
-from octavo.router.frames import Identity
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.answer_parser import Part as Shown

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
-from octavo.router.chat_parts import content_of, message
-from octavo.router.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
+from octavo.router.answers.formatters.chat_parts import content_of, message
+from octavo.router.answers.formatters.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Part
 

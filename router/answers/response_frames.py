@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import orjson
 
+from octavo.router.answers.formatters.chat_parts import kept
+from octavo.router.answers.formatters.frames import Identity, Usage
+from octavo.router.answers.formatters.response_object import Event, Json, Output, ResponseObject, status_of
 from octavo.router.answers.plain_answers import Whole
-from octavo.router.chat_parts import kept
-from octavo.router.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Part
-from octavo.router.response_object import Event, Json, Output, ResponseObject, status_of
 
 TEXT = "response.output_text.delta"
 

@@ -7,8 +7,8 @@ import pytest
 from support.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
+from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.answers.plain_answers import Stream, Whole
-from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.jobs.generation import FAILED, LENGTH, STOP, RequestError
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")

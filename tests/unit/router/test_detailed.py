@@ -15,7 +15,7 @@ from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.answers.detailed import DetailedGeneration, Details, Part
 from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
 from octavo.router.answers.detailed_frames import DetailedFrames, Form
-from octavo.router.frames import Identity
+from octavo.router.answers.formatters.frames import Identity
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.openai_api.openai import Kind
 from octavo.router.text.detokenise import metaspace_bytes, piece_bytes

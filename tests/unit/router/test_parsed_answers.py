@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
+from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.answers.plain_answers import Stream, Whole
-from octavo.router.frames import LAST_CHUNK, FrameWriter, Identity
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser

@@ -11,8 +11,8 @@ from support.letters import Letters, Pipe
 from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.answers.detailed import DetailedGeneration, Details
 from octavo.router.answers.detailed_frames import DetailedFrames, Form
+from octavo.router.answers.formatters.frames import Identity
 from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
-from octavo.router.frames import Identity
 from octavo.router.jobs.generation import STOP, RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser

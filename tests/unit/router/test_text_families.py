@@ -14,7 +14,7 @@ from support.vocabularies import byte_level, files, metaspace, unigram
 from tokenizers import Tokenizer
 
 from octavo.router.answers.answers import Answer, Tally
-from octavo.router.frames import Usage
+from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.text.detokenise import Detokeniser, MarkedDetokeniser
 from octavo.router.text.tokenizer import TextModel

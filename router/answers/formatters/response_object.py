@@ -10,7 +10,7 @@ One item is open at a time: what is of another kind, or the end, closes it.
 
 from collections.abc import Mapping, Sequence
 
-from octavo.router.frames import Identity, Usage
+from octavo.router.answers.formatters.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part
 from octavo.router.parsers.tools.events import Content

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import orjson
 
-from octavo.router.chat_parts import delta
+from octavo.router.answers.formatters.chat_parts import delta
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, error_body
 from octavo.router.parsers.answer_parser import Part
