@@ -18,7 +18,7 @@ from octavo.router.openai_api.sampling import PLAIN, Extras, needs, with_extras
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.text.bodies import Prepared
 from octavo.router.text.tokenizer import NO_MARKS
-from octavo.router.texts import Loaded
+from octavo.router.tokenizer_pool.model_loader import Loaded
 
 _PARSED = ParsedWhole | ParsedStream | ParsedDetailedWhole | ParsedDetailedStream
 

@@ -25,7 +25,7 @@ from octavo.router.openai_api.cors import Cors
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.text.bodies import Form, Prepared
 from octavo.router.text.tokenizing import Operation, Tokenized
-from octavo.router.texts import Loaded, Texts
+from octavo.router.tokenizer_pool.model_loader import Loaded, Texts
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from octavo.router.openai_api.cors import Cors
 from octavo.router.path import Life, Parts
 from octavo.router.samples import snapshot
 from octavo.router.server import HttpServer
-from octavo.router.texts import Texts
+from octavo.router.tokenizer_pool.model_loader import Texts
 from octavo.shared.parent import end_with_parent
 
 log = logging.getLogger("octavo.router")

@@ -23,7 +23,7 @@ from octavo.router.grpc_server import GrpcServer
 from octavo.router.holding import MAX_BODY_BYTES, MAX_COMING_BYTES, Holding
 from octavo.router.metrics import RouterMetrics
 from octavo.router.path import Life, Parts
-from octavo.router.texts import Texts
+from octavo.router.tokenizer_pool.model_loader import Texts
 
 TOKENS = 15_000
 MOST = 24  # connections, and calls

@@ -14,7 +14,7 @@ from support.forked import Forked, preload
 from support.patience import PATIENCE_S
 from support.spares import Plan, Spares
 
-HELPERS: Plan = (("octavo.router.helper", ()),) * 2
+HELPERS: Plan = (("octavo.router.tokenizer_pool.helper", ()),) * 2
 NURSERY: Plan = (("octavo.worker.nursery", ()),)
 LIFE: Plan = (("octavo.worker.serve", ()), ("octavo.worker.core", ()))  # what each life of a leader starts anew
 
@@ -23,7 +23,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its 
 preload(
     *("octavo.worker.cpu.runner", "octavo.worker.devices", "octavo.worker.rank", "octavo.worker.serve"),
     *("octavo.worker.core", "octavo.worker.supervisor"),
-    *("octavo.router.main", "octavo.router.process", "octavo.router.helper"),
+    *("octavo.router.main", "octavo.router.process", "octavo.router.tokenizer_pool.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),
     *(f"octavo.bench.{name}" for name in ("serve", "latency", "throughput")),
 )

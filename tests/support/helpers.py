@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.router.helper_process import Vitals
+from octavo.router.tokenizer_pool.helper_process import Vitals
 
 REFUSAL = {"error": {"status": 400, "type": "t", "code": "c", "message": "no", "field": None}}
 

@@ -25,7 +25,7 @@ class Role(StrEnum):
 # Part of a command line that no role before it has.
 _SIGNS = (
     ("octavo.router.process", Role.ROUTER_PROCESS),
-    ("octavo.router.helper", Role.HELPER),
+    ("octavo.router.tokenizer_pool.helper", Role.HELPER),
     ("octavo.worker.serve", Role.SERVE),
     ("octavo.worker.core", Role.CORE),
     ("octavo.worker.rank", Role.RANK),

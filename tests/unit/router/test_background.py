@@ -10,11 +10,11 @@ import pytest
 from support.helpers import REFUSAL, ScriptedHelpers
 
 from octavo.router import family as families
-from octavo.router import pool as pools
 from octavo.router.background import background
 from octavo.router.family import Family
 from octavo.router.jobs.generation import Model, RequestError
-from octavo.router.pool import HelperPool
+from octavo.router.tokenizer_pool import pool as pools
+from octavo.router.tokenizer_pool.pool import HelperPool
 
 MODEL = Model("m", "f", 16, 16, {})
 

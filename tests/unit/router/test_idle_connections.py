@@ -14,7 +14,7 @@ from octavo.router.metrics import RouterMetrics
 from octavo.router.path import Life, Parts
 from octavo.router.scrape import metrics_server
 from octavo.router.server import HttpServer
-from octavo.router.texts import Texts
+from octavo.router.tokenizer_pool.model_loader import Texts
 
 IDLE_S = 0.5
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"

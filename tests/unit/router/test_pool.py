@@ -8,11 +8,11 @@ import pytest
 from support.helpers import REFUSAL, ScriptedHelpers
 from support.jobs import until
 
-from octavo.router import pool as pools
-from octavo.router.helper import OUT_OF_MEMORY
-from octavo.router.helper_process import Vitals
 from octavo.router.jobs.generation import Model, RequestError
-from octavo.router.pool import HelperPool
+from octavo.router.tokenizer_pool import pool as pools
+from octavo.router.tokenizer_pool.helper import OUT_OF_MEMORY
+from octavo.router.tokenizer_pool.helper_process import Vitals
+from octavo.router.tokenizer_pool.pool import HelperPool
 
 MODEL = Model("m", "f", 16, 16, {})
 GOOD: Any = (REFUSAL, b"")  # an answer: what the client then gets is this refusal

@@ -13,7 +13,7 @@ from octavo.router.jobs.reach import CUT_OFF_S, Reach
 from octavo.router.metrics import RouterMetrics
 from octavo.router.path import Life, Parts
 from octavo.router.server import HttpServer
-from octavo.router.texts import Texts
+from octavo.router.tokenizer_pool.model_loader import Texts
 
 SHORT, LONG = CUT_OFF_S - 1, CUT_OFF_S
 

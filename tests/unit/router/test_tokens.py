@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
-from octavo.router import preparing
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.openai import parse
@@ -17,6 +16,7 @@ from octavo.router.text.bodies import Form, Prepared
 from octavo.router.text.bpe_word_cache import WordEncoder
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel
+from octavo.router.tokenizer_pool import preparing
 
 BYTES = byte_level()
 METASPACE = metaspace()

@@ -17,9 +17,9 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.tools.events import Content
-from octavo.router.preparing import prepare
 from octavo.router.text.bodies import Prepared
 from octavo.router.text.tokenizer import TextModel
+from octavo.router.tokenizer_pool.preparing import prepare
 from octavo.shared.grammars import limits
 
 END = "<|im_end|>"

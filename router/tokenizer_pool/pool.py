@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from octavo.router.background import background
-from octavo.router.helper import Header, detokenised, error_in, pack, prepared, tokenized
-from octavo.router.helper_process import Fault, HelperProcess, fault_of_end, fault_over_limit
 from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.jobs.refusals import broken_helper, draining, helper_lost
 from octavo.router.openai_api.fields import invalid
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.text.bodies import Detokenised, Form, Prepared, input_field
 from octavo.router.text.tokenizing import Operation, Tokenized
+from octavo.router.tokenizer_pool.helper import Header, detokenised, error_in, pack, prepared, tokenized
+from octavo.router.tokenizer_pool.helper_process import Fault, HelperProcess, fault_of_end, fault_over_limit
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
-from octavo.router.pool import HelperPool
 from octavo.router.text.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
 from octavo.router.text.tokenizer import TextModel
+from octavo.router.tokenizer_pool.pool import HelperPool
 
 log = logging.getLogger(__name__)
 

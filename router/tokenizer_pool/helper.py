@@ -32,11 +32,11 @@ from octavo.router.openai_api.openai import Ask
 from octavo.router.openai_api.sampling import revived
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
-from octavo.router.preparing import prepare
 from octavo.router.text.bodies import Detokenised, Prepared, decode, detokenise, error_of
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel
 from octavo.router.text.tokenizing import OPERATIONS, Tokenized, run
+from octavo.router.tokenizer_pool.preparing import prepare
 from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32

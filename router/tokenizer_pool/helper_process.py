@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from octavo.router.background import background
-from octavo.router.helper import LENGTHS, OUT_OF_MEMORY, Header
+from octavo.router.tokenizer_pool.helper import LENGTHS, OUT_OF_MEMORY, Header
 from octavo.shared.parent import ending_with_us
 
 LOAD_LIMIT_S = 60.0
@@ -69,7 +69,7 @@ class HelperProcess:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "octavo.router.helper",
+            "octavo.router.tokenizer_pool.helper",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "TOKENIZERS_PARALLELISM": "false", **ending_with_us(signal.SIGKILL)},
