@@ -31,7 +31,7 @@ from http_load import Totals, connect
 from subjects import Bench, completion, running, words
 
 from octavo.proto.v1 import engine_pb2_grpc
-from octavo.router import wire
+from octavo.router.dispatch import wire
 from octavo.router.jobs.generation import Job, Sampling
 
 INTERVAL_S = 0.01

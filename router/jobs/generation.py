@@ -172,7 +172,7 @@ class Model:
 
 
 class Dispatcher(Protocol):
-    """The fleet as the HTTP side sees it; octavo.router.dispatch has the real one."""
+    """The fleet as the HTTP side sees it; octavo.router.dispatch.dispatch has the real one."""
 
     @property
     def ready(self) -> bool:

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 from support.tcp_proxy import TcpProxy
 
-from octavo.router.wire import CHANNEL_OPTIONS
+from octavo.router.dispatch.wire import CHANNEL_OPTIONS
 from octavo.worker.channel import OPTIONS
 
 METHOD = "/octavo.v1.Test/Stay"

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from support.jobs import until
 
-from octavo.router import discovery
-from octavo.router.discovery import ApiServer, Endpoints, in_cluster
+from octavo.router.dispatch import discovery
+from octavo.router.dispatch.discovery import ApiServer, Endpoints, in_cluster
 
 
 def slice_of(name: str, version: int, *addresses: str, ready: bool = True) -> dict[str, Any]:

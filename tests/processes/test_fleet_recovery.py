@@ -12,7 +12,7 @@ from support.jobs import Recorder, job, until
 from support.leader_process import LeaderProcess
 from support.ports import free_port
 
-from octavo.router.assembly import FleetSettings, running
+from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.jobs.generation import LENGTH
 
 FOUND_S = 5.0  # twice the longest back-off, and a start

@@ -12,7 +12,7 @@ from support.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.admission import Bounds
-from octavo.router.assembly import FleetSettings, running
+from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
 

@@ -15,7 +15,7 @@ from support.fake_leader import OPTIONS, FakeLeader, Script
 from support.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2_grpc
-from octavo.router.assembly import FleetSettings, running
+from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.jobs.generation import LENGTH
 
 

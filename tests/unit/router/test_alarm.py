@@ -6,7 +6,7 @@ import math
 import uvloop
 from support.patience import PATIENCE_S
 
-from octavo.router.alarm import Alarm
+from octavo.router.dispatch.deadline_timer import Alarm
 
 
 class Bell:

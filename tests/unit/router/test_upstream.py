@@ -2,9 +2,9 @@
 
 import asyncio
 
-from octavo.router import upstream, wire
+from octavo.router.dispatch import upstream, wire
+from octavo.router.dispatch.upstream import Upstream
 from octavo.router.internal_errors import InternalErrors
-from octavo.router.upstream import Upstream
 
 
 async def test_an_error_that_nobody_foresaw_is_logged_and_the_next_attempt_follows(monkeypatch, caplog):

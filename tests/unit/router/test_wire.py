@@ -6,9 +6,9 @@ from collections import deque
 import pytest
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router import wire
+from octavo.router.dispatch import wire
+from octavo.router.dispatch.tls import check_loopback
 from octavo.router.jobs.generation import Adjust, Job, Sampling
-from octavo.router.tls import check_loopback
 
 
 def packed(*values: int) -> bytes:

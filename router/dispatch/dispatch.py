@@ -19,21 +19,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router import wire
 from octavo.router.admission import Bounds, Entry, Queue, QueueFull, cost
-from octavo.router.alarm import Alarm
 from octavo.router.choose import affinity_hashes
-from octavo.router.fleet import Fleet
-from octavo.router.flight import Flight
+from octavo.router.dispatch import wire
+from octavo.router.dispatch.deadline_timer import Alarm
+from octavo.router.dispatch.fleet import Fleet
+from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.retry import end_of_lost, end_of_tries, end_of_wait
+from octavo.router.dispatch.select_group import lacking, place
+from octavo.router.dispatch.stream import Stream
+from octavo.router.dispatch.tls import Dial
 from octavo.router.internal_errors import Contained, InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.counts import Counts
 from octavo.router.jobs.generation import Job, Model, RequestError, Sink
 from octavo.router.jobs.reach import Reach
-from octavo.router.placement import lacking, place
-from octavo.router.rescue import end_of_lost, end_of_tries, end_of_wait
-from octavo.router.stream import Stream
-from octavo.router.tls import Dial
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octavo.router import wire
 from octavo.router.admission import Bounds
 from octavo.router.background import background
-from octavo.router.discovery import Endpoints, in_cluster
-from octavo.router.dispatch import FleetDispatcher
-from octavo.router.tls import dialler
+from octavo.router.dispatch import wire
+from octavo.router.dispatch.discovery import Endpoints, in_cluster
+from octavo.router.dispatch.dispatch import FleetDispatcher
+from octavo.router.dispatch.tls import dialler
 
 
 @dataclass(frozen=True, slots=True)

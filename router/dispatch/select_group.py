@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from octavo.router.choose import Candidate, choose
-from octavo.router.flight import Flight
+from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.stream import Stream
 from octavo.router.jobs.generation import Job
-from octavo.router.stream import Stream
 
 
 def lacking(job: Job, usable: Sequence[Stream]) -> str | None:

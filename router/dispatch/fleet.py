@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.background import background
+from octavo.router.dispatch.stream import Listener, Stream
+from octavo.router.dispatch.tls import Dial
+from octavo.router.dispatch.upstream import Upstream
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs.generation import Model
-from octavo.router.stream import Listener, Stream
-from octavo.router.tls import Dial
-from octavo.router.upstream import Upstream
 
 log = logging.getLogger(__name__)
 

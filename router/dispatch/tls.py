@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from octavo.router.wire import CHANNEL_OPTIONS
+from octavo.router.dispatch.wire import CHANNEL_OPTIONS
 
 Dial = Callable[[str], grpc.aio.Channel]
 

@@ -1,6 +1,6 @@
 """When a job is given up: how often it may begin anew, which jobs may not, and which have waited too long."""
 
-from octavo.router.flight import Flight
+from octavo.router.dispatch.in_flight import Flight
 from octavo.router.jobs import refusals
 from octavo.router.jobs.counts import Counts
 from octavo.router.jobs.generation import RequestError

@@ -17,12 +17,12 @@ from contextlib import suppress
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
-from octavo.router import wire
-from octavo.router.contained_listener import ContainedListener
+from octavo.router.dispatch import wire
+from octavo.router.dispatch.contained_listener import ContainedListener
+from octavo.router.dispatch.stream import Broken, Listener, Stream
+from octavo.router.dispatch.tls import Dial
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs.generation import Model
-from octavo.router.stream import Broken, Listener, Stream
-from octavo.router.tls import Dial
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections import deque
 from typing import Protocol
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router import wire
 from octavo.router.choose import PrefixMemory
-from octavo.router.flight import BrokenSink, Flight
+from octavo.router.dispatch import wire
+from octavo.router.dispatch.in_flight import BrokenSink, Flight
 from octavo.router.jobs.generation import Model
 from octavo.router.ledger import Ledger
 

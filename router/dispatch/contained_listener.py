@@ -1,10 +1,10 @@
 """The Listener of a stream, so that none of its errors becomes the stream's."""
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.flight import Flight
+from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.stream import Broken, Listener, Stream
 from octavo.router.internal_errors import Contained, InternalErrors
 from octavo.router.jobs.generation import Model
-from octavo.router.stream import Broken, Listener, Stream
 
 
 class ContainedListener:
