@@ -19,11 +19,11 @@ from dataclasses import asdict
 import uvloop
 from aiohttp import web
 
-from octavo.router.admission import Bounds
 from octavo.router.background import background
 from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
+from octavo.router.dispatch.rules.admission import Bounds
 from octavo.router.grpc_server import GrpcServer
 from octavo.router.keys import KeyFile
 from octavo.router.metrics import Reading, RouterMetrics

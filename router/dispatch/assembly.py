@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from octavo.router.admission import Bounds
 from octavo.router.background import background
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.discovery import Endpoints, in_cluster
 from octavo.router.dispatch.dispatch import FleetDispatcher
+from octavo.router.dispatch.rules.admission import Bounds
 from octavo.router.dispatch.tls import dialler
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from octavo.router.endpoints import Slice, ready_addresses
+from octavo.router.dispatch.rules.endpoints import Slice, ready_addresses
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
-from octavo.router.admission import Entry
+from octavo.router.dispatch.rules.admission import Entry
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.generation import FAILED, Job, RequestError, Sink

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from octavo.router.ledger import Ledger
+from octavo.router.dispatch.rules.ledger import Ledger
 from octavo.worker.credit import Bank, Credit
 from octavo.worker.limits import Limits
 from octavo.worker.output import Load

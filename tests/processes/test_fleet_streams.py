@@ -11,8 +11,8 @@ from support.fake_leader import Script, serving
 from support.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.admission import Bounds
 from octavo.router.dispatch.assembly import FleetSettings, running
+from octavo.router.dispatch.rules.admission import Bounds
 from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
 

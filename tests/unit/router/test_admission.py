@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router.admission import QUANTUM, Bounds, Entry, Queue, QueueFull, cost
+from octavo.router.dispatch.rules.admission import QUANTUM, Bounds, Entry, Queue, QueueFull, cost
 
 
 def entry(item: str, tenant: str = "", priority: int = 0, tokens: int = 100, expires: float = math.inf) -> Entry[str]:

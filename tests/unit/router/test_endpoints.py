@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from octavo.router.endpoints import ready_addresses
+from octavo.router.dispatch.rules.endpoints import ready_addresses
 
 
 def endpoint(address: str, **conditions: bool | None) -> dict[str, Any]:

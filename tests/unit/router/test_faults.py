@@ -12,10 +12,10 @@ from support.fake_leader import FakeLeader, Script, serving
 from support.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.admission import Bounds
 from octavo.router.dispatch import dispatch, fleet, wire
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
+from octavo.router.dispatch.rules.admission import Bounds
 from octavo.router.dispatch.upstream import Upstream
 from octavo.router.jobs.generation import LENGTH
 

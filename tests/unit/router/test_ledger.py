@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.ledger import Ledger
+from octavo.router.dispatch.rules.ledger import Ledger
 
 
 def ledger(tokens: int) -> Ledger:
