@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.choose import affinity_hashes
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.deadline_timer import Alarm
 from octavo.router.dispatch.fleet import Fleet
 from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.policies.prefix_affinity import affinity_hashes
 from octavo.router.dispatch.retry import end_of_lost, end_of_tries, end_of_wait
 from octavo.router.dispatch.rules.admission import Bounds, Entry, Queue, QueueFull, cost
 from octavo.router.dispatch.select_group import lacking, place

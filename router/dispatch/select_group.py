@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from octavo.router.choose import Candidate, choose
 from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.policies.prefix_affinity import Candidate, choose
 from octavo.router.dispatch.stream import Stream
 from octavo.router.jobs.generation import Job
 

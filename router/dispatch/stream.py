@@ -9,9 +9,9 @@ from collections import deque
 from typing import Protocol
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.choose import PrefixMemory
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.in_flight import BrokenSink, Flight
+from octavo.router.dispatch.policies.prefix_affinity import PrefixMemory
 from octavo.router.dispatch.rules.ledger import Ledger
 from octavo.router.jobs.generation import Model
 

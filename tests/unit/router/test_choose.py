@@ -5,7 +5,15 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router.choose import AFFINITY_BLOCK, BETA, BOUND, Candidate, PrefixMemory, affinity_hashes, choose
+from octavo.router.dispatch.policies.prefix_affinity import (
+    AFFINITY_BLOCK,
+    BETA,
+    BOUND,
+    Candidate,
+    PrefixMemory,
+    affinity_hashes,
+    choose,
+)
 
 
 def group(pending: int = 0, decoding: int = 0, cached: int = 0, last_cold: int = 0) -> Candidate:
