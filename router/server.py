@@ -11,14 +11,15 @@ from aiohttp import web
 from aiohttp.web_log import AccessLogger
 
 from octavo import __version__
-from octavo.router import routes
+from octavo.router.api_document import routes
+from octavo.router.api_document.openapi import document
+from octavo.router.api_document.routes import ONE_MODEL, Page, Route
 from octavo.router.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
 from octavo.router.handlers import Completions
 from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.reach import CUT_OFF_S
 from octavo.router.metrics import CLIENT_GONE
-from octavo.router.openapi import document
 from octavo.router.path import Parts, bug
 from octavo.router.responses import (
     JSON,
@@ -30,7 +31,6 @@ from octavo.router.responses import (
     no_content,
     not_found,
 )
-from octavo.router.routes import ONE_MODEL, Page, Route
 
 log = logging.getLogger(__name__)
 

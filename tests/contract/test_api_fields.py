@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from octavo.proto.v1 import octavo_pb2
+from octavo.router.api_document.openapi import BODIES, Asks
 from octavo.router.openai_api import known_fields as known
-from octavo.router.openapi import BODIES, Asks
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text()
 EVERYWHERE = ("Fields of every endpoint", "Fields that no endpoint serves")

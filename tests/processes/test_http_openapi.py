@@ -51,7 +51,7 @@ async def test_examples_are_valid_by_their_own_schema_and_the_server_knows_all_t
     for path, _, content in posts(document):
         assert list(problems(content["example"], content["schema"], document)) == [], path
         untyped = [name for name, field in content["schema"]["properties"].items() if field == {}]
-        assert untyped == [], f"{path}: give a schema to what is served: octavo.router.schemas.FIELDS"
+        assert untyped == [], f"{path}: give a schema to what is served: octavo.router.api_document.schemas.FIELDS"
 
 
 async def test_errors_are_as_they_are_described(served: Front, document: Json) -> None:

@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from octavo import __version__
-from octavo.router.openai_api import known_fields as known
-from octavo.router.openai_api.fields import Fields
-from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
-from octavo.router.openai_api.responses import response_ask
-from octavo.router.routes import ROUTES, Route
-from octavo.router.schemas import (
+from octavo.router.api_document.routes import ROUTES, Route
+from octavo.router.api_document.schemas import (
     COMPLETION_FIELDS,
     COMPONENTS,
     EXACTLY,
@@ -24,6 +20,10 @@ from octavo.router.schemas import (
     named,
     nullable,
 )
+from octavo.router.openai_api import known_fields as known
+from octavo.router.openai_api.fields import Fields
+from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
+from octavo.router.openai_api.responses import response_ask
 from octavo.router.text import tokenizing
 from octavo.router.text.tokenizing import Operation
 
