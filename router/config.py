@@ -4,9 +4,9 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.router.address import Address
 from octavo.router.dispatch.tls import check_loopback
-from octavo.router.keys import KeyFile, KeysInvalid
+from octavo.router.frontend.address import Address
+from octavo.router.frontend.keys import KeyFile, KeysInvalid
 from octavo.router.openai_api.cors import is_origin
 from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
 

@@ -14,9 +14,9 @@ from typing import NoReturn
 import grpc
 
 from octavo.router import grpc_errors
+from octavo.router.frontend.request_pipeline import Parts, bug
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CLIENT_GONE, CUT
-from octavo.router.path import Parts, bug
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from octavo.router.path import Parts
+from octavo.router.frontend.request_pipeline import Parts
 
 WATCH_S = 0.2  # between two looks on behalf of one who watches
 

@@ -6,8 +6,8 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 
 from octavo.router import grpc_errors
+from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import RequestError
-from octavo.router.keys import Keys
 
 HEALTH = "/grpc.health.v1.Health/"  # asked by kubelets and load balancers, and tells a status only
 

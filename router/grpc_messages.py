@@ -9,7 +9,7 @@ import asyncio
 
 import grpc
 
-from octavo.router.holding import BODY_S, MAX_BODY_BYTES, Holding
+from octavo.router.frontend.body_buffer import BODY_S, MAX_BODY_BYTES, Holding
 from octavo.router.jobs.generation import RequestError
 
 AT_ONCE_S = 1.0  # nearly all messages have come by then

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from octavo.proto.v1 import octavo_pb2
 from octavo.router import grpc_calls
 from octavo.router.answers.formatters.frames import Usage
+from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, served_by
 from octavo.router.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.grpc_calls import Context, Cut
 from octavo.router.grpc_messages import read
@@ -22,7 +23,6 @@ from octavo.router.handlers import SLOW_CLIENT_S
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageForm, decode
-from octavo.router.path import Accepted, Parts, accept, answering, served_by
 from octavo.router.text.bodies import INLINE_BODY_BYTES
 
 log = logging.getLogger(__name__)

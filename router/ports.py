@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from octavo.router.address import Address
+from octavo.router.frontend.address import Address
 
 EXIT_CODE = 3  # of a router that cannot listen
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from octavo.router.address import Address
 from octavo.router.family import Family
+from octavo.router.frontend.address import Address
 from octavo.router.ports import CannotListen
 
 IDLE_S = 300.0  # between two scrapes

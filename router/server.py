@@ -15,12 +15,12 @@ from octavo.router.api_document import routes
 from octavo.router.api_document.openapi import document
 from octavo.router.api_document.routes import ONE_MODEL, Page, Route
 from octavo.router.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
+from octavo.router.frontend.body_buffer import MAX_BODY_BYTES
+from octavo.router.frontend.request_pipeline import Parts, bug
 from octavo.router.handlers import Completions
-from octavo.router.holding import MAX_BODY_BYTES
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.reach import CUT_OFF_S
 from octavo.router.metrics import CLIENT_GONE
-from octavo.router.path import Parts, bug
 from octavo.router.responses import (
     JSON,
     REQUEST_ID,

@@ -15,7 +15,7 @@ import yaml
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.config import origin
-from octavo.router.keys import KeysInvalid, parse_keys
+from octavo.router.frontend.keys import KeysInvalid, parse_keys
 from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.worker import gpu
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import HttpVersion11
 
-from octavo.router import holding
-from octavo.router.holding import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, Holding
+from octavo.router.frontend import body_buffer as holding
+from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, Holding
 from octavo.router.jobs.generation import RequestError
 
 

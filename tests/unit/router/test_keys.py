@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.router import keys
+from octavo.router.frontend import keys
+from octavo.router.frontend.keys import MAX_KEYS, KeyFile, Keys, KeysInvalid, parse_keys
 from octavo.router.jobs.generation import RequestError
-from octavo.router.keys import MAX_KEYS, KeyFile, Keys, KeysInvalid, parse_keys
 
 
 def test_a_file_has_one_key_a_line_with_comments_and_blank_lines() -> None:

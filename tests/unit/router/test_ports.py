@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from octavo.router.address import Address
+from octavo.router.frontend.address import Address
 from octavo.router.ports import CannotListen, reserved
 
 ANY = Address("127.0.0.1", 0)

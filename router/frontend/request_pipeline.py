@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from octavo.router import deadlines
 from octavo.router.answers.answers import Answer, Generation, Outlet
-from octavo.router.exchange import Plan
-from octavo.router.holding import Holding
+from octavo.router.frontend import deadlines
+from octavo.router.frontend.body_buffer import Holding
+from octavo.router.frontend.job_builder import Plan
+from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
-from octavo.router.keys import Keys
 from octavo.router.metrics import RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.openai_api.fields import unsupported
