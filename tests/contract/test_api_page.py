@@ -10,9 +10,9 @@ import pytest
 from octavo.router.api_document.routes import ROUTES
 from octavo.router.frontend.body_buffer import MAX_BODY_BYTES
 from octavo.router.frontend.deadlines import TIMEOUT
+from octavo.router.frontend.http.responses import REQUEST_ID, SHOULD_RETRY
 from octavo.router.openai_api.prompts import MAX_IDS
 from octavo.router.openai_api.unknown_field_warnings import STRICT, WARNING
-from octavo.router.responses import REQUEST_ID, SHOULD_RETRY
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/api.md").read_text()

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.jobs.reach import CUT_OFF_S, Reach
 from octavo.router.metrics import RouterMetrics
-from octavo.router.server import HttpServer
 from octavo.router.tokenizer_pool.model_loader import Texts
 
 SHORT, LONG = CUT_OFF_S - 1, CUT_OFF_S

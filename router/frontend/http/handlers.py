@@ -20,12 +20,20 @@ from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDet
 from octavo.router.answers.plain_answers import Stream, Whole
 from octavo.router.answers.response_frames import ResponseWriter, WholeResponse
 from octavo.router.frontend import deadlines
+from octavo.router.frontend.http.responses import (
+    JSON,
+    REQUEST_ID,
+    SERVER,
+    EventStream,
+    echoed_id,
+    is_chunked,
+    stream_head,
+)
 from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, operate
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai_api import unknown_field_warnings as notices
 from octavo.router.openai_api.openai import Kind
-from octavo.router.responses import JSON, REQUEST_ID, SERVER, EventStream, echoed_id, is_chunked, stream_head
 from octavo.router.text.tokenizing import Operation
 
 log = logging.getLogger(__name__)

@@ -14,14 +14,10 @@ from octavo import __version__
 from octavo.router.api_document import routes
 from octavo.router.api_document.openapi import document
 from octavo.router.api_document.routes import ONE_MODEL, Page, Route
-from octavo.router.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
 from octavo.router.frontend.body_buffer import MAX_BODY_BYTES
-from octavo.router.frontend.request_pipeline import Parts, bug
-from octavo.router.handlers import Completions
-from octavo.router.jobs.generation import RequestError
-from octavo.router.jobs.reach import CUT_OFF_S
-from octavo.router.metrics import CLIENT_GONE
-from octavo.router.responses import (
+from octavo.router.frontend.http.connections import MAX_HEADERS, MAX_LINE_BYTES, Connections
+from octavo.router.frontend.http.handlers import Completions
+from octavo.router.frontend.http.responses import (
     JSON,
     REQUEST_ID,
     EventStream,
@@ -31,6 +27,10 @@ from octavo.router.responses import (
     no_content,
     not_found,
 )
+from octavo.router.frontend.request_pipeline import Parts, bug
+from octavo.router.jobs.generation import RequestError
+from octavo.router.jobs.reach import CUT_OFF_S
+from octavo.router.metrics import CLIENT_GONE
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
+from octavo.router.frontend.http.responses import error_response
 from octavo.router.frontend.request_pipeline import bug
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import error_body
-from octavo.router.responses import error_response
 
 log = logging.getLogger(__name__)
 
