@@ -24,10 +24,10 @@ from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
 from octavo.router.dispatch.rules.admission import Bounds
+from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.keys import KeyFile
 from octavo.router.frontend.request_pipeline import Life, Parts
-from octavo.router.grpc_server import GrpcServer
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.samples import snapshot

@@ -19,7 +19,7 @@ from support.fronts import Front, front
 from support.grpc_calls import Refusal, message_of, refusal
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.grpc_errors import STATUSES
+from octavo.router.frontend.grpc.grpc_errors import STATUSES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 T = TypeVar("T")

@@ -16,12 +16,12 @@ from support.tcp_proxy import TcpProxy
 from support.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router import grpc_answers, grpc_calls, grpc_messages, grpc_server, grpc_service
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, Holding
+from octavo.router.frontend.grpc import grpc_answers, grpc_calls, grpc_messages, grpc_server, grpc_service
+from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.request_pipeline import Life, Parts
-from octavo.router.grpc_server import GrpcServer
 from octavo.router.metrics import RouterMetrics
 from octavo.router.tokenizer_pool.model_loader import Texts
 

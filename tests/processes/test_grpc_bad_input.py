@@ -15,7 +15,7 @@ from support.routers import RunningRouter, routing
 from support.vocabularies import LOOP, byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
-from octavo.router.grpc_errors import STATUSES
+from octavo.router.frontend.grpc.grpc_errors import STATUSES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]  # Any: JSON

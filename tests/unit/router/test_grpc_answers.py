@@ -8,7 +8,7 @@ import pytest
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.answers.answers import MERGED_CHARACTERS, Answer, Tally
-from octavo.router.grpc_answers import CHUNK_CHARACTERS, Pending, Recorded, Streamed
+from octavo.router.frontend.grpc.grpc_answers import CHUNK_CHARACTERS, Pending, Recorded, Streamed
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from octavo.router.grpc_errors import STATUSES, metadata, status
+from octavo.router.frontend.grpc.grpc_errors import STATUSES, metadata, status
 from octavo.router.jobs import refusals
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import invalid

@@ -6,8 +6,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from octavo.router.frontend.grpc.grpc_keys import HEALTH, KeyInterceptor
 from octavo.router.frontend.keys import Keys
-from octavo.router.grpc_keys import HEALTH, KeyInterceptor
 
 KEY = (("authorization", "Bearer right"),)
 SERVICE = "/octavo.test.Service/"

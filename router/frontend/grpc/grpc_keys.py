@@ -5,7 +5,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 
-from octavo.router import grpc_errors
+from octavo.router.frontend.grpc import grpc_errors
 from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import RequestError
 

@@ -12,10 +12,10 @@ from grpc_reflection.v1alpha import reflection
 
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.body_buffer import MAX_BODY_BYTES
+from octavo.router.frontend.grpc.grpc_health import Health
+from octavo.router.frontend.grpc.grpc_keys import KeyInterceptor
+from octavo.router.frontend.grpc.grpc_service import SERVICE, Inference
 from octavo.router.frontend.request_pipeline import Parts
-from octavo.router.grpc_health import Health
-from octavo.router.grpc_keys import KeyInterceptor
-from octavo.router.grpc_service import SERVICE, Inference
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 FLUSH_S = 1.0  # for the last bytes of calls that have ended

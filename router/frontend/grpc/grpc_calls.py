@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import grpc
 
-from octavo.router import grpc_errors
+from octavo.router.frontend.grpc import grpc_errors
 from octavo.router.frontend.request_pipeline import Parts, bug
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CLIENT_GONE, CUT

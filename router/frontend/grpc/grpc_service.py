@@ -13,13 +13,13 @@ import grpc
 from google.protobuf.message import Message
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router import grpc_calls
 from octavo.router.answers.formatters.frames import Usage
+from octavo.router.frontend.grpc import grpc_calls
+from octavo.router.frontend.grpc.grpc_answers import Pending, Recorded, Streamed
+from octavo.router.frontend.grpc.grpc_calls import Context, Cut
+from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
 from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, served_by
-from octavo.router.grpc_answers import Pending, Recorded, Streamed
-from octavo.router.grpc_calls import Context, Cut
-from octavo.router.grpc_messages import read
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageForm, decode
