@@ -94,7 +94,7 @@ async def _ready(port: int, parent: int) -> int:
                 pass
             await asyncio.sleep(0.2)
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    found = [pid for pid in children if b"octavo.router.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in children if b"octavo.router.process.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1, found
     return int(found[0])
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from octavo.router.config import Config, parse_arguments
-from octavo.router.family import Family
-from octavo.router.ports import EXIT_CODE, CannotListen, reserved
-from octavo.router.scrape import serving_metrics
+from octavo.router.process.config import Config, parse_arguments
+from octavo.router.process.metrics_endpoint import serving_metrics
+from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
+from octavo.router.process.process_manager import Family
 
 log = logging.getLogger("octavo.router")
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from octavo.operator.api import router_schema
-from octavo.router.config import origin
 from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
+from octavo.router.process.config import origin
 
 
 def test_the_resource_names_the_parsers_that_a_router_has() -> None:

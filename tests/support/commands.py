@@ -23,7 +23,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its 
 preload(
     *("octavo.worker.cpu.runner", "octavo.worker.devices", "octavo.worker.rank", "octavo.worker.serve"),
     *("octavo.worker.core", "octavo.worker.supervisor"),
-    *("octavo.router.main", "octavo.router.process", "octavo.router.tokenizer_pool.helper"),
+    *("octavo.router.main", "octavo.router.process.process", "octavo.router.tokenizer_pool.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),
     *(f"octavo.bench.{name}" for name in ("serve", "latency", "throughput")),
 )
@@ -45,7 +45,7 @@ def alone(argv: list[str]) -> int:
 def _plan(argv: list[str]) -> Plan:
     """What this command starts."""
     if argv[0] == "router":
-        return (("octavo.router.process", HELPERS),) * _count(argv, "--processes")
+        return (("octavo.router.process.process", HELPERS),) * _count(argv, "--processes")
     if argv[0] == "worker":
         return NURSERY + LIFE * 2 if _count(argv, "--pod-index", 0) == 0 else NURSERY
     if argv[0] == "run":

@@ -14,9 +14,9 @@ import yaml
 
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
-from octavo.router.config import origin
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
 from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
+from octavo.router.process.config import origin
 from octavo.worker import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"

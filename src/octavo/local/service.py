@@ -18,7 +18,7 @@ from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
 from octavo.local.progress import Progress, StartFailed
 from octavo.router.frontend.address import Address
-from octavo.router.ports import EXIT_CODE, CannotListen, reserved
+from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
 from octavo.shared.scratch import scratch
 from octavo.worker import gpu
 

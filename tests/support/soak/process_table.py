@@ -24,7 +24,7 @@ class Role(StrEnum):
 
 # Part of a command line that no role before it has.
 _SIGNS = (
-    ("octavo.router.process", Role.ROUTER_PROCESS),
+    ("octavo.router.process.process", Role.ROUTER_PROCESS),
     ("octavo.router.tokenizer_pool.helper", Role.HELPER),
     ("octavo.worker.serve", Role.SERVE),
     ("octavo.worker.core", Role.CORE),

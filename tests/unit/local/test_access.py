@@ -7,8 +7,8 @@ import pytest
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import UsageError, parse_args
 from octavo.local.service import Service
-from octavo.router.config import Config, parse_arguments
 from octavo.router.parsers.parser_flags import ParserFlags
+from octavo.router.process.config import Config, parse_arguments
 
 ON_CPU = ["--device", "cpu"]
 

@@ -8,7 +8,7 @@ from octavo.local.children import Child
 from octavo.local.flags import parse_args
 from octavo.local.progress import StartFailed
 from octavo.local.service import Service
-from octavo.router.ports import EXIT_CODE
+from octavo.router.process.ports import EXIT_CODE
 
 
 async def test_a_router_that_was_refused_its_port_fails_the_start(

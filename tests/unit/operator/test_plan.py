@@ -14,8 +14,8 @@ from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning.plan import Plan, plan, plan_invalid
-from octavo.router.config import parse_arguments
 from octavo.router.parsers.parser_flags import ParserFlags
+from octavo.router.process.config import parse_arguments
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.helpers import REFUSAL, ScriptedHelpers
 
-from octavo.router import family as families
 from octavo.router.background import background
-from octavo.router.family import Family
 from octavo.router.jobs.generation import Model, RequestError
+from octavo.router.process import process_manager as families
+from octavo.router.process.process_manager import Family
 from octavo.router.tokenizer_pool import pool as pools
 from octavo.router.tokenizer_pool.pool import HelperPool
 

@@ -7,13 +7,13 @@ from support.vocabularies import TEMPLATES, byte_level, files, template
 
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args
-from octavo.router.config import parse_arguments
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Ask, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.parsers.tools.events import Content
+from octavo.router.process.config import parse_arguments
 from octavo.router.text.bodies import Prepared
 from octavo.router.text.tokenizer import TextModel
 

@@ -13,7 +13,7 @@ from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.metrics import RouterMetrics
-from octavo.router.scrape import metrics_server
+from octavo.router.process.metrics_endpoint import metrics_server
 from octavo.router.tokenizer_pool.model_loader import Texts
 
 IDLE_S = 0.5

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from octavo.router.frontend.address import Address
-from octavo.router.ports import CannotListen, reserved
+from octavo.router.process.ports import CannotListen, reserved
 
 ANY = Address("127.0.0.1", 0)
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from octavo.router import process
-from octavo.router.config import parse_arguments
+from octavo.router.process import process
+from octavo.router.process.config import parse_arguments
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="of Linux")

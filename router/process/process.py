@@ -1,4 +1,5 @@
-"""One process of a router: `python -m octavo.router.process CONTROL_FD INDEX FLAGS...`, started by `octavo router`.
+"""One process of a router: `python -m octavo.router.process.process CONTROL_FD INDEX FLAGS...`, started by `octavo
+router`.
 
     serving --SIGTERM--> draining (503 on /routerz, serves on) --drain delay--> listeners closed --last answer--> exit 0
 
@@ -20,7 +21,6 @@ import uvloop
 from aiohttp import web
 
 from octavo.router.background import background
-from octavo.router.config import Config, parse_arguments
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
 from octavo.router.dispatch.rules.admission import Bounds
@@ -30,6 +30,7 @@ from octavo.router.frontend.keys import KeyFile
 from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
+from octavo.router.process.config import Config, parse_arguments
 from octavo.router.samples import snapshot
 from octavo.router.tokenizer_pool.model_loader import Texts
 from octavo.shared.parent import end_with_parent

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from octavo.router.family import Family
 from octavo.router.frontend.address import Address
-from octavo.router.ports import CannotListen
+from octavo.router.process.ports import CannotListen
+from octavo.router.process.process_manager import Family
 
 IDLE_S = 300.0  # between two scrapes
 

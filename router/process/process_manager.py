@@ -134,7 +134,7 @@ class Child:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "octavo.router.process",
+                "octavo.router.process.process",
                 str(theirs.fileno()),
                 str(self.index),
                 *argv,
