@@ -31,7 +31,7 @@ from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.process.config import Config, parse_arguments
-from octavo.router.samples import snapshot
+from octavo.router.process.rules.metrics_merge import snapshot
 from octavo.router.tokenizer_pool.model_loader import Texts
 from octavo.shared.parent import end_with_parent
 

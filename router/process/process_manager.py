@@ -16,8 +16,8 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from octavo.router.background import background
-from octavo.router.samples import Merged
-from octavo.router.silence import Silence
+from octavo.router.process.rules.metrics_merge import Merged
+from octavo.router.process.rules.silence import Silence
 from octavo.shared.parent import ending_with_us
 
 log = logging.getLogger("octavo.router")

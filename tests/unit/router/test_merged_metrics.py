@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from octavo.router.samples import Merged, snapshot
+from octavo.router.process.rules.metrics_merge import Merged, snapshot
 
 
 def process(requests: int, open_now: int) -> bytes:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.router.silence import LATE_LOOK_S, SILENCE_S, STARTING_S, Silence
+from octavo.router.process.rules.silence import LATE_LOOK_S, SILENCE_S, STARTING_S, Silence
 
 NEW = Silence(0.0, 0.0)
 
