@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.worker.place import Layout
 from octavo.worker.step import Forward, Step
+from octavo.worker.topology import Layout
 
 
 @dataclass(frozen=True, slots=True)

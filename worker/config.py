@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from octavo.worker.addresses import rank_address
-from octavo.worker.place import Layout
+from octavo.worker.topology import Layout
 
 MAX_RANKS = 64  # of a group: the board has so many slots
 

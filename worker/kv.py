@@ -6,7 +6,7 @@ from octavo.worker.config import ConfigError
 from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.split import stage_layers
-from octavo.worker.place import Layout
+from octavo.worker.topology import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from octavo.shared.parent import die_with, prctl
 from octavo.worker import wiring
 from octavo.worker.config import ConfigError
-from octavo.worker.models.errors import ModelError
+from octavo.worker.errors import ModelError
 from octavo.worker.wiring import Wiring
 
 PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go

@@ -21,11 +21,11 @@ from octavo.worker.board import RANK, Board, Slot
 from octavo.worker.codec import decode, encode
 from octavo.worker.collective import PeerLost
 from octavo.worker.hello import Hello
-from octavo.worker.place import Place
 from octavo.worker.process import PEER_LOST, Fault
 from octavo.worker.ring import Reader, Writer
 from octavo.worker.step import Masks, Step
 from octavo.worker.step_check import InvalidStep, StepCheck
+from octavo.worker.topology import Place
 from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:

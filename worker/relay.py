@@ -8,8 +8,8 @@ from octavo.worker import ring
 from octavo.worker.board import Board, Slot
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.outlet import Outlet
-from octavo.worker.place import Layout
 from octavo.worker.ring import Reader
+from octavo.worker.topology import Layout
 from octavo.worker.wiring import Shared
 
 

@@ -13,7 +13,7 @@ from support.subject import Subject
 
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.models.errors import ModelError
+from octavo.worker.errors import ModelError
 from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
 

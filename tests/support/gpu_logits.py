@@ -10,9 +10,9 @@ from octavo.worker.cuda import collectives
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.gloo import Gloo
-from octavo.worker.place import Layout, Place
 from octavo.worker.request import Sampling
 from octavo.worker.step import Admit, Blocks, Forward
+from octavo.worker.topology import Layout, Place
 
 
 def of(runner: DeviceRunner, prompt: Sequence[int]) -> torch.Tensor:

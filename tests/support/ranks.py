@@ -19,8 +19,8 @@ from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import ModelInfo, RunnerConfig
 from octavo.worker.gloo import Gloo
 from octavo.worker.links import Sampled
-from octavo.worker.place import Layout, Place
 from octavo.worker.step import Step, StepResult
+from octavo.worker.topology import Layout, Place
 
 _START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.cpu.runner")

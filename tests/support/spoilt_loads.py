@@ -21,8 +21,8 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, parse
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel
+from octavo.worker.errors import ModelError
 from octavo.worker.models.checkpoint import Checkpoint, servable
-from octavo.worker.models.errors import ModelError
 from octavo.worker.models.text_files import SERVED_FILES
 
 EACH_S = 5

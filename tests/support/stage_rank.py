@@ -10,8 +10,8 @@ from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
 from octavo.worker.links import Sampled
-from octavo.worker.place import Layout, Place
 from octavo.worker.stage.links import GrpcLinks
+from octavo.worker.topology import Layout, Place
 
 _START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.stage.links")

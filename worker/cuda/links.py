@@ -23,7 +23,7 @@ from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.cuda.shared import Unshared, share
 from octavo.worker.links import Links, Sampled
-from octavo.worker.place import Place
+from octavo.worker.topology import Place
 
 logger = logging.getLogger(__name__)
 

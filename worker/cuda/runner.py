@@ -46,9 +46,9 @@ from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.place import Place
 from octavo.worker.request import FEATURES
 from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.topology import Place
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
 _REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048

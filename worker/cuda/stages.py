@@ -7,8 +7,8 @@ from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.awaited import AwaitedIds, most_awaited
 from octavo.worker.cuda.links import Sizes, on_device
 from octavo.worker.links import Links
-from octavo.worker.place import Place
 from octavo.worker.step import Forward, Step
+from octavo.worker.topology import Place
 
 
 class Stages:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, says_dtype
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.json_files import read_json
 from octavo.worker.models.safetensors_header import Tensor, read_header
 from octavo.worker.models.tensors import check_tensors, expected_shapes, notes

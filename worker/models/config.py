@@ -6,7 +6,7 @@ What is not understood is refused by name: a model must never run with settings 
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo.worker.models.errors import INVALID, ModelError
+from octavo.worker.errors import INVALID, ModelError
 from octavo.worker.models.families import FAMILIES, Family
 from octavo.worker.models.fields import ConfigError, Json, flag, number, whole, wrong
 from octavo.worker.models.json_files import read_json

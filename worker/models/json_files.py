@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.fields import Json
 
 _SIGNS = (b",", b":", b"[", b"{")  # there is one of them for each value

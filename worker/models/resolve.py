@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
 
 
 def resolve(uri: str, progress: Callable[[int], None] | None = None) -> Path:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from octavo.worker.models.errors import INVALID, NOT_FOUND, ModelError, unreadable
+from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
 from octavo.worker.models.json_files import parse_header
 
 WIDTH = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from octavo.worker.config import ConfigError
 from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.split import stage_layers
-from octavo.worker.place import Place
+from octavo.worker.topology import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from octavo.worker.errors import INVALID, ModelError
 from octavo.worker.models.config import ModelConfig
-from octavo.worker.models.errors import INVALID, ModelError
 from octavo.worker.models.safetensors_header import Tensor
 
 _FLOATS = ("F32", "BF16", "F16", "F64")

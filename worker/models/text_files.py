@@ -12,7 +12,7 @@ library alone can judge is left to it.
 
 from pathlib import Path
 
-from octavo.worker.models.errors import INVALID, ModelError
+from octavo.worker.errors import INVALID, ModelError
 from octavo.worker.models.fields import Json
 from octavo.worker.models.json_files import TOKENIZER as TOKENIZER_BOUND
 from octavo.worker.models.json_files import read_json

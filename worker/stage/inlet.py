@@ -18,11 +18,11 @@ from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.collective import PeerLost
 from octavo.worker.config import Config
-from octavo.worker.place import Place
 from octavo.worker.stage import wire
 from octavo.worker.stage.passage import Passage
 from octavo.worker.stage.wire import Received
 from octavo.worker.tls import Roles, bind
+from octavo.worker.topology import Place
 
 ADMITTED = ("admitted", "yes")  # initial metadata of the answer
 _OPTIONS = (

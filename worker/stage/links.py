@@ -11,12 +11,12 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
 from octavo.worker.links import Sampled
-from octavo.worker.place import Place
 from octavo.worker.stage import wire
 from octavo.worker.stage.inlet import Inlet
 from octavo.worker.stage.outlet import Outlet
 from octavo.worker.stage.passage import Passage
 from octavo.worker.stage.wire import Hidden, Received
+from octavo.worker.topology import Place
 
 _ROOM = 4  # messages at either end: more than a peer that keeps pace leaves waiting, and a bound to memory
 

@@ -14,7 +14,7 @@ from octavo.kernels.cuda.library import KernelError
 from octavo.worker.cuda.links import Sizes, around
 from octavo.worker.cuda.shared import Unshared, share
 from octavo.worker.links import Sampled
-from octavo.worker.place import Layout, Place
+from octavo.worker.topology import Layout, Place
 
 RANKS, SIZES = 3, (5000, 16, 1000)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.checkpoints import random_checkpoint
 
+from octavo.worker.errors import ModelError
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.models.errors import ModelError
 from octavo.worker.models.json_files import SETTINGS, read_json
 from octavo.worker.models.safetensors_header import read_header
 

@@ -9,7 +9,7 @@ from octavo.worker.config import ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.place import Layout
+from octavo.worker.topology import Layout
 
 GIB = 1 << 30
 SHAPE = KvShape(layers=2, kv_heads=1, head_dim=8, block_size=16, item_bytes=4)  # 2 KiB a block

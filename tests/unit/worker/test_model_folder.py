@@ -19,8 +19,8 @@ from support.checkpoints import (
     write_weights,
 )
 
+from octavo.worker.errors import ModelError
 from octavo.worker.models.checkpoint import inspect, servable
-from octavo.worker.models.errors import ModelError
 from octavo.worker.models.resolve import resolve
 
 Edit = Callable[[Path], object]

@@ -7,8 +7,8 @@ import pytest
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.board import RANK, Board, Slot
-from octavo.worker.place import Layout
 from octavo.worker.relay import Relay
+from octavo.worker.topology import Layout
 from octavo.worker.wiring import create_shared
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from octavo.worker.config import ConfigError
-from octavo.worker.models.errors import ModelError
+from octavo.worker.errors import ModelError
 from octavo.worker.process import Fault, Report, cause, read_report, write_report
 
 

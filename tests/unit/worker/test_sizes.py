@@ -6,7 +6,7 @@ import pytest
 
 from octavo.worker.config import ConfigError
 from octavo.worker.device import RunnerConfig
-from octavo.worker.place import Layout, Place
+from octavo.worker.topology import Layout, Place
 
 
 def _config(pipeline: int = 1, **sizes: int) -> RunnerConfig:

@@ -10,11 +10,11 @@ import pytest
 from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
-from octavo.worker.place import Layout, Place
 from octavo.worker.stage import wire
 from octavo.worker.stage.inlet import ADMITTED, Inlet
 from octavo.worker.stage.passage import Passage
 from octavo.worker.stage.wire import Received
+from octavo.worker.topology import Layout, Place
 
 SILENT = 12  # more than an inlet has threads
 
