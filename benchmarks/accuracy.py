@@ -22,8 +22,8 @@ from tokenizers import Tokenizer
 
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.request import Sampling
-from octavo.worker.step import Admit, Blocks, Forward
+from octavo.worker.messages.request import Sampling
+from octavo.worker.messages.step import Admit, Blocks, Forward
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -33,15 +33,15 @@ from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker import ring, wiring
 from octavo.worker.board import Board
 from octavo.worker.channel import OPTIONS
-from octavo.worker.codec import decode, encode
 from octavo.worker.config import Config
 from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.group.pod import Membership
+from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.step import Forward, Sample, Step, StepResult
 from octavo.worker.outlet import Outlet
 from octavo.worker.relay import Relay
 from octavo.worker.ring import Reader
-from octavo.worker.step import Forward, Sample, Step, StepResult
 from octavo.worker.tls import Roles
 from octavo.worker.wiring import Shared, Wiring, create_shared
 

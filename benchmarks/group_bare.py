@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker import ring
-from octavo.worker.codec import decode, encode
+from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.outlet import Outlet
 from octavo.worker.ring import Reader
-from octavo.worker.step import Step, StepResult
 from octavo.worker.wiring import Shared
 
 _LENGTH = struct.Struct("<I")

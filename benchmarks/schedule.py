@@ -20,10 +20,10 @@ from pathlib import Path
 
 import record
 
-from octavo.worker.codec import Outputs, decode, encode
-from octavo.worker.request import NewRequest, Sampling
+from octavo.worker.messages.codec import Outputs, decode, encode
+from octavo.worker.messages.request import NewRequest, Sampling
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler import Limits, Scheduler
-from octavo.worker.step import Step, StepResult
 
 RUNNING = 256
 LIMIT_US = 300  # schedule + update, median

@@ -20,7 +20,7 @@ from shapes import NAMES, checkpoint
 
 from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import Finish, Sampling
+from octavo.worker.messages.request import Finish, Sampling
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -20,8 +20,8 @@ from shapes import NAMES, checkpoint
 
 from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import Adjust, Sampling
-from octavo.worker.step import Masks, Step
+from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.messages.step import Masks, Step
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

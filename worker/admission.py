@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 from octavo.worker.constraints import Constraints
 from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, Matcher
-from octavo.worker.request import Invalid, NewRequest
+from octavo.worker.messages.request import Invalid, NewRequest
 from octavo.worker.scheduler import Scheduler
 
 FIELD = "response_format"  # what clients call it

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo.worker.step import Forward, Step
+from octavo.worker.messages.step import Forward, Step
 from octavo.worker.topology import Layout
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.worker.lane import Members
-from octavo.worker.request import Request
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Scored, Step
+from octavo.worker.messages.request import Request
+from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Scored, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.step import LOCAL
+from octavo.worker.messages.step import LOCAL
 
 
 class PeerLost(Exception):

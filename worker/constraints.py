@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from octavo.worker.output import Output
-from octavo.worker.step import Masks, Step
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.step import Masks, Step
 
 
 class Bound(Protocol):

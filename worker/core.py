@@ -17,21 +17,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import hello, process, ring
+from octavo.worker import process, ring
 from octavo.worker.admission import Admission
 from octavo.worker.board import CORE, Board, Gauge, Slot
-from octavo.worker.codec import Outputs, decode, encode
 from octavo.worker.grammars import Masker, grammars_of
-from octavo.worker.graphs import GraphBook
-from octavo.worker.hello import Hello
+from octavo.worker.messages import rank_info as hello
+from octavo.worker.messages.codec import Outputs, decode, encode
+from octavo.worker.messages.graphs import GraphBook
+from octavo.worker.messages.output import Cancel, Output, Refused
+from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.request import Finish, NewRequest
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.outlet import Outlet
-from octavo.worker.output import Cancel, Output, Refused
 from octavo.worker.overdue import Overdue
 from octavo.worker.pace import pace_of
-from octavo.worker.request import Finish, NewRequest
 from octavo.worker.ring import Reader
 from octavo.worker.scheduler import RefusedStep, Scheduler
-from octavo.worker.step import Step, StepResult
 from octavo.worker.wiring import Wiring
 
 _POLL_MS = 250

@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from octavo.worker.limits import Limits
-from octavo.worker.output import Load
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.output import Load
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from itertools import count
 
 from octavo.proto.v1 import engine_pb2
-from octavo.worker import hello
-from octavo.worker.codec import Outputs, decode, encode
 from octavo.worker.config import Config
 from octavo.worker.credit import Bank
-from octavo.worker.hello import Hello
 from octavo.worker.link import Link
-from octavo.worker.output import Cancel, Load, Refused
-from octavo.worker.request import Invalid
+from octavo.worker.messages import rank_info as hello
+from octavo.worker.messages.codec import Outputs, decode, encode
+from octavo.worker.messages.output import Cancel, Load, Refused
+from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.request import Invalid
 from octavo.worker.stream import Stream
 from octavo.worker.submit import Rules, read_submit
 from octavo.worker.wiring import Shared

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from operator import add
 
-from octavo.worker.request import Phase, Request
+from octavo.worker.messages.request import Phase, Request
 
 
 @dataclass(frozen=True, slots=True)

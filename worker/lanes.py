@@ -10,8 +10,8 @@ fewer requests than stages each is stepped as soon as its turn comes again; so i
 from collections.abc import Iterator
 
 from octavo.worker.lane import Lane
-from octavo.worker.limits import Limits
-from octavo.worker.request import Request
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import Request
 
 
 class Lanes:

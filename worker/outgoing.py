@@ -7,7 +7,7 @@ import struct
 from collections import deque
 
 from octavo.proto.v1 import engine_pb2
-from octavo.worker.output import Output
+from octavo.worker.messages.output import Output
 
 NO_TOKEN = 0xFFFFFFFF
 _ROW = struct.Struct("<I")

@@ -9,9 +9,9 @@ from octavo.worker.chunk import Chunk
 from octavo.worker.clean import CleanCache
 from octavo.worker.lane import Lane
 from octavo.worker.lanes import Lanes
-from octavo.worker.limits import Limits
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import Phase, Request
 from octavo.worker.pace import Pace, Work
-from octavo.worker.request import Phase, Request
 from octavo.worker.slots import Slots
 
 _PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step

@@ -4,12 +4,12 @@ from octavo.worker.chunk import Chunk
 from octavo.worker.clean import CleanCache
 from octavo.worker.lane import Lane
 from octavo.worker.lanes import Lanes
-from octavo.worker.limits import Limits
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import Invalid, NewRequest, Phase, Request, Scoring
+from octavo.worker.messages.step import Blocks
 from octavo.worker.pace import Pace
 from octavo.worker.prefill import Prefill
-from octavo.worker.request import Invalid, NewRequest, Phase, Request, Scoring
 from octavo.worker.slots import Slots
-from octavo.worker.step import Blocks
 from octavo.worker.stops import Stops
 
 

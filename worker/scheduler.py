@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 from octavo.worker.chunk import Changes, Chunk, Decoding, assemble
 from octavo.worker.lane import Lane, Members
-from octavo.worker.limits import Limits
-from octavo.worker.output import Load, Output
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.output import Load, Output
+from octavo.worker.messages.request import Finish, Invalid, NewRequest, Phase, Request
+from octavo.worker.messages.step import Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.messages.step_check import InvalidStep, StepCheck
 from octavo.worker.pace import Pace, Work
 from octavo.worker.prefill import Portion
-from octavo.worker.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.requests import Requests
-from octavo.worker.step import Blocks, Forward, Sample, Step, StepResult
-from octavo.worker.step_check import InvalidStep, StepCheck
 from octavo.worker.underway import NOBODY, ScoredPart, UnderWay
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "RefusedStep", "Scheduler"]

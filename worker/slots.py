@@ -1,6 +1,6 @@
 """Which rows of the device's request state are free: one is, once no step under way names it."""
 
-from octavo.worker.request import Request
+from octavo.worker.messages.request import Request
 
 
 class Slots:

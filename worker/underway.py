@@ -6,9 +6,9 @@ from functools import partial
 from itertools import repeat
 
 from octavo.worker.lane import Members
-from octavo.worker.output import Output, Scores
-from octavo.worker.request import Finish, Request
-from octavo.worker.step import StepResult
+from octavo.worker.messages.output import Output, Scores
+from octavo.worker.messages.request import Finish, Request
+from octavo.worker.messages.step import StepResult
 
 NOBODY = Members((), (), (), (), (), ())
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step

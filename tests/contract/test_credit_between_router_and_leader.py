@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from octavo.router.dispatch.rules.ledger import Ledger
 from octavo.worker.credit import Bank, Credit
-from octavo.worker.limits import Limits
-from octavo.worker.output import Load
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.output import Load
 
 STEP = 100
 LARGEST = 350

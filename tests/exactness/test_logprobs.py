@@ -20,7 +20,7 @@ from transformers import (
 
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.request import Adjust, Sampling
+from octavo.worker.messages.request import Adjust, Sampling
 
 TOKENS = 20
 TOP = 5

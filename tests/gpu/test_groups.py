@@ -17,7 +17,7 @@ from support.scores import same_scores
 
 from octavo.worker.device import RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import FEATURES, Adjust, Sampling
+from octavo.worker.messages.request import FEATURES, Adjust, Sampling
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

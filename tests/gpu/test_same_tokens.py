@@ -12,8 +12,8 @@ from support.engine import Answer, LocalEngine
 
 from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.messages.request import Sampling
+from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

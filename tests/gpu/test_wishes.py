@@ -14,8 +14,8 @@ from support.scores import same_scores
 
 from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.devices import open_runner
-from octavo.worker.request import FEATURES, Adjust, Sampling
-from octavo.worker.step import Masks
+from octavo.worker.messages.request import FEATURES, Adjust, Sampling
+from octavo.worker.messages.step import Masks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

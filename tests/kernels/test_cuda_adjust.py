@@ -19,8 +19,8 @@ from octavo.kernels.cuda.sampling.adjust import (
 from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Columns, adjust_
 from octavo.worker.cpu.adjust import Changes as OnCpu
 from octavo.worker.cpu.masks import bind
-from octavo.worker.request import Adjust
-from octavo.worker.step import Masks
+from octavo.worker.messages.request import Adjust
+from octavo.worker.messages.step import Masks
 
 pytestmark = pytest.mark.gpu
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from octavo.shared.hashing import block_hashes
 from octavo.worker.device import DeviceRunner, Pending
-from octavo.worker.graphs import GraphBook
-from octavo.worker.output import Output
+from octavo.worker.messages.graphs import GraphBook
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.step import Step
 from octavo.worker.overdue import Overdue
 from octavo.worker.pace import Pace, pace_of
-from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Limits, Scheduler
-from octavo.worker.step import Step
 
 GREEDY = Sampling()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
-from octavo.worker.request import FEATURES
+from octavo.worker.messages.request import FEATURES
 
 MESSAGE_BYTES = 64 << 20
 OPTIONS = (

@@ -29,8 +29,8 @@ from support.spares import Spares
 from support.worker import until
 
 from octavo.worker import watch
-from octavo.worker.hello import Hello
-from octavo.worker.step import EAGER, Step
+from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.step import EAGER, Step
 
 if TYPE_CHECKING:
     from octavo.worker.device import DeviceRunner
@@ -103,8 +103,9 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
 
 
 def _install(gate: Callable[[str], Gate]) -> None:
-    from octavo.worker import hello, peers, rank
+    from octavo.worker import peers, rank
     from octavo.worker.cpu.runner import Runner
+    from octavo.worker.messages import rank_info as hello
     from octavo.worker.models.weights import Reader
 
     for module in IMPORTED.values():

@@ -5,7 +5,7 @@ from dataclasses import replace
 from support.engine import LocalEngine
 
 from octavo.worker.device import Pending
-from octavo.worker.step import Masks, Step
+from octavo.worker.messages.step import Masks, Step
 
 
 class Masking(LocalEngine):

@@ -7,8 +7,8 @@ else, or which another row of the same step writes, is an error.
 
 from dataclasses import dataclass, field
 
-from octavo.worker.request import Finish, NewRequest
-from octavo.worker.step import Step, StepResult
+from octavo.worker.messages.request import Finish, NewRequest
+from octavo.worker.messages.step import Step, StepResult
 
 VOCABULARY = 40
 CURSED = 97  # a prompt token: such a request's logits become non-finite some time

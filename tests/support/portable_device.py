@@ -14,8 +14,8 @@ from octavo.worker.cpu import sampler
 from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampler import Draw, Vocabulary
-from octavo.worker.request import Adjust
-from octavo.worker.step import Masks
+from octavo.worker.messages.request import Adjust
+from octavo.worker.messages.step import Masks
 
 
 def upload_words(words: np.ndarray, device: torch.device) -> torch.Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from support.engine import Answer
 
 from octavo.shared.hashing import block_hashes
-from octavo.worker.request import Adjust, NewRequest, Sampling
+from octavo.worker.messages.request import Adjust, NewRequest, Sampling
 
 LONGEST = (100, 400, 2000, 2000)  # tokens of a prompt, of which a traffic has one: short ones are preempted more often
 MOST_NEW = 80  # tokens of an answer

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from octavo.worker import hello, process, ring, wiring
-from octavo.worker.codec import decode, encode
+from octavo.worker import process, ring, wiring
 from octavo.worker.config import Config
 from octavo.worker.gpu import VISIBLE
-from octavo.worker.hello import Hello
+from octavo.worker.messages import rank_info as hello
+from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 from octavo.worker.ring import Reader, Writer
-from octavo.worker.step import MaskSource, Step, StepResult, no_masks
 from octavo.worker.wiring import Wiring, create_shared
 
 _BE_RANK = "from octavo.worker.process import run; from octavo.worker.rank import main; run('rank', main)"

@@ -19,7 +19,7 @@ from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import ModelInfo, RunnerConfig
 from octavo.worker.gloo import Gloo
 from octavo.worker.links import Sampled
-from octavo.worker.step import Step, StepResult
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.topology import Layout, Place
 
 _START = multiprocessing.get_context("forkserver")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from support.paged_device import PagedDevice, is_finite
 
-from octavo.worker.step import Row, Step, StepResult
+from octavo.worker.messages.step import Row, Step, StepResult
 
 
 @dataclass

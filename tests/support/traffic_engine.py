@@ -12,10 +12,10 @@ from support.engine import Answer, LocalEngine
 from support.random_traffic import Arrival
 
 from octavo.worker.device import DeviceRunner, Pending
-from octavo.worker.output import Output
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish
+from octavo.worker.messages.step import Forward, Step
 from octavo.worker.pace import pace_of
-from octavo.worker.request import Finish
-from octavo.worker.step import Forward, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from octavo.shared.hashing import ROOT, block_hashes
 from octavo.worker.cache.blocks import Blocks
 from octavo.worker.cache.prefix import Prefix
-from octavo.worker.limits import Limits
-from octavo.worker.request import Request
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import Request
 
 
 class Cache:

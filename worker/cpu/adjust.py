@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.worker.request import Adjust
+from octavo.worker.messages.request import Adjust
 
 UNLIKELY = -1e30
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask
+from octavo.worker.messages.step import Forward, Scored
 from octavo.worker.models.decoder import Batch
-from octavo.worker.step import Forward, Scored
 
 
 @dataclass(frozen=True, slots=True)

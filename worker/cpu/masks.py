@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from octavo.worker.step import Masks
+from octavo.worker.messages.step import Masks
 
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _LIMITS = np.where(_BITS == 1, np.inf, -np.inf).astype(np.float32)  # [octet, bit]: the most that a logit may be

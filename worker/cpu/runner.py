@@ -27,12 +27,12 @@ from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quie
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.links import Links, Sampled
 from octavo.worker.memory import kv_cache_bytes, threads
+from octavo.worker.messages.request import FEATURES
+from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
-from octavo.worker.request import FEATURES
-from octavo.worker.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 

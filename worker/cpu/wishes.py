@@ -9,8 +9,8 @@ import torch
 from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.logprobs import logprobs
 from octavo.worker.cpu.sampler import Vocabulary
-from octavo.worker.request import Adjust
-from octavo.worker.step import Admit, Step
+from octavo.worker.messages.request import Adjust
+from octavo.worker.messages.step import Admit, Step
 
 LogitsOf: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # hidden states to this rank's logits
 

@@ -11,7 +11,7 @@ import torch
 
 from octavo.kernels.cuda.step_layout.changes import Words
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words, step_buffers
-from octavo.worker.graphs import Graph
+from octavo.worker.messages.graphs import Graph
 
 _SPARE = 3
 

@@ -18,8 +18,8 @@ from octavo.worker.collective import Collective
 from octavo.worker.cpu.sampler import Vocabulary
 from octavo.worker.cpu.sampler import sample as sample_exactly
 from octavo.worker.cuda.ways import draw_of
+from octavo.worker.messages.request import Sampling
 from octavo.worker.models.decoder import Decoder
-from octavo.worker.request import Sampling
 
 _REDRAWN = 32  # rows at a time: a bound to memory
 

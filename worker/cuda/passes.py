@@ -19,7 +19,7 @@ from octavo.kernels.cuda.step_layout.prepare import State, prepare_step
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
 from octavo.worker.cuda.buffers import Layout, unowned
 from octavo.worker.cuda.head import Head, Output
-from octavo.worker.graphs import Graph
+from octavo.worker.messages.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
 
 

@@ -25,7 +25,6 @@ from octavo.kernels.cuda.step_layout.prepare import State, new_state
 from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
-from octavo.worker import graphs
 from octavo.worker.collective import ALONE, Collective, path_of
 from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
@@ -38,16 +37,17 @@ from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.ways import Alone, Together
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
-from octavo.worker.graphs import Graph
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.links import Links
+from octavo.worker.messages import graphs
+from octavo.worker.messages.graphs import Graph
+from octavo.worker.messages.request import FEATURES
+from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.checkpoint import Checkpoint, inspect
 from octavo.worker.models.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.request import FEATURES
-from octavo.worker.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.topology import Place
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from octavo.kernels.cuda.sampling.adjust import NO_MASK, Row, pack_rows
 from octavo.kernels.cuda.sampling.logprobs import Asked, pack_asked, pack_prompt, told_words
 from octavo.kernels.cuda.step_layout.changes import Words
-from octavo.worker.step import Step, StepResult
+from octavo.worker.messages.step import Step, StepResult
 
 SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
 

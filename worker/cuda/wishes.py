@@ -26,8 +26,8 @@ from octavo.worker.cuda.head import Output
 from octavo.worker.cuda.passes import Passes
 from octavo.worker.cuda.ways import Ways
 from octavo.worker.cuda.wished import SCORED_ROWS, Held, Prompt, Wished, wished
-from octavo.worker.request import Adjust
-from octavo.worker.step import Admit, Masks, MaskSource, Step, StepResult
+from octavo.worker.messages.request import Adjust
+from octavo.worker.messages.step import Admit, Masks, MaskSource, Step, StepResult
 
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31

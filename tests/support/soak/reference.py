@@ -11,8 +11,8 @@ from support.oracle import Oracle
 
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
+from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.pace import Pace
-from octavo.worker.request import Adjust, Sampling
 
 _SAMPLING = ("top_k", "top_p")
 

@@ -12,7 +12,7 @@ from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.logprobs import FLOOR, logprobs
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
-from octavo.worker.request import Adjust
+from octavo.worker.messages.request import Adjust
 
 SIZE = 12
 token = st.integers(0, SIZE - 1)

@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.worker.clean import CleanCache
-from octavo.worker.limits import Limits
-from octavo.worker.request import NewRequest, Request, Sampling
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import NewRequest, Request, Sampling
 
 LIMITS = Limits(blocks=8, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64)
 

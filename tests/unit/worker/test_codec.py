@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.codec import VERSION, CodecError, Message, Outputs, decode, encode
-from octavo.worker.output import Cancel, Load, Output, Refused, Scores
-from octavo.worker.request import Adjust, Finish, NewRequest, Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
+from octavo.worker.messages.codec import VERSION, CodecError, Message, Outputs, decode, encode
+from octavo.worker.messages.output import Cancel, Load, Output, Refused, Scores
+from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
+from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)

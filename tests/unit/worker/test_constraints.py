@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.worker.constraints import Constraints
-from octavo.worker.output import Output
-from octavo.worker.request import Finish
-from octavo.worker.step import Forward, Sample, Step
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish
+from octavo.worker.messages.step import Forward, Sample, Step
 
 
 class Script:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from octavo.worker.credit import Bank, Credit
-from octavo.worker.limits import Limits
-from octavo.worker.output import Load
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.output import Load
 
 STEP = 100
 NOTHING = Credit(0, 0)

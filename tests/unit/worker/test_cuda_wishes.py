@@ -20,8 +20,8 @@ from octavo.worker.cpu.wishes import Wishes as OnCpu
 from octavo.worker.cuda import ways, wishes
 from octavo.worker.cuda.passes import Output
 from octavo.worker.cuda.wished import SCORED_ROWS
-from octavo.worker.request import Adjust, Sampling
-from octavo.worker.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
+from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
 
 SIZE, SLOTS, CONTEXT, HIDDEN = 70, 9, 400, 8
 HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3

@@ -15,10 +15,10 @@ from octavo.router.openai_api.structured import Structured
 from octavo.worker.admission import Admission
 from octavo.worker.cpu.masks import bind
 from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes
-from octavo.worker.limits import Limits
-from octavo.worker.request import Invalid, NewRequest, Sampling
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import Invalid, NewRequest, Sampling
+from octavo.worker.messages.step import Masks
 from octavo.worker.scheduler import Scheduler
-from octavo.worker.step import Masks
 
 VOCABULARY = 512
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.graphs import Graph, GraphBook, parse, wanted
-from octavo.worker.step import EAGER, Forward, Sample, Step
+from octavo.worker.messages.graphs import Graph, GraphBook, parse, wanted
+from octavo.worker.messages.step import EAGER, Forward, Sample, Step
 
 
 def step(counts: list[int]) -> Step:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from octavo.worker.hello import Hello, dump, load, together
+from octavo.worker.messages.rank_info import Hello, dump, load, together
 
 ONE = Hello(100, 16, 512, 4096, 8192, 256, ["decode-1", "decode-2"], "cuda", ["min_p"], "peers")
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from octavo.worker.codec import CodecError, decode
 from octavo.worker.link import Link
+from octavo.worker.messages.codec import CodecError, decode
 from octavo.worker.ring import Writer
 from octavo.worker.wiring import create_shared
 

@@ -6,8 +6,8 @@ import torch
 from octavo.worker.awaited import AwaitedIds
 from octavo.worker.cpu.sampled import take_in
 from octavo.worker.links import Sampled
-from octavo.worker.request import Sampling
-from octavo.worker.step import Admit, Forward, Sample, Step
+from octavo.worker.messages.request import Sampling
+from octavo.worker.messages.step import Admit, Forward, Sample, Step
 
 
 class Arriving:

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.paged_device import CURSED, VOCABULARY, right_answer, word
 from support.spoilt_device import SpoiltDevice
 
-from octavo.worker.output import Output
-from octavo.worker.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler import Invalid, Limits, Scheduler
-from octavo.worker.step import Step, StepResult
 
 CONTEXT = 40
 ASKS = (

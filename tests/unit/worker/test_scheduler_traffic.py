@@ -7,11 +7,11 @@ from collections import deque
 import pytest
 from support.paged_device import VOCABULARY, PagedDevice, right_answer
 
-from octavo.worker.output import Output
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.pace import pace_of
-from octavo.worker.request import Finish, NewRequest, Sampling
 from octavo.worker.scheduler import Limits, Scheduler
-from octavo.worker.step import Step, StepResult
 
 CONTEXT, BLOCK = 2200, 16
 PROMPTS, REQUESTS = 40, 64  # so that prompts come again while their prefixes are cached, and when they no longer are

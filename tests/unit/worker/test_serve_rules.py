@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
+from octavo.worker.messages.output import Output
+from octavo.worker.messages.request import Finish, Invalid
 from octavo.worker.outgoing import NO_TOKEN, Outgoing
-from octavo.worker.output import Output
-from octavo.worker.request import Finish, Invalid
 from octavo.worker.stream import BOUND_BYTES, BOUND_S, Stream
 from octavo.worker.submit import Rules, read_submit
 

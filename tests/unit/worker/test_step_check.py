@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.worker.request import Sampling
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Scored, Step
-from octavo.worker.step_check import InvalidStep, StepCheck
+from octavo.worker.messages.request import Sampling
+from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Scored, Step
+from octavo.worker.messages.step_check import InvalidStep, StepCheck
 
 NO_SAMPLE = Sample()
 

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
-from octavo.worker.request import FEATURES, Adjust, Invalid
+from octavo.worker.messages.request import FEATURES, Adjust, Invalid
 from octavo.worker.submit import Rules, read_submit
 
 RULES = Rules(100, 64, 16, frozenset({7}), True, frozenset(FEATURES))

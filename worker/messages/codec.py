@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
-from octavo.worker.output import Cancel, Load, Output, Refused, Scores
-from octavo.worker.packing import CodecError, Reader, pack
-from octavo.worker.request import Finish, NewRequest
-from octavo.worker.sampling_codec import read_sampling, write_sampling
-from octavo.worker.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
+from octavo.worker.messages.output import Cancel, Load, Output, Refused, Scores
+from octavo.worker.messages.packing import CodecError, Reader, pack
+from octavo.worker.messages.request import Finish, NewRequest
+from octavo.worker.messages.sampling_codec import read_sampling, write_sampling
+from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 __all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
 

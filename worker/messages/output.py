@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.worker.request import Finish
+from octavo.worker.messages.request import Finish
 
 
 class Scores(NamedTuple):

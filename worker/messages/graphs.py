@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from octavo.worker.step import EAGER, Step
+from octavo.worker.messages.step import EAGER, Step
 
 MIXED_TOKENS = (128, 256, 512, 1024)
 MIXED_ROWS = (16, 64, 256, 1024)

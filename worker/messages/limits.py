@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.worker.request import Invalid, NewRequest
+from octavo.worker.messages.request import Invalid, NewRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from operator import add, le, lt
 
-from octavo.worker.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
 _NOBODY = -1
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from octavo.worker.config import Config
-from octavo.worker.limits import Limits
-from octavo.worker.step import LOCAL
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.step import LOCAL
 
 DEPTH = 1  # steps under way beyond one a stage, so that the device never waits for the host
 _START = b"{"  # no message of the codec begins so

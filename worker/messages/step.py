@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.worker.request import Sampling
+from octavo.worker.messages.request import Sampling
 
 EAGER = ""  # no graph: launched kernel by kernel
 LOCAL = "local"  # collective path of a group with one rank

@@ -6,8 +6,8 @@ temperature, top_k, top_p, seed, what follows u8 | [logprobs u32] | [prompt_logp
 import struct
 from itertools import chain
 
-from octavo.worker.packing import CodecError, Reader, pack
-from octavo.worker.request import Adjust, Sampling
+from octavo.worker.messages.packing import CodecError, Reader, pack
+from octavo.worker.messages.request import Adjust, Sampling
 
 _SAMPLING = struct.Struct("<dIdQB")
 _LOGPROBS, _PROMPT_LOGPROBS, _ADJUST = 1, 2, 4
