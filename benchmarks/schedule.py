@@ -23,7 +23,7 @@ import record
 from octavo.worker.messages.codec import Outputs, decode, encode
 from octavo.worker.messages.request import NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.scheduler import Limits, Scheduler
 
 RUNNING = 256
 LIMIT_US = 300  # schedule + update, median

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-from octavo.worker.constraints import Constraints
 from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, Matcher
 from octavo.worker.messages.request import Invalid, NewRequest
-from octavo.worker.scheduler import Scheduler
+from octavo.worker.scheduler.constraints import Constraints
+from octavo.worker.scheduler.scheduler import Scheduler
 
 FIELD = "response_format"  # what clients call it
 

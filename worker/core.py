@@ -29,10 +29,10 @@ from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.outlet import Outlet
-from octavo.worker.overdue import Overdue
-from octavo.worker.pace import pace_of
 from octavo.worker.ring import Reader
-from octavo.worker.scheduler import RefusedStep, Scheduler
+from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
+from octavo.worker.scheduler.step_deadline import Overdue
+from octavo.worker.scheduler.step_time_model import pace_of
 from octavo.worker.wiring import Wiring
 
 _POLL_MS = 250

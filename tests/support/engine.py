@@ -12,9 +12,9 @@ from octavo.worker.messages.graphs import GraphBook
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step
-from octavo.worker.overdue import Overdue
-from octavo.worker.pace import Pace, pace_of
-from octavo.worker.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.step_deadline import Overdue
+from octavo.worker.scheduler.step_time_model import Pace, pace_of
 
 GREEDY = Sampling()
 

@@ -35,7 +35,11 @@ from octavo.worker.messages.step import EAGER, Step
 if TYPE_CHECKING:
     from octavo.worker.device import DeviceRunner
 
-IMPORTED = {"import": "devices", "serve": "relay", "core": "overdue"}  # modules that these processes alone import
+IMPORTED = {
+    "import": "devices",
+    "serve": "relay",
+    "core": "scheduler.step_deadline",
+}  # modules that these processes alone import
 GRAPH = "decode-1"
 _READS = 5  # tensors that a rank has by `read`
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.pace import Pace
+from octavo.worker.scheduler.step_time_model import Pace
 
 TOKENS = 64
 BOUNDARIES = (15, 16, 17, 31, 32, 33)  # around the ends of blocks

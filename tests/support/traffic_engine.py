@@ -15,7 +15,7 @@ from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 from octavo.worker.messages.step import Forward, Step
-from octavo.worker.pace import pace_of
+from octavo.worker.scheduler.step_time_model import pace_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from support.oracle import Oracle
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
-from octavo.worker.pace import Pace
+from octavo.worker.scheduler.step_time_model import Pace
 
 _SAMPLING = ("top_k", "top_p")
 

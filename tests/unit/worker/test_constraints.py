@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.constraints import Constraints
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 from octavo.worker.messages.step import Forward, Sample, Step
+from octavo.worker.scheduler.constraints import Constraints
 
 
 class Script:

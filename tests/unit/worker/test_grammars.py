@@ -18,7 +18,7 @@ from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, grammars_of
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Sampling
 from octavo.worker.messages.step import Masks
-from octavo.worker.scheduler import Scheduler
+from octavo.worker.scheduler.scheduler import Scheduler
 
 VOCABULARY = 512
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from octavo.worker.messages.request import NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.scheduler import Limits, Scheduler
 
 LIMITS = Limits(blocks=4000, block_size=4, max_batch_tokens=64, max_requests=64, context_length=1000, watermark=0.0)
 stages = st.integers(2, 4)

@@ -11,8 +11,8 @@ from octavo.worker.config import Config, ConfigError, parse_bytes
 from octavo.worker.cradle import environment
 from octavo.worker.ending import better, name_exit
 from octavo.worker.group.incarnation import Identity, Incarnation
-from octavo.worker.overdue import Overdue
 from octavo.worker.process import Report
+from octavo.worker.scheduler.step_deadline import Overdue
 from octavo.worker.watch import Pulse, Verdict, Watch, look
 
 S = 10**9

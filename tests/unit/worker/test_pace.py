@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from octavo.worker.pace import Pace, Work, pace_of
+from octavo.worker.scheduler.step_time_model import Pace, Work, pace_of
 
 
 def device(work: Work) -> float:

@@ -9,12 +9,12 @@ import pytest
 from support.paged_device import CURSED, is_finite, right_answer, word
 from support.spoilt_device import SpoiltDevice
 
-from octavo.worker.lane import Lane
 from octavo.worker.messages.codec import encode
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.scheduler import Invalid, Limits, Scheduler
+from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.scheduler import Invalid, Limits, Scheduler
 
 LIMITS = Limits(blocks=64, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64, watermark=0.0)
 

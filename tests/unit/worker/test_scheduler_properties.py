@@ -13,7 +13,7 @@ from support.spoilt_device import SpoiltDevice
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.scheduler import Invalid, Limits, Scheduler
+from octavo.worker.scheduler.scheduler import Invalid, Limits, Scheduler
 
 CONTEXT = 40
 ASKS = (

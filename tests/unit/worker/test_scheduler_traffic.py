@@ -10,8 +10,8 @@ from support.paged_device import VOCABULARY, PagedDevice, right_answer
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.pace import pace_of
-from octavo.worker.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.scheduler import Limits, Scheduler
+from octavo.worker.scheduler.step_time_model import pace_of
 
 CONTEXT, BLOCK = 2200, 16
 PROMPTS, REQUESTS = 40, 64  # so that prompts come again while their prefixes are cached, and when they no longer are

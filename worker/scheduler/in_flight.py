@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 
-from octavo.worker.lane import Members
 from octavo.worker.messages.output import Output, Scores
 from octavo.worker.messages.request import Finish, Request
 from octavo.worker.messages.step import StepResult
+from octavo.worker.scheduler.decode_batch import Members
 
 NOBODY = Members((), (), (), (), (), ())
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step

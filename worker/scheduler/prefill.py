@@ -5,14 +5,14 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from octavo.worker.chunk import Chunk
 from octavo.worker.clean import CleanCache
-from octavo.worker.lane import Lane
-from octavo.worker.lanes import Lanes
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Phase, Request
-from octavo.worker.pace import Pace, Work
-from octavo.worker.slots import Slots
+from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.micro_batches import Lanes
+from octavo.worker.scheduler.slots import Slots
+from octavo.worker.scheduler.step_builder import Chunk
+from octavo.worker.scheduler.step_time_model import Pace, Work
 
 _PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
 _ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and wishes, and its ring has an end

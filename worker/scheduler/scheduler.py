@@ -20,17 +20,17 @@ Steps run in order on every stage and results return in order, hence:
 from collections import deque
 from dataclasses import dataclass
 
-from octavo.worker.chunk import Changes, Chunk, Decoding, assemble
-from octavo.worker.lane import Lane, Members
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.output import Load, Output
 from octavo.worker.messages.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.messages.step import Blocks, Forward, Sample, Step, StepResult
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
-from octavo.worker.pace import Pace, Work
-from octavo.worker.prefill import Portion
-from octavo.worker.requests import Requests
-from octavo.worker.underway import NOBODY, ScoredPart, UnderWay
+from octavo.worker.scheduler.decode_batch import Lane, Members
+from octavo.worker.scheduler.in_flight import NOBODY, ScoredPart, UnderWay
+from octavo.worker.scheduler.prefill import Portion
+from octavo.worker.scheduler.requests import Requests
+from octavo.worker.scheduler.step_builder import Changes, Chunk, Decoding, assemble
+from octavo.worker.scheduler.step_time_model import Pace, Work
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "RefusedStep", "Scheduler"]
 

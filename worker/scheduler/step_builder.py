@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.worker.lane import Members
 from octavo.worker.messages.request import Request
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Scored, Step
+from octavo.worker.scheduler.decode_batch import Members
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ fewer requests than stages each is stepped as soon as its turn comes again; so i
 
 from collections.abc import Iterator
 
-from octavo.worker.lane import Lane
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Request
+from octavo.worker.scheduler.decode_batch import Lane
 
 
 class Lanes:

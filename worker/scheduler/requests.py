@@ -1,16 +1,16 @@
 """All requests of a scheduler, the resources that they hold, and their ways from phase to phase (request.py)."""
 
-from octavo.worker.chunk import Chunk
 from octavo.worker.clean import CleanCache
-from octavo.worker.lane import Lane
-from octavo.worker.lanes import Lanes
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Phase, Request, Scoring
 from octavo.worker.messages.step import Blocks
-from octavo.worker.pace import Pace
-from octavo.worker.prefill import Prefill
-from octavo.worker.slots import Slots
-from octavo.worker.stops import Stops
+from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.micro_batches import Lanes
+from octavo.worker.scheduler.prefill import Prefill
+from octavo.worker.scheduler.slots import Slots
+from octavo.worker.scheduler.step_builder import Chunk
+from octavo.worker.scheduler.step_time_model import Pace
+from octavo.worker.scheduler.stops import Stops
 
 
 class Requests:
