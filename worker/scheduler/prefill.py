@@ -5,10 +5,10 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from octavo.worker.clean import CleanCache
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Phase, Request
 from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
 from octavo.worker.scheduler.micro_batches import Lanes
 from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk

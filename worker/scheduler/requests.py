@@ -1,10 +1,10 @@
 """All requests of a scheduler, the resources that they hold, and their ways from phase to phase (request.py)."""
 
-from octavo.worker.clean import CleanCache
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Phase, Request, Scoring
 from octavo.worker.messages.step import Blocks
 from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
 from octavo.worker.scheduler.micro_batches import Lanes
 from octavo.worker.scheduler.prefill import Prefill
 from octavo.worker.scheduler.slots import Slots

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.cache.blocks import Blocks
-from octavo.worker.cache.prefix import Prefix
+from octavo.worker.scheduler.kv_cache.blocks import Blocks
+from octavo.worker.scheduler.kv_cache.prefix import Prefix
 
 
 def pool(total: int) -> tuple[Blocks, Prefix]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from octavo.worker.clean import CleanCache
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import NewRequest, Request, Sampling
+from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
 
 LIMITS = Limits(blocks=8, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64)
 

@@ -10,7 +10,7 @@ free = blank + cached, and used + free = total, always.
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from octavo.worker.cache.prefix import Prefix
+from octavo.worker.scheduler.kv_cache.prefix import Prefix
 
 
 class Blocks:

@@ -8,10 +8,10 @@ from array import array
 from collections.abc import Iterable
 
 from octavo.shared.hashing import ROOT, block_hashes
-from octavo.worker.cache.blocks import Blocks
-from octavo.worker.cache.prefix import Prefix
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Request
+from octavo.worker.scheduler.kv_cache.blocks import Blocks
+from octavo.worker.scheduler.kv_cache.prefix import Prefix
 
 
 class Cache:

@@ -12,9 +12,9 @@ one that shares no block and has each zeroed by the step that gets it: at its fi
 
 from collections.abc import Iterable
 
-from octavo.worker.cache.cache import Cache
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Request
+from octavo.worker.scheduler.kv_cache.cache import Cache
 
 
 class CleanCache(Cache):

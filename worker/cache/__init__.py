@@ -1,1 +1,0 @@
-"""The KV cache as the scheduler sees it: numbers of blocks and what they hold."""
