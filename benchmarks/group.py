@@ -34,9 +34,9 @@ from octavo.worker import ring, wiring
 from octavo.worker.board import Board
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config
-from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
 from octavo.worker.group.pod import Membership
+from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.step import Forward, Sample, Step, StepResult
 from octavo.worker.outlet import Outlet

@@ -24,11 +24,11 @@ from octavo.worker.config import Config
 from octavo.worker.ending import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
 from octavo.worker.feed import Feed
 from octavo.worker.group import pod
-from octavo.worker.group.incarnation import JOIN_REFUSED
+from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
+from octavo.worker.lifecycle.liveness import Verdict, Watch, look
 from octavo.worker.status import GroupState
 from octavo.worker.tls import dial
 from octavo.worker.vitals import Vitals
-from octavo.worker.watch import Verdict, Watch, look
 from octavo.worker.wiring import Wiring, create_shared
 
 _LOOK_S = 0.25

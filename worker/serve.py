@@ -21,8 +21,8 @@ from octavo.worker.channel import OPTIONS
 from octavo.worker.config import ConfigError
 from octavo.worker.engine import Engine
 from octavo.worker.engine_service import EngineServicer
-from octavo.worker.group.incarnation import Identity, Incarnation
 from octavo.worker.group.leader import GroupServicer
+from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.models.checkpoint import inspect
 from octavo.worker.process import Fault
 from octavo.worker.relay import Relay

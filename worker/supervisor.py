@@ -20,15 +20,15 @@ import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.scratch import scratch
-from octavo.worker.backoff import FIRST_S, Backoff
 from octavo.worker.channel import OPTIONS
 from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
 from octavo.worker.cradle import Cradle
 from octavo.worker.fit import check_fit
-from octavo.worker.group.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.health import health_pages
 from octavo.worker.life import Birth, Life
+from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
+from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.models.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve

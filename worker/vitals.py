@@ -4,7 +4,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker import board as boards
 from octavo.worker.board import Board, Slot
 from octavo.worker.config import Config
-from octavo.worker.watch import Pulse
+from octavo.worker.lifecycle.liveness import Pulse
 
 _PHASES, _TRANSPORTS = group_pb2.Phase.values(), group_pb2.Transport.values()
 

@@ -28,7 +28,7 @@ from support.group import GroupProcesses
 from support.spares import Spares
 from support.worker import until
 
-from octavo.worker import watch
+from octavo.worker.lifecycle import liveness as watch
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import EAGER, Step
 
