@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import ring
+from octavo.worker.ipc import ring
+from octavo.worker.ipc.process_context import Shared
+from octavo.worker.ipc.ring import Reader
+from octavo.worker.ipc.ring_sender import Outlet
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.outlet import Outlet
-from octavo.worker.ring import Reader
-from octavo.worker.wiring import Shared
 
 _LENGTH = struct.Struct("<I")
 

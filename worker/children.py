@@ -12,10 +12,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from octavo.worker import wiring
 from octavo.worker.cradle import Cradle
-from octavo.worker.process import Report, read_report
-from octavo.worker.wiring import Wiring
+from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc.process import Report, read_report
+from octavo.worker.ipc.process_context import Wiring
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import process, ring
 from octavo.worker.admission import Admission
-from octavo.worker.board import CORE, Board, Gauge, Slot
 from octavo.worker.grammars import Masker, grammars_of
+from octavo.worker.ipc import process, ring
+from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc.ring import Reader
+from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc.shared_board import CORE, Board, Gauge, Slot
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import Outputs, decode, encode
 from octavo.worker.messages.graphs import GraphBook
@@ -28,12 +31,9 @@ from octavo.worker.messages.output import Cancel, Output, Refused
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.outlet import Outlet
-from octavo.worker.ring import Reader
 from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
 from octavo.worker.scheduler.step_deadline import Overdue
 from octavo.worker.scheduler.step_time_model import pace_of
-from octavo.worker.wiring import Wiring
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often

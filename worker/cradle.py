@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from octavo.worker import nursery
-from octavo.worker.wiring import Wiring
+from octavo.worker.ipc.process_context import Wiring
 
 # A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
 # it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.

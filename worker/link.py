@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from octavo.worker import ring
-from octavo.worker.outlet import Outlet
-from octavo.worker.ring import Reader
-from octavo.worker.wiring import Shared
+from octavo.worker.ipc import ring
+from octavo.worker.ipc.process_context import Shared
+from octavo.worker.ipc.ring import Reader
+from octavo.worker.ipc.ring_sender import Outlet
 
 
 class Link:

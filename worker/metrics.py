@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.board import Gauge
+from octavo.worker.ipc.shared_board import Gauge
 from octavo.worker.pages import Page
 from octavo.worker.status import GroupState
 

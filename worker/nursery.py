@@ -22,8 +22,10 @@ import warnings
 from collections.abc import Callable
 
 from octavo.shared.parent import die_with
-from octavo.worker import process, pytorch, wiring
-from octavo.worker.wiring import Wiring
+from octavo.worker import pytorch
+from octavo.worker.ipc import process
+from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc.process_context import Wiring
 
 PID = struct.Struct("<i")
 MESSAGE_BYTES = 1 << 17

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from octavo.worker.addresses import rendezvous
 from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import is_unix
+from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.topology import Place
-from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:
     from octavo.worker.stage.links import GrpcLinks

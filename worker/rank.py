@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from octavo.proto.v1 import group_pb2
 from octavo.shared.hashing import BLOCK_SIZE
-from octavo.worker import ring
-from octavo.worker.board import RANK, Board, Slot
 from octavo.worker.collective import PeerLost
+from octavo.worker.ipc import ring
+from octavo.worker.ipc.process import PEER_LOST, Fault
+from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc.ring import Reader, Writer
+from octavo.worker.ipc.shared_board import RANK, Board, Slot
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
-from octavo.worker.process import PEER_LOST, Fault
-from octavo.worker.ring import Reader, Writer
 from octavo.worker.topology import Place
-from octavo.worker.wiring import Wiring
 
 if TYPE_CHECKING:
     from octavo.worker.device import DeviceRunner, Pending

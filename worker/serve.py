@@ -14,20 +14,20 @@ import grpc.aio
 import uvloop
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
-from octavo.worker import board as boards
-from octavo.worker import process
-from octavo.worker.board import SERVE, Board, Slot
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import ConfigError
 from octavo.worker.engine import Engine
 from octavo.worker.engine_service import EngineServicer
 from octavo.worker.group.leader import GroupServicer
+from octavo.worker.ipc import process
+from octavo.worker.ipc import shared_board as boards
+from octavo.worker.ipc.process import Fault
+from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc.shared_board import SERVE, Board, Slot
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.models.checkpoint import inspect
-from octavo.worker.process import Fault
 from octavo.worker.relay import Relay
 from octavo.worker.tls import Roles, bind
-from octavo.worker.wiring import Wiring
 
 _BEAT_S = 0.25
 _CLOSE_S = 2.0

@@ -26,6 +26,7 @@ from octavo.worker.config import Config, ConfigError, is_unix
 from octavo.worker.cradle import Cradle
 from octavo.worker.fit import check_fit
 from octavo.worker.health import health_pages
+from octavo.worker.ipc.process import adopt_orphans
 from octavo.worker.life import Birth, Life
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
@@ -33,7 +34,6 @@ from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.models.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
 from octavo.worker.pages import serve_pages
-from octavo.worker.process import adopt_orphans
 from octavo.worker.status import GroupState, StatusServicer, failure
 from octavo.worker.tls import Roles, bind
 

@@ -1,9 +1,9 @@
 """How the processes of a life are, read from its board."""
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import board as boards
-from octavo.worker.board import Board, Slot
 from octavo.worker.config import Config
+from octavo.worker.ipc import shared_board as boards
+from octavo.worker.ipc.shared_board import Board, Slot
 from octavo.worker.lifecycle.liveness import Pulse
 
 _PHASES, _TRANSPORTS = group_pb2.Phase.values(), group_pb2.Transport.values()

@@ -7,9 +7,9 @@ import pytest
 from support.checkpoints import random_checkpoint
 from support.rank_processes import RankProcesses
 
+from octavo.worker.ipc.process import Fault
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
-from octavo.worker.process import Fault
 
 FORWARD = Forward(
     admits=(Admit(0, (1, 2, 3), Sampling(), 0), Admit(1, (4, 5), Sampling(), 0)),

@@ -10,11 +10,11 @@ import socket
 from pathlib import Path
 
 from octavo.worker import cradle as cradles
-from octavo.worker import process
 from octavo.worker.children import Children
 from octavo.worker.config import Config
 from octavo.worker.cradle import Cradle
-from octavo.worker.wiring import Wiring, create_shared
+from octavo.worker.ipc import process
+from octavo.worker.ipc.process_context import Wiring, create_shared
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 

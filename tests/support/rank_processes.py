@@ -15,17 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from octavo.worker import process, ring, wiring
 from octavo.worker.config import Config
 from octavo.worker.gpu import VISIBLE
+from octavo.worker.ipc import process, ring
+from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc.process_context import Wiring, create_shared
+from octavo.worker.ipc.ring import Reader, Writer
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
-from octavo.worker.ring import Reader, Writer
-from octavo.worker.wiring import Wiring, create_shared
 
-_BE_RANK = "from octavo.worker.process import run; from octavo.worker.rank import main; run('rank', main)"
+_BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank import main; run('rank', main)"
 _SPARE = ("serve", "status", "health", "metrics")
 _POLL_MS = 200
 _STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GPU's time is dear

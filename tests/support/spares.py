@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.worker import process
+from octavo.worker.ipc import process
 
 Plan = tuple[tuple[str, Any], ...]  # of each spare: the words after -m that it is for, and the Plan of its own spares
 

@@ -3,7 +3,7 @@
 import torch
 
 from octavo.worker.config import ConfigError
-from octavo.worker.process import Fault
+from octavo.worker.ipc.process import Fault
 
 # Left to the driver, to cuBLAS and to fragmentation; a step never asks for more than was measured.
 _MARGIN_BYTES = 512 << 20

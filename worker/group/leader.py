@@ -11,8 +11,8 @@ import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
+from octavo.worker.ipc.process import PEER_LOST
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED, Identity, Incarnation
-from octavo.worker.process import PEER_LOST
 from octavo.worker.status import failure
 from octavo.worker.tls import Roles
 

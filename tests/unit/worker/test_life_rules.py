@@ -9,10 +9,10 @@ from octavo.worker.children import Exit
 from octavo.worker.config import Config, ConfigError, parse_bytes
 from octavo.worker.cradle import environment
 from octavo.worker.ending import better, name_exit
+from octavo.worker.ipc.process import Report
 from octavo.worker.lifecycle.backoff import Backoff
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.lifecycle.liveness import Pulse, Verdict, Watch, look
-from octavo.worker.process import Report
 from octavo.worker.scheduler.step_deadline import Overdue
 
 S = 10**9

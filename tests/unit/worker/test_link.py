@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from octavo.worker.ipc.process_context import create_shared
+from octavo.worker.ipc.ring import Writer
 from octavo.worker.link import Link
 from octavo.worker.messages.codec import CodecError, decode
-from octavo.worker.ring import Writer
-from octavo.worker.wiring import create_shared
 
 
 async def test_a_record_that_cannot_be_read_breaks_the_link():

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from octavo.worker import board
-from octavo.worker.board import Board, Gauge, Slot
+from octavo.worker.ipc import shared_board as board
+from octavo.worker.ipc.shared_board import Board, Gauge, Slot
 from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.status import GroupState
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.board import RANK, Board, Slot
+from octavo.worker.ipc.process_context import create_shared
+from octavo.worker.ipc.shared_board import RANK, Board, Slot
 from octavo.worker.relay import Relay
 from octavo.worker.topology import Layout
-from octavo.worker.wiring import create_shared
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from octavo.worker.config import ConfigError
 from octavo.worker.errors import ModelError
-from octavo.worker.process import Fault, Report, cause, read_report, write_report
+from octavo.worker.ipc.process import Fault, Report, cause, read_report, write_report
 
 
 def told(report: Report) -> Report | None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.worker.ring import Reader, RingBroken, Writer, create
+from octavo.worker.ipc.ring import Reader, RingBroken, Writer, create
 
 
 def _close(*ends):
@@ -92,7 +92,7 @@ def test_a_torn_record_is_never_delivered_and_in_the_end_called_broken():
 
 _ECHO = """
 import select, sys
-from octavo.worker.ring import Reader, RingFds, Writer
+from octavo.worker.ipc.ring import Reader, RingFds, Writer
 there, back = Reader(RingFds(*map(int, sys.argv[1:4]))), Writer(RingFds(*map(int, sys.argv[4:7])))
 while True:
     record = there.pop()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker import board as boards
-from octavo.worker.board import Board, Slot
 from octavo.worker.config import Config
+from octavo.worker.ipc import shared_board as boards
+from octavo.worker.ipc.shared_board import Board, Slot
 from octavo.worker.vitals import Vitals
 
 ADDRESS = "unix:/tmp/unused"

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.shared.parent import die_with, prctl
-from octavo.worker import wiring
 from octavo.worker.config import ConfigError
 from octavo.worker.errors import ModelError
-from octavo.worker.wiring import Wiring
+from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc.process_context import Wiring
 
 PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go
 

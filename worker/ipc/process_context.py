@@ -10,9 +10,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from octavo.worker import board, ring
 from octavo.worker.config import Config
-from octavo.worker.ring import RingFds
+from octavo.worker.ipc import ring
+from octavo.worker.ipc import shared_board as board
+from octavo.worker.ipc.ring import RingFds
 
 # Bytes. The inbox holds prompts, and steps hold those of all requests they admit; results hold the log-probabilities of
 # a step's tokens. Memory is used as it is touched.

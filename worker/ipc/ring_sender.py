@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from octavo.worker.ring import RingFds, Writer
+from octavo.worker.ipc.ring import RingFds, Writer
 
 
 class Outlet:
