@@ -3,9 +3,9 @@
 import logging
 
 from octavo.worker import gpu
-from octavo.worker.collective import ALONE, Collective
 from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
-from octavo.worker.links import Links
+from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.links import Links
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # whatever the others say: it is what everybody asks first

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from octavo.worker.addresses import rendezvous
-from octavo.worker.collective import ALONE, Collective
 from octavo.worker.config import is_unix
+from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.topology import Place
 
@@ -19,7 +19,7 @@ def collective_of(wiring: Wiring, place: Place) -> Collective:
     layout, config = place.layout, wiring.config
     if layout.tensor == 1:
         return ALONE
-    from octavo.worker.gloo import Gloo
+    from octavo.worker.distributed.gloo import Gloo
 
     pods, own = layout.stage_pods(place.stage), config.peers[config.pod_index] if config.peers else config.group
     meeting = rendezvous(config.peers[pods[0]] if len(pods) > 1 else wiring.local, wiring.incarnation)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from octavo.proto.v1 import group_pb2
 from octavo.shared.hashing import BLOCK_SIZE
-from octavo.worker.collective import PeerLost
+from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process import PEER_LOST, Fault
 from octavo.worker.ipc.process_context import Wiring

@@ -16,8 +16,8 @@ from support.stage_rank import StageRank
 from support.tcp_proxy import TcpProxy
 
 from octavo.worker.addresses import rank_address
-from octavo.worker.collective import PeerLost
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.collective import PeerLost
+from octavo.worker.distributed.links import Sampled
 from octavo.worker.stage import wire
 
 SHAPE = (16, 576)

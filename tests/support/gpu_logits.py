@@ -9,7 +9,7 @@ import torch
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import DeviceRunner, RunnerConfig
-from octavo.worker.gloo import Gloo
+from octavo.worker.distributed.gloo import Gloo
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward
 from octavo.worker.topology import Layout, Place

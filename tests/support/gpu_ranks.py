@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from octavo.worker import gpu
-from octavo.worker.gloo import Gloo
+from octavo.worker.distributed.gloo import Gloo
 
 _START = multiprocessing.get_context("spawn")
 

@@ -9,7 +9,7 @@ from support.forked import preload
 from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.links import Sampled
 from octavo.worker.stage.links import GrpcLinks
 from octavo.worker.topology import Layout, Place
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.collective import Collective, PeerLost
+from octavo.worker.distributed.collective import Collective, PeerLost
 
 Result = TypeVar("Result")
 

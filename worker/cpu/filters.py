@@ -10,7 +10,7 @@ entries' keys, from sums over the ranks of the weights by digit:
 
 import torch
 
-from octavo.worker.collective import Collective
+from octavo.worker.distributed.collective import Collective
 
 _DIGIT_BITS = 8
 _DIGITS = 1 << _DIGIT_BITS

@@ -17,15 +17,15 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import AwaitedIds, most_awaited
-from octavo.worker.collective import ALONE, Collective, path_of
 from octavo.worker.cpu.batch import State, make_batch
 from octavo.worker.cpu.masks import bind
 from octavo.worker.cpu.sampled import take_in
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.cpu.wishes import Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.distributed.collective import ALONE, Collective, path_of
+from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
-from octavo.worker.links import Links, Sampled
 from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks

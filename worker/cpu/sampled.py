@@ -3,7 +3,7 @@
 import torch
 
 from octavo.worker.awaited import Awaited, checked
-from octavo.worker.links import Links
+from octavo.worker.distributed.links import Links
 
 
 def take_in(links: Links, tokens: torch.Tensor, awaited: Awaited) -> None:

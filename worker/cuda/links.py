@@ -22,7 +22,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.cuda.shared import Unshared, share
-from octavo.worker.links import Links, Sampled
+from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.topology import Place
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,6 @@ from octavo.kernels.cuda.step_layout.prepare import State, new_state
 from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
-from octavo.worker.collective import ALONE, Collective, path_of
 from octavo.worker.config import ConfigError
 from octavo.worker.cuda import collectives
 from octavo.worker.cuda.buffers import Turn, Turns
@@ -37,8 +36,9 @@ from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.ways import Alone, Together
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.distributed.collective import ALONE, Collective, path_of
+from octavo.worker.distributed.links import Links
 from octavo.worker.kv import KvPlan, KvShape, plan_kv
-from octavo.worker.links import Links
 from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.request import FEATURES

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from octavo.kernels.backend import Backend
-from octavo.worker.collective import Overlapping
+from octavo.worker.distributed.collective import Overlapping
 
 
 class Half:

@@ -16,8 +16,8 @@ import grpc
 from octavo.proto.v1 import group_pb2
 from octavo.worker import channel
 from octavo.worker.addresses import rank_address
-from octavo.worker.collective import PeerLost
 from octavo.worker.config import Config
+from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.stage import wire
 from octavo.worker.stage.passage import Passage
 from octavo.worker.stage.wire import Received

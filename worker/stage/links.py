@@ -10,7 +10,7 @@ import torch
 from octavo.proto.v1 import group_pb2
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.links import Sampled
 from octavo.worker.stage import wire
 from octavo.worker.stage.inlet import Inlet
 from octavo.worker.stage.outlet import Outlet

@@ -11,8 +11,8 @@ from threading import Thread
 
 import grpc
 
-from octavo.worker.collective import PeerLost
 from octavo.worker.config import Config
+from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.stage import wire
 from octavo.worker.stage.inlet import ADMITTED
 from octavo.worker.stage.passage import Passage

@@ -17,7 +17,7 @@ import torch
 from google.protobuf.message import DecodeError
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.links import Sampled
 
 SERVICE = group_pb2.DESCRIPTOR.services_by_name["Stage"].full_name
 LARGEST = (256 << 20) + (64 << 10)  # bytes of a message: a tensor of 256 MiB, and what names it

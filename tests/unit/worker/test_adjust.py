@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.threads import on_each
 
-from octavo.worker.collective import ALONE, Collective
 from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
 from octavo.worker.cpu.logprobs import FLOOR, logprobs
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
+from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.messages.request import Adjust
 
 SIZE = 12

@@ -12,8 +12,8 @@ import pytest
 import torch
 from support.forked import preload
 
-from octavo.worker.collective import PeerLost
-from octavo.worker.gloo import Gloo
+from octavo.worker.distributed.collective import PeerLost
+from octavo.worker.distributed.gloo import Gloo
 
 START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.cpu.runner")

@@ -5,7 +5,7 @@ import torch
 
 from octavo.worker.awaited import AwaitedIds
 from octavo.worker.cpu.sampled import take_in
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Forward, Sample, Step
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from octavo.worker.collective import PeerLost
+from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.stage.passage import Passage
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.links import Sampled
+from octavo.worker.distributed.links import Sampled
 from octavo.worker.stage import wire
 from octavo.worker.stage.wire import Hidden
 
