@@ -9,7 +9,7 @@ from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.topology import Place
 
 if TYPE_CHECKING:
-    from octavo.worker.stage.links import GrpcLinks
+    from octavo.worker.distributed.pipeline.links import GrpcLinks
 
 HERE = "127.0.0.1"
 
@@ -31,7 +31,7 @@ def links_of(wiring: Wiring, place: Place) -> "GrpcLinks | None":
     """None in a group of one stage. Waits until both neighbours are there."""
     if place.layout.pipeline == 1:
         return None
-    from octavo.worker.stage.links import GrpcLinks
+    from octavo.worker.distributed.pipeline.links import GrpcLinks
 
     links = GrpcLinks(wiring.config, place, wiring.incarnation)
     links.connect()

@@ -18,7 +18,7 @@ from support.tcp_proxy import TcpProxy
 from octavo.worker.addresses import rank_address
 from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.links import Sampled
-from octavo.worker.stage import wire
+from octavo.worker.distributed.pipeline import wire
 
 SHAPE = (16, 576)
 

@@ -10,11 +10,11 @@ from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
 from octavo.worker.distributed.links import Sampled
-from octavo.worker.stage.links import GrpcLinks
+from octavo.worker.distributed.pipeline.links import GrpcLinks
 from octavo.worker.topology import Layout, Place
 
 _START = multiprocessing.get_context("forkserver")
-preload("octavo.worker.stage.links")
+preload("octavo.worker.distributed.pipeline.links")
 _SPARE = ("serve", "status", "health", "metrics")
 
 

@@ -10,10 +10,10 @@ import pytest
 from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
-from octavo.worker.stage import wire
-from octavo.worker.stage.inlet import ADMITTED, Inlet
-from octavo.worker.stage.passage import Passage
-from octavo.worker.stage.wire import Received
+from octavo.worker.distributed.pipeline import wire
+from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.receiver import ADMITTED, Inlet
+from octavo.worker.distributed.pipeline.wire import Received
 from octavo.worker.topology import Layout, Place
 
 SILENT = 12  # more than an inlet has threads

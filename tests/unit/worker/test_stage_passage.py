@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from octavo.worker.distributed.collective import PeerLost
-from octavo.worker.stage.passage import Passage
+from octavo.worker.distributed.pipeline.bounded_queue import Passage
 
 
 def aside(work: Callable[..., Any], *arguments: Any) -> "Future[Any]":

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.links import Sampled
-from octavo.worker.stage import wire
-from octavo.worker.stage.wire import Hidden
+from octavo.worker.distributed.pipeline import wire
+from octavo.worker.distributed.pipeline.wire import Hidden
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

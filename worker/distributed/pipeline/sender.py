@@ -13,9 +13,9 @@ import grpc
 
 from octavo.worker.config import Config
 from octavo.worker.distributed.collective import PeerLost
-from octavo.worker.stage import wire
-from octavo.worker.stage.inlet import ADMITTED
-from octavo.worker.stage.passage import Passage
+from octavo.worker.distributed.pipeline import wire
+from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.receiver import ADMITTED
 from octavo.worker.tls import REDIAL, towards
 
 # No keepalive: a stopped peer is for its supervisor to find, which can say so.

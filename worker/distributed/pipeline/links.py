@@ -11,11 +11,11 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
 from octavo.worker.distributed.links import Sampled
-from octavo.worker.stage import wire
-from octavo.worker.stage.inlet import Inlet
-from octavo.worker.stage.outlet import Outlet
-from octavo.worker.stage.passage import Passage
-from octavo.worker.stage.wire import Hidden, Received
+from octavo.worker.distributed.pipeline import wire
+from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.receiver import Inlet
+from octavo.worker.distributed.pipeline.sender import Outlet
+from octavo.worker.distributed.pipeline.wire import Hidden, Received
 from octavo.worker.topology import Place
 
 _ROOM = 4  # messages at either end: more than a peer that keeps pace leaves waiting, and a bound to memory

@@ -1,1 +1,0 @@
-"""The links between the stages of a pipeline, over gRPC."""
