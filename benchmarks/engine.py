@@ -24,7 +24,7 @@ from workloads import Request, workload
 
 from octavo.worker.cuda.runner import CudaRunner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.models.config import ModelConfig, read_config
+from octavo.worker.models.folder.config import ModelConfig, read_config
 from octavo.worker.topology import Layout
 
 sys.path.insert(0, str(record.ROOT / "tests"))

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from octavo.worker.models.config import read_config
-from octavo.worker.models.tensors import expected_shapes
+from octavo.worker.models.folder.config import read_config
+from octavo.worker.models.folder.tensors import expected_shapes
 
 _SHARD_BYTES = 4 << 30
 _COMMON: dict[str, Any] = {  # JSON

@@ -17,7 +17,7 @@ from record import Found
 from shapes import NAMES, checkpoint
 
 from octavo.kernels.cuda import upload
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.weights import Reader
 
 WANTED = 0.8  # of the bus's speed

@@ -9,7 +9,7 @@ import torch
 from octavo.proto.v1 import group_pb2
 from octavo.worker.config import ConfigError
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
-from octavo.worker.models.checkpoint import Checkpoint
+from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.topology import Place
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -17,7 +17,7 @@ from pathlib import Path
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
 from octavo.shared.grammars import REMEMBERED, limits
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 
 WORD_BYTES = 4
 

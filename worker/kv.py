@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from octavo.worker.config import ConfigError
-from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.split import stage_layers
 from octavo.worker.topology import Layout

@@ -25,7 +25,7 @@ from octavo.worker.ipc.process import Fault
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.shared_board import SERVE, Board, Slot
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.relay import Relay
 from octavo.worker.tls import Roles, bind
 

@@ -31,7 +31,7 @@ from octavo.worker.life import Birth, Life
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.metrics import Totals, metrics_page
-from octavo.worker.models.checkpoint import Checkpoint, ModelError, servable
+from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
 from octavo.worker.pages import serve_pages
 from octavo.worker.status import GroupState, StatusServicer, failure

@@ -11,8 +11,8 @@ from support.checkpoints import random_checkpoint
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel
 from octavo.worker.errors import ModelError
-from octavo.worker.models.checkpoint import inspect, servable
-from octavo.worker.models.text_files import SERVED_FILES
+from octavo.worker.models.folder.checkpoint import inspect, servable
+from octavo.worker.models.folder.text_files import SERVED_FILES
 
 Edit = Callable[[Path], object]
 

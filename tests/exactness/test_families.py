@@ -12,7 +12,7 @@ from support.oracle import Oracle
 
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4

@@ -22,8 +22,8 @@ from octavo.router.openai_api.openai import Kind, parse
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel
 from octavo.worker.errors import ModelError
-from octavo.worker.models.checkpoint import Checkpoint, servable
-from octavo.worker.models.text_files import SERVED_FILES
+from octavo.worker.models.folder.checkpoint import Checkpoint, servable
+from octavo.worker.models.folder.text_files import SERVED_FILES
 
 EACH_S = 5
 ROOM_BYTES = 64 << 20

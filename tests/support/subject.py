@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.scheduler.step_time_model import Pace
 
 TOKENS = 64

@@ -29,7 +29,7 @@ from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights

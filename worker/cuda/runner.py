@@ -43,8 +43,8 @@ from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
-from octavo.worker.models.checkpoint import Checkpoint, inspect
-from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
+from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 
-from octavo.worker.models.config import ModelConfig
+from octavo.worker.models.folder.config import ModelConfig
 
 _TIMES = 3  # that a layer costs as much as its weights
 

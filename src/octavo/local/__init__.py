@@ -11,7 +11,7 @@ def main(argv: list[str]) -> int:
     from octavo.worker.config import ConfigError
     from octavo.worker.fit import check_fit
     from octavo.worker.main import parse
-    from octavo.worker.models.checkpoint import ModelError, servable
+    from octavo.worker.models.folder.checkpoint import ModelError, servable
     from octavo.worker.models.resolve import resolve
 
     try:

@@ -8,9 +8,9 @@ import pytest
 from support.checkpoints import random_checkpoint
 
 from octavo.worker.errors import ModelError
-from octavo.worker.models.checkpoint import inspect
-from octavo.worker.models.json_files import SETTINGS, read_json
-from octavo.worker.models.safetensors_header import read_header
+from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.models.folder.json_files import SETTINGS, read_json
+from octavo.worker.models.folder.safetensors_header import read_header
 
 ROOM = 64 << 20
 VALUES = {"lists": b"[],", "objects": b"{},", "texts": b'"ab",', "numbers": b"1.5,"}

@@ -8,7 +8,7 @@ from support.checkpoints import random_checkpoint
 from octavo.worker.config import ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes, threads
-from octavo.worker.models.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.topology import Layout
 
 GIB = 1 << 30

@@ -9,8 +9,8 @@ from safetensors.numpy import load_file, save_file
 from support.checkpoints import random_checkpoint, with_config
 
 from octavo.worker.errors import ModelError
-from octavo.worker.models.checkpoint import inspect
-from octavo.worker.models.config import read_config
+from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.models.folder.config import read_config
 
 WEIGHTS = "model.safetensors"
 MISTRAL, QWEN2, QWEN3 = ({"architectures": [f"{name}ForCausalLM"]} for name in ("Mistral", "Qwen2", "Qwen3"))

@@ -20,7 +20,7 @@ from support.checkpoints import (
 )
 
 from octavo.worker.errors import ModelError
-from octavo.worker.models.checkpoint import inspect, servable
+from octavo.worker.models.folder.checkpoint import inspect, servable
 from octavo.worker.models.resolve import resolve
 
 Edit = Callable[[Path], object]

@@ -11,9 +11,9 @@ from support.checkpoints import random_checkpoint
 from support.threads import ThreadCollective, Together
 
 from octavo.kernels.backend import choose
-from octavo.worker.models.checkpoint import inspect
 from octavo.worker.models.decoder import Decoder
-from octavo.worker.models.safetensors_header import Tensor
+from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.models.folder.safetensors_header import Tensor
 from octavo.worker.models.shard import Shard
 from octavo.worker.models.weights import Weights
 

@@ -13,9 +13,9 @@ library alone can judge is left to it.
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.fields import Json
-from octavo.worker.models.json_files import TOKENIZER as TOKENIZER_BOUND
-from octavo.worker.models.json_files import read_json
+from octavo.worker.models.folder.json_fields import Json
+from octavo.worker.models.folder.json_files import TOKENIZER as TOKENIZER_BOUND
+from octavo.worker.models.folder.json_files import read_json
 
 TOKENIZER = "tokenizer.json"
 # They decide what text a model gives; the fingerprint covers them.

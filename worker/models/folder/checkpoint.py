@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
-from octavo.worker.models.config import ModelConfig, read_config, read_eos_ids, says_dtype
-from octavo.worker.models.json_files import read_json
-from octavo.worker.models.safetensors_header import Tensor, read_header
-from octavo.worker.models.tensors import check_tensors, expected_shapes, notes
-from octavo.worker.models.text_files import TEXT_FILES, check_text_files
+from octavo.worker.models.folder.config import ModelConfig, read_config, read_eos_ids, says_dtype
+from octavo.worker.models.folder.json_files import read_json
+from octavo.worker.models.folder.safetensors_header import Tensor, read_header
+from octavo.worker.models.folder.tensors import check_tensors, expected_shapes, notes
+from octavo.worker.models.folder.text_files import TEXT_FILES, check_text_files
 
 __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
-from octavo.worker.models.json_files import parse_header
+from octavo.worker.models.folder.json_files import parse_header
 
 WIDTH = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2, "U16": 2}
 WIDTH |= {"F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1}

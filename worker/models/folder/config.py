@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.families import FAMILIES, Family
-from octavo.worker.models.fields import ConfigError, Json, flag, number, whole, wrong
-from octavo.worker.models.json_files import read_json
-from octavo.worker.models.rope import Rope, read_rope
-from octavo.worker.models.windows import read_windows
+from octavo.worker.models.folder.families import FAMILIES, Family
+from octavo.worker.models.folder.json_fields import ConfigError, Json, flag, number, whole, wrong
+from octavo.worker.models.folder.json_files import read_json
+from octavo.worker.models.folder.rope import Rope, read_rope
+from octavo.worker.models.folder.windows import read_windows
 
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_LAYERS = 4096  # several times the most of any model; all their tensors are named before any is looked for

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.config import ModelConfig
-from octavo.worker.models.safetensors_header import Tensor
+from octavo.worker.models.folder.config import ModelConfig
+from octavo.worker.models.folder.safetensors_header import Tensor
 
 _FLOATS = ("F32", "BF16", "F16", "F64")
 _HEAD = "lm_head.weight"
