@@ -9,7 +9,7 @@ from octavo.worker.config import Config, ConfigError
 from octavo.worker.kv import KvShape, plan_kv
 from octavo.worker.memory import kv_cache_bytes
 from octavo.worker.models.folder.checkpoint import Checkpoint
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 
 _SINGLE, _HALF = 4, 2  # bytes a number
 

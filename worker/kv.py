@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from octavo.worker.config import ConfigError
 from octavo.worker.models.folder.config import ModelConfig
-from octavo.worker.models.shard import Shard
-from octavo.worker.models.split import stage_layers
+from octavo.worker.models.sharding.pipeline_split import stage_layers
+from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.topology import Layout
 
 

@@ -31,7 +31,7 @@ from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
 
 _REQUESTS, _BATCH_TOKENS = 64, 512

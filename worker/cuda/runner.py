@@ -46,7 +46,7 @@ from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sampl
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.registry import MODELS
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.topology import Place
 

@@ -18,7 +18,7 @@ import torch
 from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.folder.safetensors_header import Tensor
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 HOST = torch.device("cpu")

@@ -8,7 +8,7 @@ from support.checkpoints import random_checkpoint
 
 from octavo.worker.config import ConfigError
 from octavo.worker.models.folder.checkpoint import inspect
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
 
 

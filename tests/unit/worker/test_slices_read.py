@@ -14,7 +14,7 @@ from octavo.kernels.backend import choose
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.folder.safetensors_header import Tensor
-from octavo.worker.models.shard import Shard
+from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
 
 

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.models.split import split
+from octavo.worker.models.sharding.pipeline_split import split
 
 COSTS = st.lists(st.integers(1, 50), min_size=1, max_size=9)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from octavo.worker.config import ConfigError
 from octavo.worker.models.folder.config import ModelConfig
-from octavo.worker.models.split import stage_layers
+from octavo.worker.models.sharding.pipeline_split import stage_layers
 from octavo.worker.topology import Place
 
 
