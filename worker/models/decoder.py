@@ -16,7 +16,7 @@ from octavo.kernels.rope import inverse_frequencies, llama3_frequencies
 from octavo.worker.distributed.collective import Collective, Norming, Overlapping
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.folder.rope import Rope
-from octavo.worker.models.halves import Half
+from octavo.worker.models.overlap import Half
 from octavo.worker.models.weights import LayerWeights, Weights, local_heads
 
 
