@@ -16,7 +16,7 @@ from pathlib import Path
 import record
 
 from octavo.worker.device import RunnerConfig
-from octavo.worker.devices import open_runner
+from octavo.worker.rank.devices import open_runner
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -19,8 +19,8 @@ import torch
 from shapes import NAMES, checkpoint
 
 from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
-from octavo.worker.devices import open_runner
 from octavo.worker.messages.request import Finish, Sampling
+from octavo.worker.rank.devices import open_runner
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -19,9 +19,9 @@ from record import Found
 from shapes import NAMES, checkpoint
 
 from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
-from octavo.worker.devices import open_runner
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Masks, Step
+from octavo.worker.rank.devices import open_runner
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from octavo.worker import nursery
 from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.rank import fork_server as nursery
 
 # A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
 # it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
@@ -69,7 +69,7 @@ class Cradle:
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "octavo.worker.nursery", str(theirs.fileno()), str(os.getpid())]
+            command = [sys.executable, "-m", "octavo.worker.rank.fork_server", str(theirs.fileno()), str(os.getpid())]
             try:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment(os.environ)

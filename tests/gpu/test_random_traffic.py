@@ -14,7 +14,7 @@ from support.checkpoints import random_checkpoint
 from support.exact_rounds import SHAPE, Rounds
 
 from octavo.worker.device import DeviceRunner, RunnerConfig
-from octavo.worker.devices import open_runner
+from octavo.worker.rank.devices import open_runner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -11,9 +11,9 @@ from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
 
 from octavo.worker.device import DeviceRunner, RunnerConfig
-from octavo.worker.devices import open_runner
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.rank.devices import open_runner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -13,7 +13,7 @@ from support.engine import LocalEngine
 from support.families import MODELS
 
 from octavo.worker.device import RunnerConfig
-from octavo.worker.devices import open_runner
+from octavo.worker.rank.devices import open_runner
 
 pytest.importorskip("transformers")
 from support.oracle import Oracle

@@ -35,7 +35,7 @@ async def main() -> None:
     _reap()
     (nursery,) = [other for other in _children() if other != pid]
     print("threads of the nursery:", _threads(nursery))
-    print("waits for its go:", b"nursery" in _command(pid))
+    print("waits for its go:", b"fork_server" in _command(pid))
     os.close(go)
     print("without it:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     asking = asyncio.create_task(cradle.bear(share))

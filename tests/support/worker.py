@@ -24,6 +24,7 @@ from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_gr
 from octavo.worker.channel import OPTIONS
 
 NO_TOKEN = 0xFFFFFFFF
+_CHILDREN = {"server": "serve", "fork_server": "nursery"}  # by the last part of their modules' names
 
 
 class WorkerProcess:
@@ -69,7 +70,8 @@ class WorkerProcess:
                 continue
             for part in command:
                 if part.startswith(b"octavo.worker."):
-                    yield part.decode().rpartition(".")[2], pid
+                    name = part.decode().rpartition(".")[2]
+                    yield _CHILDREN.get(name, name), pid
 
     async def ready(self, timeout_s: float = PATIENCE_S, why: Callable[[], str] | None = None) -> None:
         """Until /readyz is 200."""

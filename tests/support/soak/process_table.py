@@ -29,7 +29,7 @@ _SIGNS = (
     ("octavo.worker.serve", Role.SERVE),
     ("octavo.worker.core", Role.CORE),
     ("octavo.worker.rank", Role.RANK),
-    ("octavo.worker.nursery", Role.FORK_SERVER),
+    ("octavo.worker.rank.fork_server", Role.FORK_SERVER),
     ("octavo\0worker\0", Role.SUPERVISOR),
     ("octavo\0router\0", Role.ROUTER),
     ("octavo\0run\0", Role.RUN),

@@ -79,8 +79,8 @@ class Panel:
 
 def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
     from octavo.worker.device import RunnerConfig
-    from octavo.worker.devices import open_runner
-    from octavo.worker.peers import collective_of, links_of
+    from octavo.worker.rank.devices import open_runner
+    from octavo.worker.rank.peers import collective_of, links_of
 
     def progress(phase: str, percent: int) -> None:
         panel.write(Slot.PHASE, _PHASES[phase])

@@ -22,10 +22,10 @@ import warnings
 from collections.abc import Callable
 
 from octavo.shared.parent import die_with
-from octavo.worker import pytorch
 from octavo.worker.ipc import process
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.rank import pytorch
 
 PID = struct.Struct("<i")
 MESSAGE_BYTES = 1 << 17
@@ -91,8 +91,8 @@ def main(argv: list[str]) -> None:
     gc.disable()  # what imports make stays; to look through it time and again takes a tenth of them
     pytorch.load()
     import octavo.worker.cpu.runner
-    import octavo.worker.devices  # noqa: F401  # both for what they import
-    from octavo.worker import rank
+    import octavo.worker.rank.devices  # noqa: F401  # both for what they import
+    from octavo.worker.rank import rank
 
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     gc.collect()
