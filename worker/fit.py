@@ -4,10 +4,10 @@ What only the device can say (how much memory is left on a GPU) its rank finds o
 """
 
 from octavo.shared.hashing import BLOCK_SIZE
-from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
-from octavo.worker.kv import KvShape, plan_kv
-from octavo.worker.memory import kv_cache_bytes
+from octavo.worker.devices import gpu
+from octavo.worker.devices.kv import KvShape, plan_kv
+from octavo.worker.devices.memory import kv_cache_bytes
 from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.models.sharding.shard import Shard
 

@@ -5,8 +5,8 @@ import asyncio
 import logging
 import sys
 
-from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError, parse_bytes
+from octavo.worker.devices import gpu
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from support.checkpoints import successor_checkpoint
 from support.commands import done
 from support.local import complete, local_run, many
 
-from octavo.worker.memory import threads
+from octavo.worker.devices.memory import threads
 
 ALPHABET = "bcdefghi"
 SPREAD = ("--device", "cpu", "--kv-cache-memory", "16Mi", "--tensor", "2", "--pipeline", "2", "--ranks-per-pod", "1")

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from octavo.worker import gpu
+from octavo.worker.devices import gpu
 from octavo.worker.distributed.gloo import Gloo
 
 _START = multiprocessing.get_context("spawn")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.worker.config import Config
-from octavo.worker.gpu import VISIBLE
+from octavo.worker.devices.gpu import VISIBLE
 from octavo.worker.ipc import process, ring
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process_context import Wiring, create_shared

@@ -23,10 +23,10 @@ from octavo.worker.cpu.sampled import take_in
 from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.cpu.wishes import Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
+from octavo.worker.devices.memory import kv_cache_bytes, threads
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links, Sampled
-from octavo.worker.kv import KvPlan, KvShape, plan_kv
-from octavo.worker.memory import kv_cache_bytes, threads
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.folder.checkpoint import inspect

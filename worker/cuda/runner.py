@@ -36,9 +36,9 @@ from octavo.worker.cuda.stages import Stages
 from octavo.worker.cuda.ways import Alone, Together
 from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links
-from octavo.worker.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.request import FEATURES

@@ -2,8 +2,8 @@
 
 import logging
 
-from octavo.worker import gpu
 from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
+from octavo.worker.devices import gpu
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.distributed.links import Links
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from octavo.local.flags import Settings
 from octavo.operator.specs.arguments import engine_flags, flags, group_flags, router_flags
-from octavo.worker.memory import threads
+from octavo.worker.devices.memory import threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, Sp
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
 from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.router.process.config import origin
-from octavo.worker import gpu
+from octavo.worker.devices import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 Json = dict[str, Any]  # Any: a resource as JSON

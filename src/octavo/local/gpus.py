@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from octavo.local.commands import Sockets
 from octavo.operator.api.v1alpha1 import Spec
-from octavo.worker.gpu import VISIBLE
+from octavo.worker.devices.gpu import VISIBLE
 
 
 def shown(spec: Spec, sockets: Sockets, gpus: int, ours: Mapping[str, str]) -> dict[str, str]:

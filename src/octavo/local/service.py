@@ -20,7 +20,7 @@ from octavo.local.progress import Progress, StartFailed
 from octavo.router.frontend.address import Address
 from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
 from octavo.shared.scratch import scratch
-from octavo.worker import gpu
+from octavo.worker.devices import gpu
 
 READY_POLL_S = 0.1
 

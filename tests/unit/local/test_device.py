@@ -7,7 +7,7 @@ import pytest
 from octavo.local import main
 from octavo.local.commands import Sockets, worker_argv
 from octavo.local.flags import UsageError, parse_args
-from octavo.worker import gpu
+from octavo.worker.devices import gpu
 
 FILE = (
     "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\n"

@@ -9,8 +9,8 @@ from octavo.local import gpus as gpus_of
 from octavo.local import main
 from octavo.local.commands import Sockets, router_argv, worker_argv
 from octavo.local.flags import UsageError, parse_args
+from octavo.worker.devices.memory import threads
 from octavo.worker.main import parse
-from octavo.worker.memory import threads
 
 ON_CPU = ["--device", "cpu"]
 SHAPE = ("--tensor", "--pipeline", "--ranks-per-pod", "--pod-index", "--peers", "--pod-name")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.checkpoints import random_checkpoint
 
-from octavo.worker import gpu
 from octavo.worker.config import Config, ConfigError
+from octavo.worker.devices import gpu
 from octavo.worker.fit import check_fit
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
 

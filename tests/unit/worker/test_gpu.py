@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.worker import gpu, main
+from octavo.worker import main
 from octavo.worker.config import ConfigError
+from octavo.worker.devices import gpu
 
 
 class Driver:

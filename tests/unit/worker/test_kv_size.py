@@ -6,8 +6,8 @@ import pytest
 from support.checkpoints import random_checkpoint
 
 from octavo.worker.config import ConfigError
-from octavo.worker.kv import KvShape, plan_kv
-from octavo.worker.memory import kv_cache_bytes, threads
+from octavo.worker.devices.kv import KvShape, plan_kv
+from octavo.worker.devices.memory import kv_cache_bytes, threads
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.topology import Layout
 
