@@ -23,8 +23,8 @@ import transformers
 from tqdm import tqdm
 
 from octavo import bundled
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.cpu.runner import Runner
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))

@@ -10,9 +10,9 @@ from support.families import MODELS
 from support.logits import difference
 from support.oracle import Oracle
 
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4

@@ -18,9 +18,9 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.runner.cpu.runner import Runner
 
 TOKENS = 20
 TOP = 5

@@ -12,8 +12,8 @@ from support.checkpoints import random_checkpoint
 from support.exact_rounds import SHAPE, Rounds
 from support.ranks import Ranks
 
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 SEEDS = {(1, 1): (1, 3), (2, 1): (3,), (1, 2): (1,), (2, 2): (3,)}  # by tensor and pipeline

@@ -16,11 +16,11 @@ from octavo.kernels.cuda.sampling.adjust import (
     pack_changes_of_logits,
     pack_rows,
 )
-from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Columns, adjust_
-from octavo.worker.cpu.adjust import Changes as OnCpu
-from octavo.worker.cpu.masks import bind
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
+from octavo.worker.runner.cpu.adjust import UNLIKELY, Adjusted, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import Changes as OnCpu
+from octavo.worker.runner.cpu.masks import bind
 
 pytestmark = pytest.mark.gpu
 

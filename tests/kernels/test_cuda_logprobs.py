@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, told_words
-from octavo.worker.cpu import logprobs as cpu
-from octavo.worker.cpu.sampler import Vocabulary
+from octavo.worker.runner.cpu import logprobs as cpu
+from octavo.worker.runner.cpu.sampler import Vocabulary
 
 pytestmark = pytest.mark.gpu
 

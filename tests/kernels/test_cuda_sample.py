@@ -9,10 +9,10 @@ import torch
 
 from octavo.kernels.cuda.sampling.sample import sample
 from octavo.kernels.cuda.step_layout.prepare import State, StepBuffers, new_state, step_buffers
-from octavo.worker.cpu import sampler
-from octavo.worker.cpu.filters import keep_likeliest
-from octavo.worker.cpu.sampler import Draw, Vocabulary, gumbel
 from octavo.worker.distributed.collective import ALONE
+from octavo.worker.runner.cpu import sampler
+from octavo.worker.runner.cpu.filters import keep_likeliest
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, gumbel
 
 pytestmark = pytest.mark.gpu
 

@@ -21,7 +21,7 @@ LIFE: Plan = (("octavo.worker.serve", ()), ("octavo.worker.core", ()))  # what e
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
-    *("octavo.worker.cpu.runner", "octavo.worker.rank.devices", "octavo.worker.rank", "octavo.worker.serve"),
+    *("octavo.worker.runner.cpu.runner", "octavo.worker.rank.devices", "octavo.worker.rank", "octavo.worker.serve"),
     *("octavo.worker.core", "octavo.worker.supervisor"),
     *("octavo.router.main", "octavo.router.process.process", "octavo.router.tokenizer_pool.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),

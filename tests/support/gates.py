@@ -107,10 +107,10 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
 
 
 def _install(gate: Callable[[str], Gate]) -> None:
-    from octavo.worker.cpu.runner import Runner
     from octavo.worker.messages import rank_info as hello
     from octavo.worker.models.weights import Reader
     from octavo.worker.rank import peers, rank
+    from octavo.worker.runner.cpu.runner import Runner
 
     for module in IMPORTED.values():
         sys.modules.pop(f"octavo.worker.{module}", None)

@@ -6,9 +6,9 @@ import torch
 from support.oracle import Oracle
 from support.ranks import Ranks
 
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.runner.cpu.runner import Runner
 
 
 def difference(runner: Runner | Ranks, oracle: Oracle, chunk: int, *prompts: list[int]) -> float:

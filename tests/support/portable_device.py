@@ -9,13 +9,13 @@ from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples
 from octavo.kernels.cuda.step_layout.prepare import State
-from octavo.worker.cpu import logprobs as cpu
-from octavo.worker.cpu import sampler
-from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
-from octavo.worker.cpu.masks import bind
-from octavo.worker.cpu.sampler import Draw, Vocabulary
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
+from octavo.worker.runner.cpu import logprobs as cpu
+from octavo.worker.runner.cpu import sampler
+from octavo.worker.runner.cpu.adjust import Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.masks import bind
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 
 
 def upload_words(words: np.ndarray, device: torch.device) -> torch.Tensor:

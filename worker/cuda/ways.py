@@ -9,9 +9,9 @@ from octavo.kernels.cuda.sampling import logprobs as kernels
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples, sample
 from octavo.kernels.cuda.step_layout.prepare import State
-from octavo.worker.cpu.logprobs import scores
-from octavo.worker.cpu.sampler import Draw, Vocabulary
-from octavo.worker.cpu.sampler import sample as sample_exactly
+from octavo.worker.runner.cpu.logprobs import scores
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
+from octavo.worker.runner.cpu.sampler import sample as sample_exactly
 
 
 class Ways(Protocol):

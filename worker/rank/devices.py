@@ -27,7 +27,7 @@ def open_runner(
 
         runner: DeviceRunner = CudaRunner(config, progress, collective, links)
     else:
-        from octavo.worker.cpu.runner import Runner
+        from octavo.worker.runner.cpu.runner import Runner
 
         runner = Runner(config, progress, collective, links)
     logger.info("device: %s", runner.device_name)

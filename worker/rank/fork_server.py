@@ -90,8 +90,8 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.disable()  # what imports make stays; to look through it time and again takes a tenth of them
     pytorch.load()
-    import octavo.worker.cpu.runner
-    import octavo.worker.rank.devices  # noqa: F401  # both for what they import
+    import octavo.worker.rank.devices
+    import octavo.worker.runner.cpu.runner  # noqa: F401  # both for what they import
     from octavo.worker.rank import rank
 
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)

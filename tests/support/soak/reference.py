@@ -9,9 +9,9 @@ import torch
 from support.engine import GREEDY, LocalEngine
 from support.oracle import Oracle
 
-from octavo.worker.cpu.runner import Runner
 from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.scheduler.step_time_model import Pace
 
 _SAMPLING = ("top_k", "top_p")

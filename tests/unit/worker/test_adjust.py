@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.threads import on_each
 
-from octavo.worker.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
-from octavo.worker.cpu.logprobs import FLOOR, logprobs
-from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.messages.request import Adjust
+from octavo.worker.runner.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.logprobs import FLOOR, logprobs
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 
 SIZE = 12
 token = st.integers(0, SIZE - 1)

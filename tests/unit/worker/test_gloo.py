@@ -16,7 +16,7 @@ from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.gloo import Gloo
 
 START = multiprocessing.get_context("forkserver")
-preload("octavo.worker.cpu.runner")
+preload("octavo.worker.runner.cpu.runner")
 
 
 def rank_process(rank: int, size: int, meeting: str, incarnation: str, pipe: Connection) -> None:

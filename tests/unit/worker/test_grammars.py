@@ -13,11 +13,11 @@ from support.checkpoints import random_checkpoint
 from octavo.router.constrained.grammars import grammar
 from octavo.router.openai_api.structured import Structured
 from octavo.worker.admission import Admission
-from octavo.worker.cpu.masks import bind
 from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Sampling
 from octavo.worker.messages.step import Masks
+from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.scheduler.scheduler import Scheduler
 
 VOCABULARY = 512

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-import octavo.worker.cpu.sampler as sampler
-from octavo.worker.cpu.sampler import Draw, Vocabulary, gumbel
+import octavo.worker.runner.cpu.sampler as sampler
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, gumbel
 
 VOCABULARY = 1000
 

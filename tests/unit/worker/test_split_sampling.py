@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.threads import on_each
 
-from octavo.worker.cpu.filters import keep_likeliest
-from octavo.worker.cpu.sampler import Draw, Vocabulary, gumbel, sample
 from octavo.worker.distributed.collective import Collective
+from octavo.worker.runner.cpu.filters import keep_likeliest
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, gumbel, sample
 
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from octavo.worker.cpu.sampler import Vocabulary
+from octavo.worker.runner.cpu.sampler import Vocabulary
 
 FLOOR = -9999.0  # JSON knows no infinity
 

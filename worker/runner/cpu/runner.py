@@ -17,11 +17,6 @@ import torch
 from octavo.kernels.backend import choose
 from octavo.proto.v1 import group_pb2
 from octavo.worker.awaited import AwaitedIds, most_awaited
-from octavo.worker.cpu.batch import State, make_batch
-from octavo.worker.cpu.masks import bind
-from octavo.worker.cpu.sampled import take_in
-from octavo.worker.cpu.sampler import Draw, Vocabulary, sample
-from octavo.worker.cpu.wishes import Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes, threads
@@ -33,6 +28,11 @@ from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
+from octavo.worker.runner.cpu.batch import State, make_batch
+from octavo.worker.runner.cpu.logits_processors import Wishes
+from octavo.worker.runner.cpu.masks import bind
+from octavo.worker.runner.cpu.sampled import take_in
+from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 

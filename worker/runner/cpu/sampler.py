@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.worker.cpu.filters import keep_likeliest
 from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.runner.cpu.filters import keep_likeliest
 
 _GOLDEN = -7046029254386353131  # 2^64 / phi, odd, as a signed number (splitmix64; Steele 2014)
 _MIX = (-4658895280553007687, -7723592293110705685)

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import torch
 
-from octavo.worker.cpu.adjust import Adjusted, Changes, Columns, adjust_
-from octavo.worker.cpu.logprobs import logprobs
-from octavo.worker.cpu.sampler import Vocabulary
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Admit, Step
+from octavo.worker.runner.cpu.adjust import Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.logprobs import logprobs
+from octavo.worker.runner.cpu.sampler import Vocabulary
 
 LogitsOf: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # hidden states to this rank's logits
 

@@ -1,1 +1,0 @@
-"""A rank's device side on a CPU: steps run where they are issued."""
