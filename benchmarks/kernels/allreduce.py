@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support.gpu_ranks import on_gpus
 
 from octavo.kernels.cuda.collectives import nccl
-from octavo.worker.cuda import collectives
 from octavo.worker.distributed.collective import Collective, path_of
 from octavo.worker.distributed.gloo import Gloo
+from octavo.worker.runner.cuda import collectives
 
 ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 8192)
 HIDDEN, EACH, REPEAT = 4096, 20, 10

@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.operator.api.accelerators import DEVICES, GPU
-from octavo.worker.cuda import runner as cuda
 from octavo.worker.runner.cpu import runner as cpu
+from octavo.worker.runner.cuda import runner as cuda
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_slots_that_requests_with_wishes_leave_serve_others_plainly(pair: Pair) 
 
 
 def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    from octavo.worker.cuda.passes import Passes
+    from octavo.worker.runner.cuda.model_forward import Passes
 
     events: list[str] = []
     run = Passes.run

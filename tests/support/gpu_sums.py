@@ -4,9 +4,9 @@ import torch
 
 from octavo.kernels.cuda.collectives import nccl
 from octavo.kernels.cuda.elementwise import rms_norm
-from octavo.worker.cuda import collectives
-from octavo.worker.cuda.collectives import exchange_by
 from octavo.worker.distributed.gloo import Gloo
+from octavo.worker.runner.cuda import collectives
+from octavo.worker.runner.cuda.collectives import exchange_by
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64]
 SIZES = [1, 2, 3, 7, 8, 9, 127, 1000, 4096, 12289, 65536, 131073, 600_001, 5_000_003]  # the last in several chunks

@@ -23,7 +23,7 @@ def open_runner(
         gpu.take(config.place.rank % layout.per_pod)
     gpu.check(config.device)
     if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
-        from octavo.worker.cuda.runner import CudaRunner
+        from octavo.worker.runner.cuda.runner import CudaRunner
 
         runner: DeviceRunner = CudaRunner(config, progress, collective, links)
     else:

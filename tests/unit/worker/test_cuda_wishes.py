@@ -12,9 +12,6 @@ from support.scores import same_scores
 from support.threads import on_each
 
 from octavo.kernels.cuda.step_layout.prepare import State, new_state
-from octavo.worker.cuda import ways, wishes
-from octavo.worker.cuda.passes import Output
-from octavo.worker.cuda.wished import SCORED_ROWS
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
@@ -22,6 +19,10 @@ from octavo.worker.runner.cpu.logits_processors import Wishes as OnCpu
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_on_cpu
+from octavo.worker.runner.cuda import logits_processors as wishes
+from octavo.worker.runner.cuda import vocab_parallel as ways
+from octavo.worker.runner.cuda.model_forward import Output
+from octavo.worker.runner.cuda.step_extras import SCORED_ROWS
 
 SIZE, SLOTS, CONTEXT, HIDDEN = 70, 9, 400, 8
 HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3

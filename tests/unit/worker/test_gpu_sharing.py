@@ -11,9 +11,9 @@ import torch
 
 from octavo.kernels.cuda.collectives import ipc
 from octavo.kernels.cuda.library import KernelError
-from octavo.worker.cuda.links import Sizes, around
-from octavo.worker.cuda.shared import Unshared, share
 from octavo.worker.distributed.links import Sampled
+from octavo.worker.runner.cuda.links import Sizes, around
+from octavo.worker.runner.cuda.shared import Unshared, share
 from octavo.worker.topology import Layout, Place
 
 RANKS, SIZES = 3, (5000, 16, 1000)

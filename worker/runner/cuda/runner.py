@@ -26,15 +26,6 @@ from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker.config import ConfigError
-from octavo.worker.cuda import collectives
-from octavo.worker.cuda.buffers import Turn, Turns
-from octavo.worker.cuda.changes import change, zero
-from octavo.worker.cuda.head import Head
-from octavo.worker.cuda.memory import check_weights, kv_budget
-from octavo.worker.cuda.passes import Passes
-from octavo.worker.cuda.stages import Stages
-from octavo.worker.cuda.ways import Alone, Together
-from octavo.worker.cuda.wishes import Told, Wishes
 from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
@@ -48,6 +39,15 @@ from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
+from octavo.worker.runner.cuda import collectives
+from octavo.worker.runner.cuda.buffers import Turn, Turns
+from octavo.worker.runner.cuda.head import Head
+from octavo.worker.runner.cuda.logits_processors import Told, Wishes
+from octavo.worker.runner.cuda.memory import check_weights, kv_budget
+from octavo.worker.runner.cuda.model_forward import Passes
+from octavo.worker.runner.cuda.stages import Stages
+from octavo.worker.runner.cuda.state_update import change, zero
+from octavo.worker.runner.cuda.vocab_parallel import Alone, Together
 from octavo.worker.topology import Place
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.

@@ -14,12 +14,12 @@ from octavo.kernels.cuda.sampling.sample import sample, sample_parts
 from octavo.kernels.cuda.sampling.sample_split import join_samples
 from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
-from octavo.worker.cuda.ways import draw_of
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import Sampling
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.runner.cpu.sampler import Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_exactly
+from octavo.worker.runner.cuda.vocab_parallel import draw_of
 
 _REDRAWN = 32  # rows at a time: a bound to memory
 

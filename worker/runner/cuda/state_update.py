@@ -6,8 +6,8 @@ import torch
 
 from octavo.kernels.cuda.step_layout import changes
 from octavo.kernels.cuda.step_layout.prepare import State, apply_changes
-from octavo.worker.cuda.buffers import upload_words
 from octavo.worker.messages.step import Admit, Forward
+from octavo.worker.runner.cuda.buffers import upload_words
 
 
 def change(forward: Forward, state: State, pad: int) -> None:

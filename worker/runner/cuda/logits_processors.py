@@ -21,13 +21,13 @@ from octavo.kernels.cuda.sampling.adjust import ROW_WORDS, Changes, adjust, new_
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS, told_words
 from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
-from octavo.worker.cuda.buffers import download_words, upload_words
-from octavo.worker.cuda.head import Output
-from octavo.worker.cuda.passes import Passes
-from octavo.worker.cuda.ways import Ways
-from octavo.worker.cuda.wished import SCORED_ROWS, Held, Prompt, Wished, wished
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Admit, Masks, MaskSource, Step, StepResult
+from octavo.worker.runner.cuda.buffers import download_words, upload_words
+from octavo.worker.runner.cuda.head import Output
+from octavo.worker.runner.cuda.model_forward import Passes
+from octavo.worker.runner.cuda.step_extras import SCORED_ROWS, Held, Prompt, Wished, wished
+from octavo.worker.runner.cuda.vocab_parallel import Ways
 
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31

@@ -17,10 +17,10 @@ from octavo.kernels.cuda.attention.paged import DevicePaged, Division
 from octavo.kernels.cuda.attention.prefill import new_prefill_tiles, prefill_plan
 from octavo.kernels.cuda.step_layout.prepare import State, prepare_step
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
-from octavo.worker.cuda.buffers import Layout, unowned
-from octavo.worker.cuda.head import Head, Output
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
+from octavo.worker.runner.cuda.buffers import Layout, unowned
+from octavo.worker.runner.cuda.head import Head, Output
 
 
 class Passes:

@@ -7,8 +7,8 @@ import torch
 
 from octavo.kernels.cuda.collectives import allreduce, nccl
 from octavo.proto.v1 import group_pb2
-from octavo.worker.cuda.shared import Exchange, Unshared, share
 from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.runner.cuda.shared import Exchange, Unshared, share
 
 logger = logging.getLogger(__name__)
 _LARGE_BYTES = 16 << 20  # of 64 MiB over two H200s NCCL takes 296 us, we 372; of 8 MiB 53, we 43

@@ -1,1 +1,0 @@
-"""A rank's device side on an NVIDIA GPU: nothing of a step waits for the host."""
