@@ -20,9 +20,9 @@ import transformers
 from record import Found
 from tokenizers import Tokenizer
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cuda.runner import CudaRunner
 
 sys.path.insert(0, str(record.ROOT / "tests"))

@@ -23,7 +23,7 @@ import transformers
 from tqdm import tqdm
 
 from octavo import bundled
-from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 ROOT = Path(__file__).parent.parent

@@ -22,8 +22,8 @@ from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
 from workloads import Request, workload
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.models.folder.config import ModelConfig, read_config
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cuda.runner import CudaRunner
 from octavo.worker.topology import Layout
 

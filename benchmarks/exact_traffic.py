@@ -15,8 +15,8 @@ from pathlib import Path
 
 import record
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -18,9 +18,9 @@ import served
 import torch
 from shapes import NAMES, checkpoint
 
-from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
 from octavo.worker.messages.request import Finish, Sampling
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

@@ -18,10 +18,10 @@ import torch
 from record import Found
 from shapes import NAMES, checkpoint
 
-from octavo.worker.device import DeviceRunner, Pending, RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 

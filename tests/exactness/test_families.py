@@ -10,8 +10,8 @@ from support.families import MODELS
 from support.logits import difference
 from support.oracle import Oracle
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs

@@ -9,7 +9,7 @@ from support.logits import difference
 from support.oracle import Oracle
 from support.ranks import Ranks
 
-from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.base import RunnerConfig
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs
 TOLERANCE = 1e-4

@@ -11,10 +11,10 @@ from support.logits import difference
 from support.oracle import Oracle
 from support.subject import Subject
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.errors import ModelError
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(1800)  # the first test of a model asks transformers; busy machines take tenfold

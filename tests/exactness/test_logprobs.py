@@ -18,8 +18,8 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 TOKENS = 20

@@ -12,7 +12,7 @@ from support.checkpoints import random_checkpoint
 from support.exact_rounds import SHAPE, Rounds
 from support.ranks import Ranks
 
-from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs

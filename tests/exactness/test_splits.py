@@ -17,9 +17,9 @@ from support.ranks import QueueLinks, Ranks
 from support.threads import ThreadCollective
 
 from octavo import bundled
-from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step, StepResult
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 pytestmark = pytest.mark.timeout(600)  # seconds where nothing else runs

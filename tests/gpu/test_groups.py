@@ -15,9 +15,9 @@ from support.masking import Masking
 from support.rank_processes import RankProcesses
 from support.scores import same_scores
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import FEATURES, Adjust, Sampling
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import RunnerConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -8,8 +8,8 @@ from pytest import mark
 from support import gpu_logits
 from support.checkpoints import random_checkpoint
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.models.decoder import Decoder
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cuda.runner import CudaRunner
 
 pytestmark = [mark.gpu, mark.timeout(120)]

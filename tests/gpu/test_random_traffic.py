@@ -13,8 +13,8 @@ from support.alone import TOLERANCE, Alone, Compared
 from support.checkpoints import random_checkpoint
 from support.exact_rounds import SHAPE, Rounds
 
-from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

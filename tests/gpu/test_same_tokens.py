@@ -10,10 +10,10 @@ import torch
 from support.checkpoints import random_checkpoint
 from support.engine import Answer, LocalEngine
 
-from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -12,8 +12,8 @@ from support.checkpoints import EOS, random_checkpoint
 from support.engine import LocalEngine
 from support.families import MODELS
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import RunnerConfig
 
 pytest.importorskip("transformers")
 from support.oracle import Oracle

@@ -12,10 +12,10 @@ from support.engine import Answer, LocalEngine
 from support.masking import Masking
 from support.scores import same_scores
 
-from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.messages.request import FEATURES, Adjust, Sampling
 from octavo.worker.messages.step import Masks
 from octavo.worker.rank.devices import open_runner
+from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

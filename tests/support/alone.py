@@ -13,8 +13,8 @@ from itertools import zip_longest
 from support.engine import Answer, LocalEngine
 from support.random_traffic import Arrival
 
-from octavo.worker.device import DeviceRunner
 from octavo.worker.messages.request import Adjust, NewRequest, Sampling
+from octavo.worker.runner.base import DeviceRunner
 
 TOLERANCE = 1e-4  # of a logit and of a log-probability, where logits are of the order of 1
 _RANKS = 3  # by so many may a token's rank differ: others are as likely within the tolerance

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from octavo.shared.hashing import block_hashes
-from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.messages.graphs import GraphBook
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step
+from octavo.worker.runner.base import DeviceRunner, Pending
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 from octavo.worker.scheduler.step_deadline import Overdue
 from octavo.worker.scheduler.step_time_model import Pace, pace_of

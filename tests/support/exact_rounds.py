@@ -8,7 +8,7 @@ from support.alone import Alone, Compared
 from support.random_traffic import Arrival, arrivals
 from support.traffic_engine import Setup, TrafficEngine
 
-from octavo.worker.device import DeviceRunner
+from octavo.worker.runner.base import DeviceRunner
 
 SPLITS = ((1, 1), (2, 1), (1, 2), (2, 2))  # tensor, pipeline
 SHAPE: dict[str, Any] = {"vocab_size": 513, "num_hidden_layers": 2}  # Any: a model's config

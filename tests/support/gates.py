@@ -33,7 +33,7 @@ from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import EAGER, Step
 
 if TYPE_CHECKING:
-    from octavo.worker.device import DeviceRunner
+    from octavo.worker.runner.base import DeviceRunner
 
 IMPORTED = {
     "import": "rank.devices",

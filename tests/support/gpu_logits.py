@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from octavo.worker.device import DeviceRunner, RunnerConfig
 from octavo.worker.distributed.gloo import Gloo
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward
+from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.runner import CudaRunner
 from octavo.worker.topology import Layout, Place

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from support.engine import LocalEngine
 
-from octavo.worker.device import Pending
 from octavo.worker.messages.step import Masks, Step
+from octavo.worker.runner.base import Pending
 
 
 class Masking(LocalEngine):

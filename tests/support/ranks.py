@@ -14,11 +14,11 @@ from support.forked import preload
 from support.threads import LateCollective, ThreadCollective, Together
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.device import ModelInfo, RunnerConfig
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.distributed.gloo import Gloo
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.step import Step, StepResult
+from octavo.worker.runner.base import ModelInfo, RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.topology import Layout, Place
 

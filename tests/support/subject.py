@@ -10,8 +10,8 @@ from support.engine import LocalEngine
 from support.oracle import Oracle
 from tokenizers import Tokenizer
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.scheduler.step_time_model import Pace
 

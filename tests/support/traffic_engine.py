@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from support.engine import Answer, LocalEngine
 from support.random_traffic import Arrival
 
-from octavo.worker.device import DeviceRunner, Pending
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 from octavo.worker.messages.step import Forward, Step
+from octavo.worker.runner.base import DeviceRunner, Pending
 from octavo.worker.scheduler.step_time_model import pace_of
 
 

@@ -2,10 +2,10 @@
 
 import logging
 
-from octavo.worker.device import DeviceRunner, Progress, RunnerConfig, quiet
 from octavo.worker.devices import gpu
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.distributed.links import Links
+from octavo.worker.runner.base import DeviceRunner, Progress, RunnerConfig, quiet
 
 logger = logging.getLogger(__name__)
 logger.setLevel(logging.INFO)  # whatever the others say: it is what everybody asks first

@@ -30,7 +30,7 @@ from octavo.worker.messages.step_check import InvalidStep, StepCheck
 from octavo.worker.topology import Place
 
 if TYPE_CHECKING:
-    from octavo.worker.device import DeviceRunner, Pending
+    from octavo.worker.runner.base import DeviceRunner, Pending
 
 _POLL_MS = 500
 _BEAT_S = 0.5
@@ -78,9 +78,9 @@ class Panel:
 
 
 def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
-    from octavo.worker.device import RunnerConfig
     from octavo.worker.rank.devices import open_runner
     from octavo.worker.rank.peers import collective_of, links_of
+    from octavo.worker.runner.base import RunnerConfig
 
     def progress(phase: str, percent: int) -> None:
         panel.write(Slot.PHASE, _PHASES[phase])

@@ -9,8 +9,8 @@ import torch
 from support.engine import GREEDY, LocalEngine
 from support.oracle import Oracle
 
-from octavo.worker.device import RunnerConfig
 from octavo.worker.messages.request import Adjust, Sampling
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.scheduler.step_time_model import Pace
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from octavo.worker.awaited import AwaitedIds
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Forward, Sample, Step
 from octavo.worker.runner.cpu.sampled import take_in
+from octavo.worker.runner.pending_tokens import AwaitedIds
 
 
 class Arriving:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from octavo.worker.config import ConfigError
-from octavo.worker.device import RunnerConfig
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.topology import Layout, Place
 
 

@@ -16,8 +16,6 @@ import torch
 
 from octavo.kernels.backend import choose
 from octavo.proto.v1 import group_pb2
-from octavo.worker.awaited import AwaitedIds, most_awaited
-from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes, threads
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
@@ -28,11 +26,13 @@ from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
+from octavo.worker.runner.base import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cpu.batch import State, make_batch
 from octavo.worker.runner.cpu.logits_processors import Wishes
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampled import take_in
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
+from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from octavo.worker.awaited import Awaited, checked
 from octavo.worker.distributed.links import Links
+from octavo.worker.runner.pending_tokens import Awaited, checked
 
 
 def take_in(links: Links, tokens: torch.Tensor, awaited: Awaited) -> None:

@@ -19,10 +19,10 @@ from octavo.kernels.cuda.collectives import mailbox
 from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.proto.v1 import group_pb2
-from octavo.worker.awaited import Awaited, checked, most_awaited
 from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.runner.cuda.buffers import upload_words
 from octavo.worker.runner.cuda.shared import Unshared, share
+from octavo.worker.runner.pending_tokens import Awaited, checked, most_awaited
 from octavo.worker.topology import Place
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,6 @@ from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker.config import ConfigError
-from octavo.worker.device import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links
@@ -39,6 +38,7 @@ from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
+from octavo.worker.runner.base import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.buffers import Turn, Turns
 from octavo.worker.runner.cuda.head import Head

@@ -4,10 +4,10 @@ import torch
 
 from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
-from octavo.worker.awaited import AwaitedIds, most_awaited
 from octavo.worker.distributed.links import Links
 from octavo.worker.messages.step import Forward, Step
 from octavo.worker.runner.cuda.links import Sizes, on_device
+from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
 from octavo.worker.topology import Place
 
 
