@@ -17,6 +17,8 @@ from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process import Report, read_report
 from octavo.worker.ipc.process_context import Wiring
 
+_MODULES = {"serve": "octavo.worker.serve", "core": "octavo.worker.engine_core.core"}
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
@@ -59,12 +61,12 @@ class Children:
         return 0.0 if self._killing_since is None else time.monotonic() - self._killing_since
 
     def start(self, name: str, share: Wiring) -> int:
-        """Start `octavo.worker.NAME`; its pid. Raises OSError."""
+        """Start `serve` or `core`; its pid. Raises OSError."""
         reading, writing = _report()
         argument = wiring.dump(replace(share, report=writing))
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"octavo.worker.{name}", argument],
+                [sys.executable, "-m", _MODULES[name], argument],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*share.shared.all(), writing],
             )

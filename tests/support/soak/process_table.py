@@ -27,7 +27,7 @@ _SIGNS = (
     ("octavo.router.process.process", Role.ROUTER_PROCESS),
     ("octavo.router.tokenizer_pool.helper", Role.HELPER),
     ("octavo.worker.serve", Role.SERVE),
-    ("octavo.worker.core", Role.CORE),
+    ("octavo.worker.engine_core.core", Role.CORE),
     ("octavo.worker.rank", Role.RANK),
     ("octavo.worker.rank.fork_server", Role.FORK_SERVER),
     ("octavo\0worker\0", Role.SUPERVISOR),

@@ -12,8 +12,8 @@ from support.checkpoints import random_checkpoint
 
 from octavo.router.constrained.grammars import grammar
 from octavo.router.openai_api.structured import Structured
-from octavo.worker.admission import Admission
-from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes
+from octavo.worker.engine_core.admission import Admission
+from octavo.worker.engine_core.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Sampling
 from octavo.worker.messages.step import Masks

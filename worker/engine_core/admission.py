@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-from octavo.worker.grammars import GrammarInvalid, Grammars, Masker, Matcher
+from octavo.worker.engine_core.grammars import GrammarInvalid, Grammars, Masker, Matcher
 from octavo.worker.messages.request import Invalid, NewRequest
 from octavo.worker.scheduler.constraints import Constraints
 from octavo.worker.scheduler.scheduler import Scheduler

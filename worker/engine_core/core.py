@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.admission import Admission
-from octavo.worker.grammars import Masker, grammars_of
+from octavo.worker.engine_core.admission import Admission
+from octavo.worker.engine_core.grammars import Masker, grammars_of
 from octavo.worker.ipc import process, ring
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.ring import Reader
