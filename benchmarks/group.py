@@ -32,8 +32,6 @@ import uvloop
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config
-from octavo.worker.group.leader import GroupServicer
-from octavo.worker.group.pod import Membership
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Shared, Wiring, create_shared
@@ -41,6 +39,8 @@ from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
 from octavo.worker.ipc.shared_board import Board
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
+from octavo.worker.membership.leader import GroupServicer
+from octavo.worker.membership.pod import Membership
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.step import Forward, Sample, Step, StepResult
 from octavo.worker.relay import Relay

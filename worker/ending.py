@@ -10,7 +10,7 @@ from octavo.worker.config import Config
 from octavo.worker.ipc.process import PEER_LOST
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict
-from octavo.worker.status import failure
+from octavo.worker.membership.status import failure
 
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
 LEADER_LOST = "LeaderLost"

@@ -7,8 +7,8 @@ process it killed; a supervisor that is stuck does not answer at all. It never f
 from collections.abc import Callable, Mapping
 
 from octavo.proto.v1 import group_pb2
+from octavo.worker.membership.status import GroupState
 from octavo.worker.pages import Page
-from octavo.worker.status import GroupState
 
 
 def health_pages(state: GroupState, unkillable_s: Callable[[], float]) -> Mapping[str, Callable[[], Page]]:

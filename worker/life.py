@@ -22,12 +22,12 @@ from octavo.worker.children import Children
 from octavo.worker.config import Config
 from octavo.worker.ending import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
 from octavo.worker.feed import Feed
-from octavo.worker.group import pod
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.ipc.shared_board import Board, Gauge, Slot
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict, Watch, look
-from octavo.worker.status import GroupState
+from octavo.worker.membership import pod
+from octavo.worker.membership.status import GroupState
 from octavo.worker.tls import dial
 from octavo.worker.vitals import Vitals
 

@@ -3,13 +3,13 @@
 import asyncio
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.group.leader import GroupServicer
 from octavo.worker.ipc import ring
 from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process_context import Shared
 from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
 from octavo.worker.ipc.shared_board import Board, Slot
+from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.topology import Layout
 
 

@@ -30,11 +30,11 @@ from octavo.worker.ipc.process import adopt_orphans
 from octavo.worker.life import Birth, Life
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
+from octavo.worker.membership.status import GroupState, StatusServicer, failure
 from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
 from octavo.worker.pages import serve_pages
-from octavo.worker.status import GroupState, StatusServicer, failure
 from octavo.worker.tls import Roles, bind
 
 _REFUSED_S = 2.0  # between two attempts to join that a leader refuses, at most: each checks the model

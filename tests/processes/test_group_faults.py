@@ -25,7 +25,7 @@ from support.worker import Answer, RouterClient, client, until
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.pipeline import wire
-from octavo.worker.group.pod import LeaderLost, Membership
+from octavo.worker.membership.pod import LeaderLost, Membership
 
 SEED = int(os.environ.get("OCTAVO_FAULT_SEED", time.time_ns() % 100_000))
 ROUNDS = int(os.environ.get("OCTAVO_FAULT_ROUNDS", "4"))

@@ -16,7 +16,7 @@ from support.processes import lives
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.group.pod import Membership
+from octavo.worker.membership.pod import Membership
 
 GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
 NOTICE_S = 5.0  # a pod that says nothing, or a step that does not return

@@ -12,7 +12,7 @@ from octavo.worker.config import Config
 from octavo.worker.cradle import Cradle
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.life import Birth, Life
-from octavo.worker.status import GroupState
+from octavo.worker.membership.status import GroupState
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}

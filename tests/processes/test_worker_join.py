@@ -12,11 +12,11 @@ from support.worker import until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.config import Config
-from octavo.worker.group import pod
-from octavo.worker.group.leader import GroupServicer
-from octavo.worker.group.pod import LeaderLost, Membership
 from octavo.worker.lifecycle import incarnation
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
+from octavo.worker.membership import pod
+from octavo.worker.membership.leader import GroupServicer
+from octavo.worker.membership.pod import LeaderLost, Membership
 from octavo.worker.tls import Roles
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")

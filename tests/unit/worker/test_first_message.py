@@ -15,8 +15,8 @@ from octavo.worker import channel
 from octavo.worker.config import Config
 from octavo.worker.engine import Engine
 from octavo.worker.engine_service import EngineServicer
-from octavo.worker.group.leader import GroupServicer
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
+from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.tls import Roles
 
 

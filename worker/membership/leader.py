@@ -13,7 +13,7 @@ from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import first
 from octavo.worker.ipc.process import PEER_LOST
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED, Identity, Incarnation
-from octavo.worker.status import failure
+from octavo.worker.membership.status import failure
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5

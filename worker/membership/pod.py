@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
-from octavo.worker.status import failure
+from octavo.worker.membership.status import failure
 
 _HEARTBEAT_S = 0.5
 _REFUSALS = (
