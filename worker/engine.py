@@ -11,8 +11,9 @@ from itertools import count
 
 from octavo.proto.v1 import engine_pb2
 from octavo.worker.config import Config
-from octavo.worker.credit import Bank
 from octavo.worker.ipc.process_context import Shared
+from octavo.worker.leader.admission.credit import Bank
+from octavo.worker.leader.admission.submit import Rules, read_submit
 from octavo.worker.link import Link
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import Outputs, decode, encode
@@ -20,7 +21,6 @@ from octavo.worker.messages.output import Cancel, Load, Refused
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.request import Invalid
 from octavo.worker.stream import Stream
-from octavo.worker.submit import Rules, read_submit
 
 _CREDIT_S = 1.0  # every stream hears its credit at least so often
 

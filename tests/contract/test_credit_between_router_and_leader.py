@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from octavo.router.dispatch.rules.ledger import Ledger
-from octavo.worker.credit import Bank, Credit
+from octavo.worker.leader.admission.credit import Bank, Credit
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.output import Load
 

@@ -7,8 +7,8 @@ import pytest
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
+from octavo.worker.leader.admission.submit import Rules, read_submit
 from octavo.worker.messages.request import FEATURES, Adjust, Invalid
-from octavo.worker.submit import Rules, read_submit
 
 RULES = Rules(100, 64, 16, frozenset({7}), True, frozenset(FEATURES))
 
