@@ -38,12 +38,12 @@ from octavo.worker.ipc.process_context import Shared, Wiring, create_shared
 from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
 from octavo.worker.ipc.shared_board import Board
+from octavo.worker.leader.step_broadcast import Relay
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.membership.pod import Membership
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.step import Forward, Sample, Step, StepResult
-from octavo.worker.relay import Relay
 from octavo.worker.tls import Roles
 
 REQUESTS, UNDER_WAY, INTERVAL_MS = 256, 3, 5.0

@@ -17,7 +17,7 @@ from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process import Report, read_report
 from octavo.worker.ipc.process_context import Wiring
 
-_MODULES = {"serve": "octavo.worker.serve", "core": "octavo.worker.engine_core.core"}
+_MODULES = {"serve": "octavo.worker.leader.server", "core": "octavo.worker.engine_core.core"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,19 @@ from support.spares import Plan, Spares
 HELPERS: Plan = (("octavo.router.tokenizer_pool.helper", ()),) * 2
 NURSERY: Plan = (("octavo.worker.rank.fork_server", ()),)
 LIFE: Plan = (
-    ("octavo.worker.serve", ()),
+    ("octavo.worker.leader.server", ()),
     ("octavo.worker.engine_core.core", ()),
 )  # what each life of a leader starts anew
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
-    *("octavo.worker.runner.cpu.runner", "octavo.worker.rank.devices", "octavo.worker.rank", "octavo.worker.serve"),
+    *(
+        "octavo.worker.runner.cpu.runner",
+        "octavo.worker.rank.devices",
+        "octavo.worker.rank",
+        "octavo.worker.leader.server",
+    ),
     *("octavo.worker.engine_core.core", "octavo.worker.supervisor"),
     *("octavo.router.main", "octavo.router.process.process", "octavo.router.tokenizer_pool.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),

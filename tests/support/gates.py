@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 IMPORTED = {
     "import": "rank.devices",
-    "serve": "relay",
+    "serve": "leader.step_broadcast",
     "core": "scheduler.step_deadline",
 }  # modules that these processes alone import
 GRAPH = "decode-1"

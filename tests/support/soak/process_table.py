@@ -26,7 +26,7 @@ class Role(StrEnum):
 _SIGNS = (
     ("octavo.router.process.process", Role.ROUTER_PROCESS),
     ("octavo.router.tokenizer_pool.helper", Role.HELPER),
-    ("octavo.worker.serve", Role.SERVE),
+    ("octavo.worker.leader.server", Role.SERVE),
     ("octavo.worker.engine_core.core", Role.CORE),
     ("octavo.worker.rank", Role.RANK),
     ("octavo.worker.rank.fork_server", Role.FORK_SERVER),

@@ -13,8 +13,8 @@ from support.joins import LeaderEar
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2_grpc
 from octavo.worker import channel
 from octavo.worker.config import Config
-from octavo.worker.engine import Engine
-from octavo.worker.engine_service import EngineServicer
+from octavo.worker.leader.engine_service import EngineServicer
+from octavo.worker.leader.request_registry import Engine
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.tls import Roles

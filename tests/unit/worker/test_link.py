@@ -6,7 +6,7 @@ import pytest
 
 from octavo.worker.ipc.process_context import create_shared
 from octavo.worker.ipc.ring import Writer
-from octavo.worker.link import Link
+from octavo.worker.leader.core_channel import Link
 from octavo.worker.messages.codec import CodecError, decode
 
 

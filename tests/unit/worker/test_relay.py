@@ -8,7 +8,7 @@ import pytest
 from octavo.proto.v1 import group_pb2
 from octavo.worker.ipc.process_context import create_shared
 from octavo.worker.ipc.shared_board import RANK, Board, Slot
-from octavo.worker.relay import Relay
+from octavo.worker.leader.step_broadcast import Relay
 from octavo.worker.topology import Layout
 
 

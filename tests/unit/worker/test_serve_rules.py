@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
 from octavo.worker.leader.admission.submit import Rules, read_submit
+from octavo.worker.leader.output_buffer import NO_TOKEN, Outgoing
+from octavo.worker.leader.router_stream import BOUND_BYTES, BOUND_S, Stream
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, Invalid
-from octavo.worker.outgoing import NO_TOKEN, Outgoing
-from octavo.worker.stream import BOUND_BYTES, BOUND_S, Stream
 
 RULES = Rules(vocabulary=100, context_length=64, block_size=16, eos_ids=frozenset({7}), prefix_caching=True)
 

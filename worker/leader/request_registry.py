@@ -14,13 +14,13 @@ from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import Shared
 from octavo.worker.leader.admission.credit import Bank
 from octavo.worker.leader.admission.submit import Rules, read_submit
-from octavo.worker.link import Link
+from octavo.worker.leader.core_channel import Link
+from octavo.worker.leader.router_stream import Stream
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import Outputs, decode, encode
 from octavo.worker.messages.output import Cancel, Load, Refused
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.request import Invalid
-from octavo.worker.stream import Stream
 
 _CREDIT_S = 1.0  # every stream hears its credit at least so often
 

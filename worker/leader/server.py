@@ -16,17 +16,17 @@ import uvloop
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import ConfigError
-from octavo.worker.engine import Engine
-from octavo.worker.engine_service import EngineServicer
 from octavo.worker.ipc import process
 from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process import Fault
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.shared_board import SERVE, Board, Slot
+from octavo.worker.leader.engine_service import EngineServicer
+from octavo.worker.leader.request_registry import Engine
+from octavo.worker.leader.step_broadcast import Relay
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.models.folder.checkpoint import inspect
-from octavo.worker.relay import Relay
 from octavo.worker.tls import Roles, bind
 
 _BEAT_S = 0.25

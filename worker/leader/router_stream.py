@@ -9,9 +9,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from octavo.proto.v1 import engine_pb2
+from octavo.worker.leader.output_buffer import Outgoing
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
-from octavo.worker.outgoing import Outgoing
 
 BOUND_BYTES = 4 << 20
 BOUND_S = 10.0

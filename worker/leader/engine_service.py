@@ -13,9 +13,9 @@ import grpc.aio
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.worker.channel import first
 from octavo.worker.config import Config
-from octavo.worker.engine import Engine
+from octavo.worker.leader.request_registry import Engine
+from octavo.worker.leader.router_stream import Stream
 from octavo.worker.models.folder.text_files import SERVED_FILES
-from octavo.worker.stream import Stream
 from octavo.worker.tls import Roles
 
 _LOOK_S = 0.5
