@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(
         level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s worker %(message)s"
     )
-    from octavo.worker.supervisor import Supervisor
+    from octavo.worker.supervisor.supervisor import Supervisor
 
     return asyncio.run(Supervisor(config).run())
 

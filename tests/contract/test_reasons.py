@@ -8,9 +8,9 @@ from octavo.kernels.cuda.library import MissingKernels
 from octavo.operator.planning.diagnosis import REPORTED
 from octavo.worker import errors
 from octavo.worker.config import ConfigError
-from octavo.worker.ending import LEADER_LOST
 from octavo.worker.ipc.process import PEER_LOST
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
+from octavo.worker.supervisor.failure import LEADER_LOST
 
 WORKER = Path(__file__).parents[2] / "worker"
 CHILDREN = ("Serve", "Core", "Rank")

@@ -7,12 +7,12 @@ import os
 import pytest
 from support.patience import PATIENCE_S
 
-from octavo.worker.children import Children
 from octavo.worker.config import Config
-from octavo.worker.cradle import Cradle
 from octavo.worker.ipc.process_context import Wiring, create_shared
-from octavo.worker.life import Birth, Life
 from octavo.worker.membership.status import GroupState
+from octavo.worker.supervisor.child_processes import Children
+from octavo.worker.supervisor.fork_server_client import Cradle
+from octavo.worker.supervisor.incarnation_run import Birth, Life
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}
@@ -55,7 +55,7 @@ async def test_a_life_whose_ranks_could_not_be_forked_for_memory_says_so(monkeyp
         raise OSError("the process that ranks are forked from has ended")
 
     monkeypatch.setattr(Cradle, "bear", killed)
-    monkeypatch.setattr("octavo.worker.life.oom_kills", itertools.count().__next__)
+    monkeypatch.setattr("octavo.worker.supervisor.incarnation_run.oom_kills", itertools.count().__next__)
     config = Config(model="/m", served_name="m", pod_name="chat-0-1", **ADDRESSES, **SECOND_OF_TWO)
     life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
     life.joined("incarnation")

@@ -9,12 +9,12 @@ import signal
 import socket
 from pathlib import Path
 
-from octavo.worker import cradle as cradles
-from octavo.worker.children import Children
 from octavo.worker.config import Config
-from octavo.worker.cradle import Cradle
 from octavo.worker.ipc import process
 from octavo.worker.ipc.process_context import Wiring, create_shared
+from octavo.worker.supervisor import fork_server_client as cradles
+from octavo.worker.supervisor.child_processes import Children
+from octavo.worker.supervisor.fork_server_client import Cradle
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 

@@ -30,7 +30,7 @@ preload(
         "octavo.worker.rank",
         "octavo.worker.leader.server",
     ),
-    *("octavo.worker.engine_core.core", "octavo.worker.supervisor"),
+    *("octavo.worker.engine_core.core", "octavo.worker.supervisor.supervisor"),
     *("octavo.router.main", "octavo.router.process.process", "octavo.router.tokenizer_pool.helper"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),
     *(f"octavo.bench.{name}" for name in ("serve", "latency", "throughput")),

@@ -9,10 +9,10 @@ def main(argv: list[str]) -> int:
     from octavo.local import commands, flags, service
     from octavo.worker.config import ConfigError
     from octavo.worker.devices import gpu
-    from octavo.worker.fit import check_fit
     from octavo.worker.main import parse
     from octavo.worker.models.folder.checkpoint import ModelError, servable
     from octavo.worker.models.resolve import resolve
+    from octavo.worker.supervisor.check_config import check_fit
 
     try:
         settings = flags.parse_args(argv)

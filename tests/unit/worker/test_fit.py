@@ -9,8 +9,8 @@ from support.checkpoints import random_checkpoint
 
 from octavo.worker.config import Config, ConfigError
 from octavo.worker.devices import gpu
-from octavo.worker.fit import check_fit
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
+from octavo.worker.supervisor.check_config import check_fit
 
 CONFIG = Config("m", "m", *(f"unix:/{name}" for name in ("serve", "group", "status", "health", "metrics")))
 BLOCK_BYTES = 2 * 4 * 2 * 16 * 16  # one block of four layers with two heads of 16, in numbers of one byte

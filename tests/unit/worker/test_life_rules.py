@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.worker.cgroup import oom_kills
-from octavo.worker.children import Exit
 from octavo.worker.config import Config, ConfigError, parse_bytes
-from octavo.worker.cradle import environment
-from octavo.worker.ending import better, name_exit
 from octavo.worker.ipc.process import Report
 from octavo.worker.lifecycle.backoff import Backoff
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.lifecycle.liveness import Pulse, Verdict, Watch, look
 from octavo.worker.scheduler.step_deadline import Overdue
+from octavo.worker.supervisor.cgroup import oom_kills
+from octavo.worker.supervisor.child_processes import Exit
+from octavo.worker.supervisor.failure import better, name_exit
+from octavo.worker.supervisor.fork_server_client import environment
 
 S = 10**9
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")

@@ -7,7 +7,7 @@ import pytest
 from octavo.worker.ipc import shared_board as board
 from octavo.worker.ipc.shared_board import Board, Gauge, Slot
 from octavo.worker.membership.status import GroupState
-from octavo.worker.metrics import Totals, metrics_page
+from octavo.worker.supervisor.metrics import Totals, metrics_page
 
 
 def value(page: bytes, name: str) -> float:

@@ -9,7 +9,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.config import Config
 from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.shared_board import Board, Slot
-from octavo.worker.vitals import Vitals
+from octavo.worker.supervisor.heartbeats import Vitals
 
 ADDRESS = "unix:/tmp/unused"
 CONFIG = Config("m", "m", *[ADDRESS] * 5, tensor=2)

@@ -21,20 +21,20 @@ import grpc.aio
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.scratch import scratch
 from octavo.worker.channel import OPTIONS
-from octavo.worker.children import Children
 from octavo.worker.config import Config, ConfigError, is_unix
-from octavo.worker.cradle import Cradle
-from octavo.worker.fit import check_fit
-from octavo.worker.health import health_pages
 from octavo.worker.ipc.process import adopt_orphans
-from octavo.worker.life import Birth, Life
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.membership.status import GroupState, StatusServicer, failure
-from octavo.worker.metrics import Totals, metrics_page
 from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
-from octavo.worker.pages import serve_pages
+from octavo.worker.supervisor.check_config import check_fit
+from octavo.worker.supervisor.child_processes import Children
+from octavo.worker.supervisor.fork_server_client import Cradle
+from octavo.worker.supervisor.health import health_pages
+from octavo.worker.supervisor.incarnation_run import Birth, Life
+from octavo.worker.supervisor.metrics import Totals, metrics_page
+from octavo.worker.supervisor.pages import serve_pages
 from octavo.worker.tls import Roles, bind
 
 _REFUSED_S = 2.0  # between two attempts to join that a leader refuses, at most: each checks the model

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.membership.status import GroupState
-from octavo.worker.pages import Page
+from octavo.worker.supervisor.pages import Page
 
 
 def health_pages(state: GroupState, unkillable_s: Callable[[], float]) -> Mapping[str, Callable[[], Page]]:

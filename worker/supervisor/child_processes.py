@@ -12,10 +12,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from octavo.worker.cradle import Cradle
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process import Report, read_report
 from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.supervisor.fork_server_client import Cradle
 
 _MODULES = {"serve": "octavo.worker.leader.server", "core": "octavo.worker.engine_core.core"}
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.children import Exit
 from octavo.worker.config import Config
 from octavo.worker.ipc.process import PEER_LOST
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict
 from octavo.worker.membership.status import failure
+from octavo.worker.supervisor.child_processes import Exit
 
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
 LEADER_LOST = "LeaderLost"

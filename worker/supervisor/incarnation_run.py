@@ -17,19 +17,19 @@ from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.addresses import rendezvous_files
-from octavo.worker.cgroup import oom_kills
-from octavo.worker.children import Children
 from octavo.worker.config import Config
-from octavo.worker.ending import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
-from octavo.worker.feed import Feed
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.ipc.shared_board import Board, Gauge, Slot
 from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict, Watch, look
 from octavo.worker.membership import pod
 from octavo.worker.membership.status import GroupState
+from octavo.worker.supervisor.cgroup import oom_kills
+from octavo.worker.supervisor.child_processes import Children
+from octavo.worker.supervisor.failure import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
+from octavo.worker.supervisor.heartbeats import Vitals
+from octavo.worker.supervisor.step_receiver import Feed
 from octavo.worker.tls import dial
-from octavo.worker.vitals import Vitals
 
 _LOOK_S = 0.25
 _LEAVE_S = 2.0

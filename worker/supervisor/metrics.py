@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from octavo.proto.v1 import group_pb2
 from octavo.worker.ipc.shared_board import Gauge
 from octavo.worker.membership.status import GroupState
-from octavo.worker.pages import Page
+from octavo.worker.supervisor.pages import Page
 
 _GAUGES = {
     "octavo_worker_requests_running": (Gauge.RUNNING, "Requests that hold a row of the device."),
