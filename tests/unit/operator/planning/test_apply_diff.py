@@ -14,7 +14,7 @@ from octavo.operator.api.quantity import quantity
 from octavo.operator.planning import apply_diff as semantic
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
-LIVE: Json = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
+LIVE: Json = json.loads((Path(__file__).parents[1] / "live_statefulset.json").read_text())
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

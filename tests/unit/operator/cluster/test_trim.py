@@ -7,7 +7,7 @@ from octavo.operator.cluster.kube import FIELD_MANAGER
 from octavo.operator.cluster.trim import trim
 from octavo.operator.planning.apply_diff import fields_to_remove
 
-LIVE = json.loads((Path(__file__).parent / "live_statefulset.json").read_text())
+LIVE = json.loads((Path(__file__).parents[1] / "live_statefulset.json").read_text())
 
 
 def test_fields_to_remove_are_found_in_a_trimmed_object() -> None:

@@ -13,7 +13,7 @@ from octavo.operator.api.schema import crd_schema
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups.names import secrets
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 URI = "bundled://smollm2-135m-instruct"
 GPU = {"accelerator": {"resource": "nvidia.com/gpu"}}
 
