@@ -17,7 +17,7 @@ from octavo.router.text.templates import ChatTemplate
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import transformers  # it reads the variable
 
-FOLDER = Path(__file__).parents[2] / "support" / "chat_templates"
+FOLDER = Path(__file__).parents[3] / "support" / "chat_templates"
 TEMPLATES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.jinja"))}
 SPECIALS = {"bos_token": "<s>", "eos_token": "</s>"}
 Json = dict[str, Any]  # Any: JSON of any shape
