@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=record.RESULTS / "structured-cpu.json")
     arguments = parser.parse_args()
     sys.path.insert(0, str(TESTS))
-    from support.local import local_run
+    from support.processes.local import local_run
 
     made_on = record.machine(["llguidance", "torch", "tokenizers"])
     with local_run("--served-name", "local", "--device", "cpu", "--max-requests", str(arguments.streams)) as run:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.forked import Forked, preload
+from support.processes.forked import Forked, preload
 
 preload("torch")  # most of them import it
 SCRIPTS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
-from support.tcp_proxy import TcpProxy
+from support.processes.tcp_proxy import TcpProxy
 
 from octavo.router.dispatch.wire import CHANNEL_OPTIONS
 from octavo.worker.channel import OPTIONS

@@ -13,8 +13,8 @@ from support.checkpoints import random_checkpoint
 from support.engine import LocalEngine
 from support.logits import difference
 from support.oracle import Oracle
+from support.processes.threads import ThreadCollective
 from support.ranks import QueueLinks, Ranks
-from support.threads import ThreadCollective
 
 from octavo import bundled
 from octavo.worker.messages.request import Sampling

@@ -18,8 +18,8 @@ from support import client_packages
 from support.bed import wait_until
 from support.checkpoints import random_checkpoint
 from support.fronts import Front, front
-from support.local import local_run
 from support.patience import PATIENCE_S
+from support.processes.local import local_run
 from support.routers import free_port
 from support.vocabularies import byte_level, files, template
 

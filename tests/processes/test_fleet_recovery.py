@@ -10,7 +10,7 @@ import pytest
 from support.fake_leader import FakeLeader, Script, listening, serving
 from support.jobs import Recorder, job, until
 from support.leader_process import LeaderProcess
-from support.ports import free_port
+from support.processes.ports import free_port
 
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.jobs.generation import LENGTH

@@ -20,7 +20,7 @@ from support.checkpoints import successor_checkpoint
 from support.group import GroupProcesses
 from support.joins import PodEar
 from support.patience import PATIENCE_S
-from support.tcp_proxy import TcpProxy
+from support.processes.tcp_proxy import TcpProxy
 from support.worker import Answer, RouterClient, client, until
 
 from octavo.proto.v1 import group_pb2

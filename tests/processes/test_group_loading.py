@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.checkpoints import successor_checkpoint
-from support.gates import GatedGroup
 from support.patience import PATIENCE_S, Bound
-from support.processes import lives
+from support.processes.gates import GatedGroup
+from support.processes.process_table import lives
 from support.worker import client, until
 
 from octavo.proto.v1 import group_pb2

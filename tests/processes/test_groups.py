@@ -12,7 +12,7 @@ from support.checkpoints import random_checkpoint, successor_checkpoint
 from support.group import GroupProcesses, group
 from support.joins import PodEar
 from support.patience import PATIENCE_S, Bound
-from support.processes import lives
+from support.processes.process_table import lives
 from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2

@@ -11,8 +11,8 @@ import pytest
 from support.fake_leader import FakeLeader, Script, serving
 from support.grpc_calls import calling, message_of, refused
 from support.patience import PATIENCE_S
-from support.ports import free_port
-from support.tcp_proxy import TcpProxy
+from support.processes.ports import free_port
+from support.processes.tcp_proxy import TcpProxy
 from support.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2

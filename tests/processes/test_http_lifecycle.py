@@ -11,12 +11,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from support.commands import done
 from support.fake_leader import FakeLeader, Script, serving
 from support.jobs import until
 from support.patience import PATIENCE_S
-from support.ports import free_port
-from support.processes import lives
+from support.processes.commands import done
+from support.processes.ports import free_port
+from support.processes.process_table import lives
 from support.routers import RunningRouter, routing
 from support.vocabularies import byte_level, files, write
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.commands import done
-from support.local import complete, local_run, many
+from support.processes.commands import done
+from support.processes.local import complete, local_run, many
 
 from octavo.worker.devices.memory import threads
 

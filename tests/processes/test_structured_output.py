@@ -10,7 +10,7 @@ import aiohttp
 import openai
 import pytest
 from support.checkpoints import random_checkpoint
-from support.local import complete, local_run
+from support.processes.local import complete, local_run
 
 CITY = {
     "type": "object",

@@ -5,9 +5,9 @@ import grpc.aio
 import pytest
 from support.authority import UID, Authority
 from support.checkpoints import successor_checkpoint
-from support.commands import done
 from support.patience import PATIENCE_S
-from support.ports import free_port
+from support.processes.commands import done
+from support.processes.ports import free_port
 from support.worker import RouterClient, WorkerProcess, until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc

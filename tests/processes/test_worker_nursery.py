@@ -15,7 +15,7 @@ TESTS = Path(__file__).parents[1]
 
 def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_nursery_is_replaced():
     environment = os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "support.births"]
+    command = [sys.executable, "-m", "support.processes.fork_server_run"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.splitlines() == [
         "parent is ours: True",

@@ -5,8 +5,8 @@ import os
 import signal
 
 from support import fake_leader
-from support.forked import Forked
 from support.patience import PATIENCE_S
+from support.processes.forked import Forked
 
 
 class LeaderProcess:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from support.bed import Bed, wait_until
-from support.forked import Forked, preload
 from support.patience import PATIENCE_S
-from support.ports import free_port
+from support.processes.forked import Forked, preload
+from support.processes.ports import free_port
 
 preload("octavo.operator.main", "octavo.operator.kopf_handlers")
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 import torch
-from support.forked import preload
-from support.threads import LateCollective, ThreadCollective, Together
+from support.processes.forked import preload
+from support.processes.threads import LateCollective, ThreadCollective, Together
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.collective import ALONE, Collective

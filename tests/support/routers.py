@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-from support import commands
-from support.forked import Forked
 from support.patience import PATIENCE_S
-from support.ports import free_port
+from support.processes import commands
+from support.processes.forked import Forked
+from support.processes.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)

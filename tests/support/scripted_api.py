@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from support.commands import Command, Done, start
 from support.patience import PATIENCE_S
+from support.processes.commands import Command, Done, start
 
 CUT = b"cut"  # in a script: the connection ends here, in the middle of the answer
 

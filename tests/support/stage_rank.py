@@ -5,8 +5,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from support.forked import preload
 from support.patience import PATIENCE_S
+from support.processes.forked import preload
 
 from octavo.worker.config import Config
 from octavo.worker.distributed.links import Sampled

@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from support import commands
-from support.forked import Forked, Main
 from support.patience import PATIENCE_S, Bound
+from support.processes import commands
+from support.processes.forked import Forked, Main
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS

@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ports
+from support.processes import ports
 
-SUPPORT = Path(ports.__file__).parents[1]
-DRAW_ALL = "from support import ports; ports._PORTS = range({}, {}); print(*[ports.free_port() for _ in range({})])"
+SUPPORT = Path(ports.__file__).parents[2]
+DRAW_ALL = (
+    "from support.processes import ports; ports._PORTS = range({}, {}); print(*[ports.free_port() for _ in range({})])"
+)
 
 
 def test_a_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:

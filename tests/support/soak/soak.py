@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-from support.local import LocalRun, local_run
 from support.patience import PATIENCE_S
+from support.processes.local import LocalRun, local_run
 from support.soak.asks import Ask, Subject
 from support.soak.bad_asks import bad_ask
 from support.soak.checker import Rules, Violation, check, check_final

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.forked import preload
+from support.processes.forked import preload
 
 from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.gloo import Gloo

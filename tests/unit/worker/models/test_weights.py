@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
-from support.threads import ThreadCollective, Together
+from support.processes.threads import ThreadCollective, Together
 
 from octavo.kernels.backend import choose
 from octavo.worker.models.decoder import Decoder

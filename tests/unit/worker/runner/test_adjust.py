@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.threads import on_each
+from support.processes.threads import on_each
 
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.messages.request import Adjust

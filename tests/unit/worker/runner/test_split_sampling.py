@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.threads import on_each
+from support.processes.threads import on_each
 
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.runner.cpu.filters import keep_likeliest

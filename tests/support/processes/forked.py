@@ -19,7 +19,7 @@ Main = Callable[[list[str]], int]  # of a module, so that its name says where it
 _START = multiprocessing.get_context("forkserver")
 _MODULES = ["pytest"]
 # Found where the one that they are forked from is started, in the root; from elsewhere it forks without, at more cost.
-_LAST = "tests.support.large_pages"
+_LAST = "tests.support.processes.large_pages"
 
 
 def preload(*modules: str) -> None:

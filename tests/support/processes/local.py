@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-from support import commands
 from support.bed import wait_until
-from support.forked import Forked, StillRunning
 from support.patience import PATIENCE_S
+from support.processes import commands
+from support.processes.forked import Forked, StillRunning
 
 
 class LocalRun:

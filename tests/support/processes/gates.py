@@ -23,9 +23,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from support import commands
 from support.group import GroupProcesses
-from support.spares import Spares
+from support.processes import commands
+from support.processes.spares import Spares
 from support.worker import until
 
 from octavo.worker.lifecycle import liveness as watch

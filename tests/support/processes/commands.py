@@ -10,9 +10,9 @@ import tempfile
 from dataclasses import dataclass
 from functools import partial
 
-from support.forked import Forked, preload
 from support.patience import PATIENCE_S
-from support.spares import Plan, Spares
+from support.processes.forked import Forked, preload
+from support.processes.spares import Plan, Spares
 
 HELPERS: Plan = (("octavo.router.tokenizer_pool.helper", ()),) * 2
 NURSERY: Plan = (("octavo.worker.rank.fork_server", ()),)
