@@ -24,8 +24,8 @@ from pathlib import Path
 import record
 
 sys.path.insert(0, str(record.ROOT / "tests"))
-from support.bed import Bed, api_server, missing, wait_until
-from support.operators import service, settled, writes
+from support.cluster.bed import Bed, api_server, missing, wait_until
+from support.cluster.operators import service, settled, writes
 
 from octavo.operator.cluster.kube import SERVICE_CR, STATEFUL_SET, Kube
 from octavo.operator.cluster.login import login

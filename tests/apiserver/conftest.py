@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.bed import Bed, BedError, api_server_fixture, wait_until  # noqa: F401
+from support.cluster.bed import Bed, BedError, api_server_fixture, wait_until  # noqa: F401
 
 CRD = Path(__file__).parents[2] / "charts/octavo/files/crds/inferenceservices.yaml"
 

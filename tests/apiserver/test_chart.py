@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.bed import Bed, wait_until
-from support.operators import Operator, condition, service, settled
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import Operator, condition, service, settled
 
 CHART = Path(__file__).parents[2] / "charts/octavo"
 VARIANTS = {

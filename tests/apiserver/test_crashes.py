@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.api_proxy import ApiProxy
-from support.bed import Bed, wait_until
-from support.operators import Operator, operator, service, settled
+from support.cluster.api_proxy import ApiProxy
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import Operator, operator, service, settled
 
 KINDS = "statefulsets,deployments,services,serviceaccounts,roles,rolebindings,pdb,networkpolicies,secrets"
 MOST_WRITES = 60

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from support.bed import Bed, wait_until
-from support.operators import operator, service
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import operator, service
 
 
 def test_of_two_operators_one_acts(bed: Bed, space: str, tmp_path: Path) -> None:

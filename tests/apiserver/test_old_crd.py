@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.bed import Bed, wait_until
-from support.operators import Operator
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import Operator
 
 CRD = Path(__file__).parents[2] / "charts/octavo/files/crds/inferenceservices.yaml"
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from support.bed import Bed, wait_until
-from support.operators import condition, operator, service, settled, writes
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import condition, operator, service, settled, writes
 
 
 def _foreign_service(space: str) -> dict[str, Any]:

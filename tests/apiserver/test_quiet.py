@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.bed import Bed, wait_until
-from support.operators import Operator, condition, operator, service, settled, writes
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import Operator, condition, operator, service, settled, writes
 
 IDLE_S = 120
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.api_client import ApiError
-from support.bed import Bed
-from support.operators import service
+from support.cluster.api_client import ApiError
+from support.cluster.bed import Bed
+from support.cluster.operators import service
 
 from octavo.operator.api.schema import RULES
 

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.api_proxy import ApiProxy
-from support.bed import Bed, wait_until
-from support.operators import operator, service, settled
+from support.cluster.api_proxy import ApiProxy
+from support.cluster.bed import Bed, wait_until
+from support.cluster.operators import operator, service, settled
 
 
 def test_objects_that_vanish_while_the_watch_is_cut_come_back(bed: Bed, space: str, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
-from support.deployed import Release, Service, readable
-from support.traffic import Traffic
+from support.cluster.bed import wait_until
+from support.cluster.deployed import Release, Service, readable
+from support.cluster.traffic import Traffic
 
 NAMED_S = 60.0
 AGAIN_S = 120.0

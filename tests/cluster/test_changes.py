@@ -1,8 +1,8 @@
 """A service changes under clients that ask again and again: it ends as wished, and nobody is sent away."""
 
-from support.bed import wait_until
-from support.deployed import Service
-from support.traffic import Traffic
+from support.cluster.bed import wait_until
+from support.cluster.deployed import Service
+from support.cluster.traffic import Traffic
 
 
 def test_scaling_up_and_down_loses_no_request(letters: Service) -> None:

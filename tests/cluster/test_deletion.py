@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 import pytest
-from support.bed import wait_until
-from support.deployed import Release, Service
-from support.traffic import Stream
+from support.cluster.bed import wait_until
+from support.cluster.deployed import Release, Service
+from support.cluster.traffic import Stream
 
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 SHORT = 1_500  # tokens: over long before the grace period

@@ -2,8 +2,8 @@
 
 import openai
 import pytest
-from support.bed import wait_until
-from support.deployed import ROOT, SERVES_S, Release, Service
+from support.cluster.bed import wait_until
+from support.cluster.deployed import ROOT, SERVES_S, Release, Service
 from support.patience import PATIENCE_S, Bound
 
 QUESTION = "What is the capital of France?"

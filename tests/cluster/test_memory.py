@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.bed import wait_until
-from support.deployed import Release, Service
+from support.cluster.bed import wait_until
+from support.cluster.deployed import Release, Service
 
 NAMED_S = 90.0
 

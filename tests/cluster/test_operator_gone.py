@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.bed import Cluster, wait_until
-from support.deployed import Release, Service, release
-from support.traffic import Traffic
+from support.cluster.bed import Cluster, wait_until
+from support.cluster.deployed import Release, Service, release
+from support.cluster.traffic import Traffic
 
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 RANK_S, POD_S, GONE_S = 20.0, 60.0, 60

@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from support.bed import wait_until
-from support.deployed import Service
-from support.traffic import Stream, Traffic
+from support.cluster.bed import wait_until
+from support.cluster.deployed import Service
+from support.cluster.traffic import Stream, Traffic
 
 RANK_S, POD_S = 20.0, 60.0  # twice what a recovery may take
 TOLD_S = 140.0  # twice what the operator takes to ask a pod that was ready each time it looked

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.services import service
+from support.cluster.services import service
 
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.bed import NODES, Cluster, cluster, require
-from support.deployed import Release, installed
+from support.cluster.bed import NODES, Cluster, cluster, require
+from support.cluster.deployed import Release, installed
 
 HERE = Path(__file__).parent
 LIMIT_S = 300  # of a test; the fixtures, which may have to build the images, limit each of their commands

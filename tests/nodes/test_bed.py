@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from support.api_client import ApiError
-from support.bed import Cluster, wait_until
+from support.cluster.api_client import ApiError
+from support.cluster.bed import Cluster, wait_until
 
 SLEEP = ["python", "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); signal.pause()"]
 

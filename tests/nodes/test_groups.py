@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.bed import Cluster, wait_until
-from support.deployed import ROOT, Release, Service
+from support.cluster.bed import Cluster, wait_until
+from support.cluster.deployed import ROOT, Release, Service
+from support.cluster.traffic import Stream, Traffic
 from support.patience import Bound
-from support.traffic import Stream, Traffic
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 SHAPES: dict[str, dict[str, Any]] = {

@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 from pydantic import BaseModel, Field
 from support import client_packages
-from support.bed import wait_until
 from support.checkpoints import random_checkpoint
+from support.cluster.bed import wait_until
 from support.fronts import Front, front
 from support.patience import PATIENCE_S
 from support.processes.local import local_run

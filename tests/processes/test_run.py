@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.bed import wait_until
 from support.checkpoints import successor_checkpoint
+from support.cluster.bed import wait_until
 from support.grpc_calls import calling, message_of
 from support.jobs import until
 from support.processes.commands import done

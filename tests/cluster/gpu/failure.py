@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from support.bed import Bed
+from support.cluster.bed import Bed
 
 SELECTORS = ("app.kubernetes.io/name=octavo-operator", "octavo.dev/component", "octavo-bed=probe")
 OBJECTS = (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.bed import Bed, wait_until
+from support.cluster.bed import Bed, wait_until
 
 ROOT = Path(__file__).parents[3]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"

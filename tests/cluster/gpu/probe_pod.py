@@ -4,7 +4,7 @@ from typing import Any
 
 import thin_images
 from device_plugin import RESOURCE
-from support.bed import Bed, wait_until
+from support.cluster.bed import Bed, wait_until
 
 POD_S = 60
 Json = dict[str, Any]  # Any: JSON

@@ -36,8 +36,8 @@ import probe_pod
 import record
 import thin_images
 from gpu_service import RESTRICTED, Service, install, memory_mib, volume
-from support.api_client import ApiClient
-from support.bed import Bed, places, wait_until
+from support.cluster.api_client import ApiClient
+from support.cluster.bed import Bed, places, wait_until
 
 DNS = Path(__file__).parents[1] / "bed" / "coredns.yaml"
 NODE = "node1"

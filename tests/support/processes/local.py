@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
-from support.bed import wait_until
+from support.cluster.bed import wait_until
 from support.patience import PATIENCE_S
 from support.processes import commands
 from support.processes.forked import Forked, StillRunning

@@ -1,7 +1,7 @@
 """No plan is made where nothing is new, and one is made in time where only the time matters."""
 
-from support.services import resource
-from support.tiny_cluster import TinyCluster
+from support.cluster.services import resource
+from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.plan_cache import MAX_UNREADY_S, UNREADY_S, CachedPlan

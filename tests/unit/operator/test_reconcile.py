@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from support.services import resource
+from support.cluster.services import resource
 
 from octavo.operator.cluster.apply import Writer
 from octavo.operator.cluster.certificates import CertificateKeeper

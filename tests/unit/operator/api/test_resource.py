@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.services import resource, service
+from support.cluster.services import resource, service
 
 from octavo.operator.api import crd
 from octavo.operator.api.rules import OWN_SECRETS, RULES

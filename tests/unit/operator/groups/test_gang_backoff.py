@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.services import condition, pod, resource
-from support.tiny_cluster import TinyCluster
+from support.cluster.services import condition, pod, resource
+from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups.groups import GangBackoff, Group, timestamp

@@ -4,7 +4,7 @@ import re
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.services import resource, service
+from support.cluster.services import resource, service
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups import names

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.services import service
+from support.cluster.services import service
 
 from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
 

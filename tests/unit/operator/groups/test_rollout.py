@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.services import resource
-from support.tiny_cluster import TinyCluster
+from support.cluster.services import resource
+from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.groups.options import Options
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.services import condition, pod, service
+from support.cluster.services import condition, pod, service
 
 from octavo.operator.cluster.trim import trim
 from octavo.operator.groups.options import Options

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.services import resource, service
-from support.tiny_cluster import TinyCluster
+from support.cluster.services import resource, service
+from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups.options import Options

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.services import condition, pod
+from support.cluster.services import condition, pod
 
 from octavo.operator.groups.groups import Group, timestamp
 from octavo.operator.planning.pod_repair import next_check, pods_to_delete

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from support.bed import COMMAND_S, LOOK_S, BedError, Cluster, locked, wait_until
 from support.checkpoints import successor_checkpoint
+from support.cluster.bed import COMMAND_S, LOOK_S, BedError, Cluster, locked, wait_until
 from support.patience import PATIENCE_S, Bound
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
 SERVES_S = 80  # twice what a start may take
 LETTERS_CONTEXT = 65_536

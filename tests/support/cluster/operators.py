@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.bed import Bed, wait_until
+from support.cluster.bed import Bed, wait_until
 from support.patience import PATIENCE_S
 from support.processes.forked import Forked, preload
 from support.processes.ports import free_port

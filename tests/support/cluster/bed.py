@@ -19,11 +19,11 @@ from typing import Any, TextIO, TypeVar
 
 import pytest
 import yaml
-from support.api_client import ApiClient
+from support.cluster.api_client import ApiClient
 from support.patience import PATIENCE_S, Bound
 
 T = TypeVar("T")
-SCRIPTS = Path(__file__).parents[1] / "cluster" / "bed"
+SCRIPTS = Path(__file__).parents[2] / "cluster" / "bed"
 COMMAND_S = 2 * PATIENCE_S  # for one that waits by itself, as helm does; no promise
 LOOK_S = 0.5  # a look costs this process and the API server some milliseconds of a CPU
 
