@@ -16,7 +16,7 @@ from http_load import Connection, Totals, connect, post
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).parent.parent
-LEADER = ROOT / "tests" / "support" / "fake_leader.py"
+LEADER = ROOT / "tests" / "support" / "router" / "fake_leader.py"
 TEXT = "the river runs under the old stone bridge and the wind moves through tall grass near the quiet town " * 4
 WORDS = TEXT.split() + "house tree light water mountain summer letter window garden market music paper".split()
 PORT = 18431

@@ -10,7 +10,7 @@ import pytest
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.local import local_run
-from support.scripted_api import bench, benching
+from support.router.scripted_api import bench, benching
 
 SMALL = ("--", "--device", "cpu", "--kv-cache-memory", "16Mi")
 

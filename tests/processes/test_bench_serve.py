@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from support.authority import Authority
 from support.checkpoints import successor_checkpoint
-from support.jobs import until
 from support.patience import PATIENCE_S
-from support.scripted_api import (
+from support.router.jobs import until
+from support.router.scripted_api import (
     CUT,
     DONE,
     PLAIN,

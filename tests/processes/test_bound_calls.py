@@ -12,10 +12,10 @@ import openai
 import pydantic
 import pytest
 import pytest_asyncio
-from support import grpc_calls
 from support.checkpoints import EOS
-from support.routers import RunningRouter, routing
-from support.tool_models import IDS, tool_checkpoint
+from support.router import grpc_calls
+from support.router.routers import RunningRouter, routing
+from support.router.tool_models import IDS, tool_checkpoint
 from support.worker import WorkerProcess
 
 from octavo.proto.v1 import octavo_pb2

@@ -12,9 +12,9 @@ import grpc
 import pytest
 import pytest_asyncio
 from support.checkpoints import successor_checkpoint
-from support.grpc_calls import calling, joined, message_of, refused, streamed
-from support.routers import RunningRouter, routing
-from support.wire_http import get, post, raw
+from support.router.grpc_calls import calling, joined, message_of, refused, streamed
+from support.router.routers import RunningRouter, routing
+from support.router.wire_http import get, post, raw
 from support.worker import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,14 +14,14 @@ import openai
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel, Field
-from support import client_packages
 from support.checkpoints import random_checkpoint
 from support.cluster.bed import wait_until
-from support.fronts import Front, front
 from support.patience import PATIENCE_S
 from support.processes.local import local_run
-from support.routers import free_port
-from support.vocabularies import byte_level, files, template
+from support.router import client_packages
+from support.router.fronts import Front, front
+from support.router.routers import free_port
+from support.router.vocabularies import byte_level, files, template
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]  # the first run installs them
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Köln"}}\n</tool_call>'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.jobs import until
+from support.router.jobs import until
 
 from octavo.router.dispatch import discovery
 from octavo.router.dispatch.discovery import ApiServer, Endpoints, in_cluster

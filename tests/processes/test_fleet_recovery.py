@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from support.fake_leader import FakeLeader, Script, listening, serving
-from support.jobs import Recorder, job, until
-from support.leader_process import LeaderProcess
 from support.processes.ports import free_port
+from support.router.fake_leader import FakeLeader, Script, listening, serving
+from support.router.jobs import Recorder, job, until
+from support.router.leader_process import LeaderProcess
 
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.jobs.generation import LENGTH

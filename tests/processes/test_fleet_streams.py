@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from support.fake_leader import Script, serving
-from support.jobs import Recorder, job, until
+from support.router.fake_leader import Script, serving
+from support.router.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running

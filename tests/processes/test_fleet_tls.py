@@ -11,8 +11,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from support.fake_leader import OPTIONS, FakeLeader, Script
-from support.jobs import Recorder, job, until
+from support.router.fake_leader import OPTIONS, FakeLeader, Script
+from support.router.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2_grpc
 from octavo.router.dispatch.assembly import FleetSettings, running

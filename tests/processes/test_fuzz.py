@@ -14,9 +14,9 @@ import aiohttp
 import grpc
 import pytest
 import pytest_asyncio
-from support import bad_bodies
-from support.fronts import Front, front
-from support.grpc_calls import Refusal, message_of, refusal
+from support.router import bad_bodies
+from support.router.fronts import Front, front
+from support.router.grpc_calls import Refusal, message_of, refusal
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.frontend.grpc.grpc_errors import STATUSES

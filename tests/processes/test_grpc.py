@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 from google.protobuf import descriptor_pool, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from support.fake_leader import FakeLeader, Script, serving
-from support.grpc_calls import calling, joined, message_of, refusal, refused, streamed, trailers
 from support.patience import PATIENCE_S
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.grpc_calls import calling, joined, message_of, refusal, refused, streamed, trailers
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 

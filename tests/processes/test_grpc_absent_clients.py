@@ -8,12 +8,12 @@ from pathlib import Path
 
 import grpc
 import pytest
-from support.fake_leader import FakeLeader, Script, serving
-from support.grpc_calls import calling, message_of, refused
 from support.patience import PATIENCE_S
 from support.processes.ports import free_port
 from support.processes.tcp_proxy import TcpProxy
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.grpc_calls import calling, message_of, refused
+from support.router.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
-from support.fake_leader import Script, serving
-from support.grpc_calls import Refusal, calling, joined, message_of, refused, streamed
 from support.patience import PATIENCE_S
-from support.routers import RunningRouter, routing
-from support.vocabularies import LOOP, byte_level, files, write
+from support.router.fake_leader import Script, serving
+from support.router.grpc_calls import Refusal, calling, joined, message_of, refused, streamed
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import LOOP, byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 from octavo.router.frontend.grpc.grpc_errors import STATUSES

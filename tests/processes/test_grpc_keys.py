@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from support.fronts import Front, front
-from support.grpc_calls import calling, message_of, refused, streamed, trailers
 from support.patience import PATIENCE_S
+from support.router.fronts import Front, front
+from support.router.grpc_calls import calling, message_of, refused, streamed, trailers
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 

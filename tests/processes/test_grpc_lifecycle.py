@@ -9,13 +9,13 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.fake_leader import FakeLeader, Script, serving
-from support.grpc_calls import calling, joined, message_of, refused, streamed
-from support.jobs import until
 from support.patience import PATIENCE_S
 from support.processes.commands import done
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.grpc_calls import calling, joined, message_of, refused, streamed
+from support.router.jobs import until
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2, octavo_pb2_grpc
 

@@ -9,10 +9,10 @@ import aiohttp
 import openai
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
 from support.patience import PATIENCE_S
-from support.schemathesis_run import findings
-from support.wire_http import get, post, raw
+from support.router.fronts import Front, front
+from support.router.schemathesis_run import findings
+from support.router.wire_http import get, post, raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = "sk-octavo-1"

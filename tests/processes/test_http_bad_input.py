@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 import pytest_asyncio
-from support.fake_leader import FakeLeader, Script, serving
 from support.patience import PATIENCE_S, calm_s
-from support.routers import RunningRouter, routing
-from support.vocabularies import LOOP, SWELL, byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import LOOP, SWELL, byte_level, files, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()

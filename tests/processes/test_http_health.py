@@ -4,11 +4,11 @@ import asyncio
 import signal
 from pathlib import Path
 
-from support.fronts import TOKENIZER
-from support.leader_process import LeaderProcess
 from support.patience import PATIENCE_S
-from support.routers import RunningRouter, routing
-from support.vocabularies import files, write
+from support.router.fronts import TOKENIZER
+from support.router.leader_process import LeaderProcess
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import files, write
 
 PATHS = ("/readyz", "/health", "/livez", "/routerz")
 READY, NOT_READY = [200, 200, 200, 200], [503, 503, 200, 200]

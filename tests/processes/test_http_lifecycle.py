@@ -11,14 +11,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from support.fake_leader import FakeLeader, Script, serving
-from support.jobs import until
 from support.patience import PATIENCE_S
 from support.processes.commands import done
 from support.processes.ports import free_port
 from support.processes.process_table import lives
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.jobs import until
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, write
 
 TOKENIZER = byte_level()
 ASKED = {"model": "m", "prompt": "x", "max_tokens": 2}

@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
 from support.patience import PATIENCE_S
-from support.wire_http import RawAnswer, get, post, raw, read
+from support.router.fronts import Front, front
+from support.router.wire_http import RawAnswer, get, post, raw, read
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}

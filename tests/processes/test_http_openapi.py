@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
-from support.json_schema import problems
-from support.schemathesis_run import findings
+from support.router.fronts import Front, front
+from support.router.json_schema import problems
+from support.router.schemathesis_run import findings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]  # Any: JSON

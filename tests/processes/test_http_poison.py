@@ -5,10 +5,10 @@ from pathlib import Path
 
 import openai
 import pytest
-from support.fake_leader import Script, serving
-from support.jobs import until
-from support.routers import routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import Script, serving
+from support.router.jobs import until
+from support.router.routers import routing
+from support.router.vocabularies import byte_level, files, write
 
 
 async def test_the_official_client_does_not_send_a_poison_request_again(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.fronts import front
+from support.router.fronts import front
 
 pytestmark = pytest.mark.asyncio
 

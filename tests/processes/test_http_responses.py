@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import openai
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
 from support.patience import PATIENCE_S
+from support.router.fronts import Front, front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and the end."

@@ -8,11 +8,11 @@ from dataclasses import replace
 import openai
 import pytest
 import pytest_asyncio
-from support.fake_leader import FakeLeader, Script, serving
-from support.jobs import until
 from support.patience import PATIENCE_S
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.jobs import until
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()

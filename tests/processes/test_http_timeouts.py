@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
-from support.jobs import until
+from support.router.fronts import Front, front
+from support.router.jobs import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GOOD = {"model": "m", "prompt": "x", "max_tokens": 2}

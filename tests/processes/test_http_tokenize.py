@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.fronts import CONTEXT, TOKENIZER, Front, front
-from support.vocabularies import CHATML, files, metaspace
+from support.router.fronts import CONTEXT, TOKENIZER, Front, front
+from support.router.vocabularies import CHATML, files, metaspace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "naïve café 日本語 🌶 <|im_end|>"

@@ -10,10 +10,10 @@ from typing import Any
 import openai
 import pytest
 import pytest_asyncio
-from support import grpc_calls
-from support.fake_leader import FakeLeader, Script, serving
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, template, write
+from support.router import grpc_calls
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, template, write
 from tokenizers import Tokenizer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

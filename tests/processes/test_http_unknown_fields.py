@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.fronts import Front, front
+from support.router.fronts import Front, front
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from support.checkpoints import successor_checkpoint
 from support.cluster.bed import wait_until
-from support.grpc_calls import calling, message_of
-from support.jobs import until
 from support.processes.commands import done
 from support.processes.local import LocalRun, complete, local_run, many
 from support.processes.ports import free_port
 from support.processes.process_table import lives
+from support.router.grpc_calls import calling, message_of
+from support.router.jobs import until
 
 ALPHABET = "bcdefghi"
 KEY = "sk-as-a-flag"

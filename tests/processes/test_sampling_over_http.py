@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from support.checkpoints import BOS, EOS, random_checkpoint, successor_checkpoint
 from support.oracle import Oracle
-from support.routers import RunningRouter, routing
+from support.router.routers import RunningRouter, routing
 from support.worker import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,7 +6,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from support.bad_bodies import mutated
+from support.router.bad_bodies import mutated
 
 DEEP = "[" * 5_000 + "]" * 5_000
 NUMBERS = (

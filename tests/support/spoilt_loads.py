@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 
 from support.checkpoints import random_checkpoint
+from support.router.vocabularies import byte_level, metaspace, unigram
 from support.spoilt_files import spoilt, spoilt_weights
-from support.vocabularies import byte_level, metaspace, unigram
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, parse

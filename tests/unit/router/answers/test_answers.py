@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from support.letters import Letters, Pipe
+from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
 from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.letters import Pipe
+from support.router.letters import Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.answers.detailed import DetailedGeneration, Details, Part

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.letters import Letters, Pipe
+from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
 from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.letters import Letters, Pipe
+from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.answers.detailed import DetailedGeneration, Details

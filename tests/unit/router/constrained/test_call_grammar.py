@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
-from support.vocabularies import byte_level, files, metaspace, template
+from support.router.vocabularies import byte_level, files, metaspace, template
 
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError

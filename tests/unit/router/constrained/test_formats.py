@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.vocabularies import TEMPLATES, byte_level, files, template
+from support.router.vocabularies import TEMPLATES, byte_level, files, template
 
 from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args

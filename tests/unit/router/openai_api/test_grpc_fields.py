@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.grpc_calls import message_of
+from support.router.grpc_calls import message_of
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.jobs.generation import RequestError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.helpers import REFUSAL, ScriptedHelpers
+from support.router.helpers import REFUSAL, ScriptedHelpers
 
 from octavo.router.background import background
 from octavo.router.jobs.generation import Model, RequestError

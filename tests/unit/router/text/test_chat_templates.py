@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.vocabularies import byte_level
+from support.router.vocabularies import byte_level
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.chat import Rendering

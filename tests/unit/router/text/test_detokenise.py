@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.vocabularies import byte_level, files, metaspace
+from support.router.vocabularies import byte_level, files, metaspace
 
 from octavo.router.text.detokenise import BYTE_OF, Detokeniser, WindowDetokeniser
 from octavo.router.text.tokenizer import TextModel

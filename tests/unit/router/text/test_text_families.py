@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.vocabularies import byte_level, files, metaspace, unigram
+from support.router.vocabularies import byte_level, files, metaspace, unigram
 from tokenizers import Tokenizer
 
 from octavo.router.answers.answers import Answer, Tally

@@ -6,7 +6,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
+from support.router.vocabularies import CHATML, ESCAPE, byte_level, files, metaspace
 from tokenizers import Tokenizer, processors
 
 from octavo.router.constrained.formats import Formats

@@ -5,8 +5,8 @@ import signal
 from typing import Any
 
 import pytest
-from support.helpers import REFUSAL, ScriptedHelpers
-from support.jobs import until
+from support.router.helpers import REFUSAL, ScriptedHelpers
+from support.router.jobs import until
 
 from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.tokenizer_pool import pool as pools

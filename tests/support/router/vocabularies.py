@@ -17,7 +17,7 @@ CHATML = (
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-TEMPLATES = Path(__file__).parent / "chat_templates"
+TEMPLATES = Path(__file__).parents[1] / "chat_templates"
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}x"
 SWELL = "{% set ns = namespace(s='x' * 64) %}{% for _ in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"
 ESCAPE = "{{ ''.__class__.__mro__[1].__subclasses__() }}"

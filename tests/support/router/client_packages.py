@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uv
 
-CLIENTS = Path(__file__).with_name("clients")
+CLIENTS = Path(__file__).parents[1] / "clients"
 PINS = CLIENTS / "constraints.txt"
 NOWHERE = "http://127.0.0.1:9"  # nobody listens: what would leave the machine ends there
 OFFLINE = {

@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 
-from support import fake_leader
 from support.patience import PATIENCE_S
 from support.processes.forked import Forked
+from support.router import fake_leader
 
 
 class LeaderProcess:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from support.fake_leader import FakeLeader, Script, serving
-from support.routers import RunningRouter, routing
-from support.vocabularies import byte_level, files, write
+from support.router.fake_leader import FakeLeader, Script, serving
+from support.router.routers import RunningRouter, routing
+from support.router.vocabularies import byte_level, files, write
 from tokenizers import Tokenizer
 
 CONTEXT = 2048
