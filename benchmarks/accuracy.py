@@ -27,7 +27,7 @@ from octavo.worker.runner.cuda.runner import CudaRunner
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.engine import LocalEngine
+from support.worker.engine import LocalEngine
 
 PROMPTS, NEW, WINDOW = 100, 64, 1024
 

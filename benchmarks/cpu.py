@@ -29,7 +29,7 @@ from octavo.worker.runner.cpu.runner import Runner
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.engine import LocalEngine  # noqa: E402
+from support.worker.engine import LocalEngine  # noqa: E402
 
 PROMPT_TOKENS, NEW_TOKENS = 32, 64
 WANTED = 1.3

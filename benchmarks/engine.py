@@ -29,8 +29,8 @@ from octavo.worker.topology import Layout
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.engine import LocalEngine
-from support.rank_processes import RankProcesses
+from support.worker.engine import LocalEngine
+from support.worker.rank_processes import RankProcesses
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from octavo.worker.runner.base import RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.alone import Alone, Compared
 from support.checkpoints import random_checkpoint
-from support.exact_rounds import SHAPE, SPLITS, Rounds
-from support.ranks import Ranks
+from support.worker.alone import Alone, Compared
+from support.worker.exact_rounds import SHAPE, SPLITS, Rounds
+from support.worker.ranks import Ranks
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.engine import Answer, LocalEngine
+from support.worker.engine import Answer, LocalEngine
 
 LONGEST, NEW = 4, 256  # requests in a round of the longest context; tokens that each answers at most
 LONG = 8192  # tokens of the other prompts, at most

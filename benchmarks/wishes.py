@@ -25,7 +25,7 @@ from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.engine import LocalEngine
+from support.worker.engine import LocalEngine
 
 PROMPT = 512
 PLAIN = Sampling(temperature=0.8, seed=1)

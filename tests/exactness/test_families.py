@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from support.checkpoints import EOS, random_checkpoint
-from support.engine import LocalEngine
 from support.families import MODELS
 from support.logits import difference
 from support.oracle import Oracle
+from support.worker.engine import LocalEngine
 
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.runner.base import RunnerConfig

@@ -7,7 +7,7 @@ from support.checkpoints import random_checkpoint
 from support.families import MODELS
 from support.logits import difference
 from support.oracle import Oracle
-from support.ranks import Ranks
+from support.worker.ranks import Ranks
 
 from octavo.worker.runner.base import RunnerConfig
 

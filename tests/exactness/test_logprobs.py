@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
-from support.engine import Answer, LocalEngine
 from support.oracle import Oracle
-from support.ranks import Ranks
 from support.scores import TOLERANCE, same_scores
+from support.worker.engine import Answer, LocalEngine
+from support.worker.ranks import Ranks
 from transformers import (
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.alone import Alone, Compared
 from support.checkpoints import random_checkpoint
-from support.exact_rounds import SHAPE, Rounds
-from support.ranks import Ranks
+from support.worker.alone import Alone, Compared
+from support.worker.exact_rounds import SHAPE, Rounds
+from support.worker.ranks import Ranks
 
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner

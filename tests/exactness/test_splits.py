@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from support.checkpoints import random_checkpoint
-from support.engine import LocalEngine
 from support.logits import difference
 from support.oracle import Oracle
 from support.processes.threads import ThreadCollective
-from support.ranks import QueueLinks, Ranks
+from support.worker.engine import LocalEngine
+from support.worker.ranks import QueueLinks, Ranks
 
 from octavo import bundled
 from octavo.worker.messages.request import Sampling

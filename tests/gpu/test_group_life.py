@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.checkpoints import successor_checkpoint
-from support.worker import Answer, RouterClient, WorkerProcess, client, until
+from support.worker.worker import Answer, RouterClient, WorkerProcess, client, until
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,11 +9,11 @@ import pytest
 import torch
 from support import gpu_logits
 from support.checkpoints import random_checkpoint
-from support.engine import Answer, LocalEngine
 from support.gpu_ranks import on_gpus
-from support.masking import Masking
-from support.rank_processes import RankProcesses
 from support.scores import same_scores
+from support.worker.engine import Answer, LocalEngine
+from support.worker.masking import Masking
+from support.worker.rank_processes import RankProcesses
 
 from octavo.worker.messages.request import FEATURES, Adjust, Sampling
 from octavo.worker.rank.devices import open_runner

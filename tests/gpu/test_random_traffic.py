@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.alone import TOLERANCE, Alone, Compared
 from support.checkpoints import random_checkpoint
-from support.exact_rounds import SHAPE, Rounds
+from support.worker.alone import TOLERANCE, Alone, Compared
+from support.worker.exact_rounds import SHAPE, Rounds
 
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, RunnerConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
-from support.engine import Answer, LocalEngine
+from support.worker.engine import Answer, LocalEngine
 
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step

@@ -9,8 +9,8 @@ import pytest
 import torch
 from support import gpu_logits
 from support.checkpoints import EOS, random_checkpoint
-from support.engine import LocalEngine
 from support.families import MODELS
+from support.worker.engine import LocalEngine
 
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import RunnerConfig

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from support.checkpoints import random_checkpoint
-from support.engine import Answer, LocalEngine
-from support.masking import Masking
 from support.scores import same_scores
+from support.worker.engine import Answer, LocalEngine
+from support.worker.masking import Masking
 
 from octavo.worker.messages.request import FEATURES, Adjust, Sampling
 from octavo.worker.messages.step import Masks

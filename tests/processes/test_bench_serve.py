@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.authority import Authority
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.router.jobs import until
@@ -32,6 +31,7 @@ from support.router.scripted_api import (
     text,
     usage,
 )
+from support.worker.authority import Authority
 
 SLACK_S = 5.0  # of a busy machine
 TIMED = [

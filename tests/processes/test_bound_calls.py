@@ -16,7 +16,7 @@ from support.checkpoints import EOS
 from support.router import grpc_calls
 from support.router.routers import RunningRouter, routing
 from support.router.tool_models import IDS, tool_checkpoint
-from support.worker import WorkerProcess
+from support.worker.worker import WorkerProcess
 
 from octavo.proto.v1 import octavo_pb2
 

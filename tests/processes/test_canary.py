@@ -15,7 +15,7 @@ from support.checkpoints import successor_checkpoint
 from support.router.grpc_calls import calling, joined, message_of, refused, streamed
 from support.router.routers import RunningRouter, routing
 from support.router.wire_http import get, post, raw
-from support.worker import WorkerProcess
+from support.worker.worker import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OK = grpc.StatusCode.OK

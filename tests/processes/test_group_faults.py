@@ -17,11 +17,11 @@ from typing import TypeVar
 import grpc.aio
 import pytest
 from support.checkpoints import successor_checkpoint
-from support.group import GroupProcesses
-from support.joins import PodEar
 from support.patience import PATIENCE_S
 from support.processes.tcp_proxy import TcpProxy
-from support.worker import Answer, RouterClient, client, until
+from support.worker.group import GroupProcesses
+from support.worker.joins import PodEar
+from support.worker.worker import Answer, RouterClient, client, until
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.pipeline import wire

@@ -17,7 +17,7 @@ from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 from support.processes.gates import GatedGroup
 from support.processes.process_table import lives
-from support.worker import client, until
+from support.worker.worker import client, until
 
 from octavo.proto.v1 import group_pb2
 

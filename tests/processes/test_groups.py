@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc.aio
 import pytest
 from support.checkpoints import random_checkpoint, successor_checkpoint
-from support.group import GroupProcesses, group
-from support.joins import PodEar
 from support.patience import PATIENCE_S, Bound
 from support.processes.process_table import lives
-from support.worker import Answer, RouterClient, WorkerProcess, client, serving, until
+from support.worker.group import GroupProcesses, group
+from support.worker.joins import PodEar
+from support.worker.worker import Answer, RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.membership.pod import Membership

@@ -9,7 +9,7 @@ import pytest_asyncio
 from support.checkpoints import successor_checkpoint
 from support.router.grpc_calls import calling, joined, message_of, streamed
 from support.router.routers import RunningRouter, routing
-from support.worker import WorkerProcess, until
+from support.worker.worker import WorkerProcess, until
 
 from octavo.proto.v1 import octavo_pb2
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.checkpoints import random_checkpoint
-from support.rank_processes import RankProcesses
+from support.worker.rank_processes import RankProcesses
 
 from octavo.worker.ipc.process import Fault
 from octavo.worker.messages.request import Sampling

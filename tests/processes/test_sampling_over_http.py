@@ -13,7 +13,7 @@ import pytest_asyncio
 from support.checkpoints import BOS, EOS, random_checkpoint, successor_checkpoint
 from support.oracle import Oracle
 from support.router.routers import RunningRouter, routing
-from support.worker import WorkerProcess
+from support.worker.worker import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOLERANCE = 1e-4

@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
-from support.authority import UID, Authority
 from support.patience import PATIENCE_S
 from support.processes.ports import free_port
 from support.processes.tcp_proxy import TcpProxy
-from support.stage_rank import StageRank
+from support.worker.authority import UID, Authority
+from support.worker.stage_rank import StageRank
 
 from octavo.worker.addresses import rank_address
 from octavo.worker.distributed.collective import PeerLost

@@ -15,7 +15,7 @@ import pytest_asyncio
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.router.routers import RunningRouter, routing
-from support.worker import WorkerProcess, until
+from support.worker.worker import WorkerProcess, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # the routers' sessions belong to one loop
 

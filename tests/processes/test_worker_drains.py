@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
-from support.worker import RouterClient, WorkerProcess, client, serving, until
+from support.worker.worker import RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import engine_pb2
 from octavo.worker.channel import OPTIONS

@@ -9,7 +9,7 @@ import pytest
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 from support.processes.process_table import lives
-from support.worker import WorkerProcess, client, serving, until
+from support.worker.worker import WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
 

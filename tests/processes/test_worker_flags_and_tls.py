@@ -3,12 +3,12 @@
 import grpc
 import grpc.aio
 import pytest
-from support.authority import UID, Authority
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.commands import done
 from support.processes.ports import free_port
-from support.worker import RouterClient, WorkerProcess, until
+from support.worker.authority import UID, Authority
+from support.worker.worker import RouterClient, WorkerProcess, until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS

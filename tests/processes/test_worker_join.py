@@ -6,9 +6,9 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from support.joins import LeaderEar, PodEar
 from support.patience import PATIENCE_S
-from support.worker import until
+from support.worker.joins import LeaderEar, PodEar
+from support.worker.worker import until
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.config import Config

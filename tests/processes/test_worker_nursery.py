@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
-from support.worker import client, serving, until
+from support.worker.worker import client, serving, until
 
 TESTS = Path(__file__).parents[1]
 

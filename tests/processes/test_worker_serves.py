@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from support.checkpoints import EOS, successor_checkpoint
 from support.patience import PATIENCE_S
-from support.worker import RouterClient, WorkerProcess, client, serving
+from support.worker.worker import RouterClient, WorkerProcess, client, serving
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2
 from octavo.worker.channel import OPTIONS

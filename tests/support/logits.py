@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from support.oracle import Oracle
-from support.ranks import Ranks
+from support.worker.ranks import Ranks
 
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step

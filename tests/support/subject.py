@@ -6,8 +6,8 @@ The answers are those of one batch of all prompts: no test has to ask for that a
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.engine import LocalEngine
 from support.oracle import Oracle
+from support.worker.engine import LocalEngine
 from tokenizers import Tokenizer
 
 from octavo.worker.models.folder.checkpoint import inspect

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from support.group import GroupProcesses
 from support.processes import commands
 from support.processes.spares import Spares
-from support.worker import until
+from support.worker.group import GroupProcesses
+from support.worker.worker import until
 
 from octavo.worker.lifecycle import liveness as watch
 from octavo.worker.messages.rank_info import Hello

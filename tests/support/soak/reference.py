@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.engine import GREEDY, LocalEngine
 from support.oracle import Oracle
+from support.worker.engine import GREEDY, LocalEngine
 
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.runner.base import RunnerConfig

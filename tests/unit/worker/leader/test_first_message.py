@@ -8,7 +8,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 import pytest
-from support.joins import LeaderEar
+from support.worker.joins import LeaderEar
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2_grpc
 from octavo.worker import channel

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from support.paged_device import CURSED, is_finite, right_answer, word
-from support.spoilt_device import SpoiltDevice
+from support.worker.paged_device import CURSED, is_finite, right_answer, word
+from support.worker.spoilt_device import SpoiltDevice
 
 from octavo.worker.messages.codec import encode
 from octavo.worker.messages.output import Output

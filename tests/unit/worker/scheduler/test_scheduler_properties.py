@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.paged_device import CURSED, VOCABULARY, right_answer, word
-from support.spoilt_device import SpoiltDevice
+from support.worker.paged_device import CURSED, VOCABULARY, right_answer, word
+from support.worker.spoilt_device import SpoiltDevice
 
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling

@@ -5,7 +5,7 @@ import random
 from collections import deque
 
 import pytest
-from support.paged_device import VOCABULARY, PagedDevice, right_answer
+from support.worker.paged_device import VOCABULARY, PagedDevice, right_answer
 
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from support.engine import Answer
+from support.worker.engine import Answer
 
 from octavo.shared.hashing import block_hashes
 from octavo.worker.messages.request import Adjust, NewRequest, Sampling

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from support.engine import Answer, LocalEngine
-from support.random_traffic import Arrival
+from support.worker.engine import Answer, LocalEngine
+from support.worker.random_traffic import Arrival
 
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish

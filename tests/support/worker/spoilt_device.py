@@ -3,7 +3,7 @@ though the position is masked, until the scheduler has the block zeroed."""
 
 from dataclasses import dataclass, field
 
-from support.paged_device import PagedDevice, is_finite
+from support.worker.paged_device import PagedDevice, is_finite
 
 from octavo.worker.messages.step import Row, Step, StepResult
 

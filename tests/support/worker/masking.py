@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from support.engine import LocalEngine
+from support.worker.engine import LocalEngine
 
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.runner.base import Pending

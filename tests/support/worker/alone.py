@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from support.engine import Answer, LocalEngine
-from support.random_traffic import Arrival
+from support.worker.engine import Answer, LocalEngine
+from support.worker.random_traffic import Arrival
 
 from octavo.worker.messages.request import Adjust, NewRequest, Sampling
 from octavo.worker.runner.base import DeviceRunner

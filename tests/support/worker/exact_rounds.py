@@ -4,9 +4,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from support.alone import Alone, Compared
-from support.random_traffic import Arrival, arrivals
-from support.traffic_engine import Setup, TrafficEngine
+from support.worker.alone import Alone, Compared
+from support.worker.random_traffic import Arrival, arrivals
+from support.worker.traffic_engine import Setup, TrafficEngine
 
 from octavo.worker.runner.base import DeviceRunner
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from support.patience import PATIENCE_S
-from support.worker import WorkerProcess
+from support.worker.worker import WorkerProcess
 
 Reroute = Callable[[int, str], str]  # (pod, its group address) -> the address that the others dial
 
