@@ -20,7 +20,7 @@ from octavo.worker.runner.base import RunnerConfig
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.worker.alone import Alone, Compared
 from support.worker.exact_rounds import SHAPE, SPLITS, Rounds
 from support.worker.ranks import Ranks

@@ -15,7 +15,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from support.gpu_ranks import on_gpus
+from support.models.gpu_ranks import on_gpus
 
 from octavo.kernels.cuda.collectives import nccl
 from octavo.worker.distributed.collective import Collective, path_of

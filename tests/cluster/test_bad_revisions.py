@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.checkpoints import successor_checkpoint
 from support.cluster.bed import wait_until
 from support.cluster.deployed import Release, Service, readable
 from support.cluster.traffic import Traffic
+from support.models.checkpoints import successor_checkpoint
 
 NAMED_S = 60.0
 AGAIN_S = 120.0

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.spoilt_loads import KINDS, load_all
+from support.models.spoilt_loads import KINDS, load_all
 
 pytestmark = pytest.mark.timeout(300)
 

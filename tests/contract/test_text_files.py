@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import TextModel

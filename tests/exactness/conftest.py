@@ -1,8 +1,8 @@
 """Each model is loaded and asked once: by transformers for the right answers, by us for all tests."""
 
 import pytest
-from support.checkpoints import random_checkpoint
-from support.subject import Subject, make_subject
+from support.models.checkpoints import random_checkpoint
+from support.models.subject import Subject, make_subject
 
 from octavo import bundled
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import EOS, random_checkpoint
-from support.families import MODELS
-from support.logits import difference
-from support.oracle import Oracle
+from support.models.checkpoints import EOS, random_checkpoint
+from support.models.families import MODELS
+from support.models.logits import difference
+from support.models.oracle import Oracle
 from support.worker.engine import LocalEngine
 
 from octavo.worker.models.folder.checkpoint import inspect

@@ -1,7 +1,7 @@
 """Greedy text is that of transformers, token by token, however the engine cuts, shares and repeats the work."""
 
 import pytest
-from support.subject import BOUNDARIES, TOKENS, Subject
+from support.models.subject import BOUNDARIES, TOKENS, Subject
 from support.worker.engine import Answer, LocalEngine
 
 pytestmark = pytest.mark.timeout(1800)  # the first test of a model asks transformers; busy machines take tenfold

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from support.checkpoints import random_checkpoint
-from support.families import MODELS
-from support.logits import difference
-from support.oracle import Oracle
+from support.models.checkpoints import random_checkpoint
+from support.models.families import MODELS
+from support.models.logits import difference
+from support.models.oracle import Oracle
 from support.worker.ranks import Ranks
 
 from octavo.worker.runner.base import RunnerConfig

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
-from support.logits import difference
-from support.oracle import Oracle
-from support.subject import Subject
+from support.models.checkpoints import random_checkpoint
+from support.models.logits import difference
+from support.models.oracle import Oracle
+from support.models.subject import Subject
 
 from octavo.worker.errors import ModelError
 from octavo.worker.messages.request import Sampling

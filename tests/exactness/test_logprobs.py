@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
-from support.oracle import Oracle
-from support.scores import TOLERANCE, same_scores
+from support.models.checkpoints import random_checkpoint
+from support.models.oracle import Oracle
+from support.models.scores import TOLERANCE, same_scores
 from support.worker.engine import Answer, LocalEngine
 from support.worker.ranks import Ranks
 from transformers import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.worker.alone import Alone, Compared
 from support.worker.exact_rounds import SHAPE, Rounds
 from support.worker.ranks import Ranks

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from support.checkpoints import random_checkpoint
-from support.logits import difference
-from support.oracle import Oracle
+from support.models.checkpoints import random_checkpoint
+from support.models.logits import difference
+from support.models.oracle import Oracle
 from support.processes.threads import ThreadCollective
 from support.worker.engine import LocalEngine
 from support.worker.ranks import QueueLinks, Ranks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.worker.worker import Answer, RouterClient, WorkerProcess, client, until
 
 pytestmark = [

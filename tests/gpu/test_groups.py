@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from support import gpu_logits
-from support.checkpoints import random_checkpoint
-from support.gpu_ranks import on_gpus
-from support.scores import same_scores
+from support.models import gpu_logits
+from support.models.checkpoints import random_checkpoint
+from support.models.gpu_ranks import on_gpus
+from support.models.scores import same_scores
 from support.worker.engine import Answer, LocalEngine
 from support.worker.masking import Masking
 from support.worker.rank_processes import RankProcesses

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 from pytest import mark
-from support import gpu_logits
-from support.checkpoints import random_checkpoint
+from support.models import gpu_logits
+from support.models.checkpoints import random_checkpoint
 
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.runner.base import RunnerConfig

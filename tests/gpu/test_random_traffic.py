@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.worker.alone import TOLERANCE, Alone, Compared
 from support.worker.exact_rounds import SHAPE, Rounds
 

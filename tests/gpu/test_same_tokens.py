@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.worker.engine import Answer, LocalEngine
 
 from octavo.worker.messages.request import Sampling

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from support import gpu_logits
-from support.checkpoints import EOS, random_checkpoint
-from support.families import MODELS
+from support.models import gpu_logits
+from support.models.checkpoints import EOS, random_checkpoint
+from support.models.families import MODELS
 from support.worker.engine import LocalEngine
 
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import RunnerConfig
 
 pytest.importorskip("transformers")
-from support.oracle import Oracle
+from support.models.oracle import Oracle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

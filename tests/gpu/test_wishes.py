@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
-from support.scores import same_scores
+from support.models.checkpoints import random_checkpoint
+from support.models.scores import same_scores
 from support.worker.engine import Answer, LocalEngine
 from support.worker.masking import Masking
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.local import local_run
 from support.router.scripted_api import bench, benching

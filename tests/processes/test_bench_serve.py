@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.router.jobs import until
 from support.router.scripted_api import (

@@ -12,7 +12,7 @@ import openai
 import pydantic
 import pytest
 import pytest_asyncio
-from support.checkpoints import EOS
+from support.models.checkpoints import EOS
 from support.router import grpc_calls
 from support.router.routers import RunningRouter, routing
 from support.router.tool_models import IDS, tool_checkpoint

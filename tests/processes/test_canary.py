@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.router.grpc_calls import calling, joined, message_of, refused, streamed
 from support.router.routers import RunningRouter, routing
 from support.router.wire_http import get, post, raw

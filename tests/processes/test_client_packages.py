@@ -14,8 +14,8 @@ import openai
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel, Field
-from support.checkpoints import random_checkpoint
 from support.cluster.bed import wait_until
+from support.models.checkpoints import random_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.local import local_run
 from support.router import client_packages

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import grpc.aio
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.tcp_proxy import TcpProxy
 from support.worker.group import GroupProcesses

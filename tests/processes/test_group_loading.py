@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 from support.processes.gates import GatedGroup
 from support.processes.process_table import lives

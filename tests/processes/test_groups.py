@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
-from support.checkpoints import random_checkpoint, successor_checkpoint
+from support.models.checkpoints import random_checkpoint, successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 from support.processes.process_table import lives
 from support.worker.group import GroupProcesses, group

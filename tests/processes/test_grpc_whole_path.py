@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.router.grpc_calls import calling, joined, message_of, streamed
 from support.router.routers import RunningRouter, routing
 from support.worker.worker import WorkerProcess, until

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.worker.rank_processes import RankProcesses
 
 from octavo.worker.ipc.process import Fault

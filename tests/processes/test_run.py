@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.checkpoints import successor_checkpoint
 from support.cluster.bed import wait_until
+from support.models.checkpoints import successor_checkpoint
 from support.processes.commands import done
 from support.processes.local import LocalRun, complete, local_run, many
 from support.processes.ports import free_port

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.processes.commands import done
 from support.processes.local import complete, local_run, many
 

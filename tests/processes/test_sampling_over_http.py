@@ -10,8 +10,8 @@ from typing import Any
 import openai
 import pytest
 import pytest_asyncio
-from support.checkpoints import BOS, EOS, random_checkpoint, successor_checkpoint
-from support.oracle import Oracle
+from support.models.checkpoints import BOS, EOS, random_checkpoint, successor_checkpoint
+from support.models.oracle import Oracle
 from support.router.routers import RunningRouter, routing
 from support.worker.worker import WorkerProcess
 

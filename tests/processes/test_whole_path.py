@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.router.routers import RunningRouter, routing
 from support.worker.worker import WorkerProcess, until

@@ -8,7 +8,7 @@ import signal
 import grpc
 import grpc.aio
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.worker.worker import RouterClient, WorkerProcess, client, serving, until
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 from support.processes.process_table import lives
 from support.worker.worker import WorkerProcess, client, serving, until

@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 import pytest
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.commands import done
 from support.processes.ports import free_port

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.worker.worker import client, serving, until
 

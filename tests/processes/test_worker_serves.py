@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import grpc.aio
 import pytest
-from support.checkpoints import EOS, successor_checkpoint
+from support.models.checkpoints import EOS, successor_checkpoint
 from support.patience import PATIENCE_S
 from support.worker.worker import RouterClient, WorkerProcess, client, serving
 

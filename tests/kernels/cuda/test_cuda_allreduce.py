@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from support import gpu_sums
-from support.gpu_ranks import on_gpus
+from support.models import gpu_sums
+from support.models.gpu_ranks import on_gpus
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(90)]
 

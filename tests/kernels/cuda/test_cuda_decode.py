@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from support.decode_division import Costs, Piece, divide
+from support.models.decode_division import Costs, Piece, divide
 
 from octavo.kernels.cuda.attention.decode import DecodePlan, decode_attention, decode_plan, new_decode_plan
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.decode_division import BLOCK, CLUSTER, Costs, Piece, divide, groups
+from support.models.decode_division import BLOCK, CLUSTER, Costs, Piece, divide, groups
 
 HEADS, GROUP = 2, 4
 

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.prefill_division import KEYS, ROWS, WARPGROUPS, attend, passes, tiles
+from support.models.prefill_division import KEYS, ROWS, WARPGROUPS, attend, passes, tiles
 
 chunks = st.tuples(st.integers(0, 300), st.integers(1, 90))
 windows = st.one_of(st.just(0), st.integers(1, 20), st.integers(1, 500))

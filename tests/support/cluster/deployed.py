@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from support.checkpoints import successor_checkpoint
 from support.cluster.bed import COMMAND_S, LOOK_S, BedError, Cluster, locked, wait_until
+from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 
 ROOT = Path(__file__).parents[3]

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from support.checkpoints import SPECIAL, TEMPLATE, random_checkpoint
+from support.models.checkpoints import SPECIAL, TEMPLATE, random_checkpoint
 
 FIRST = max(SPECIAL) + 1
 CONTROL = ("[TOOL_CALLS]", "<|python_tag|>")

@@ -9,7 +9,7 @@ import string
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.checkpoints import SPECIAL, byte_letters, random_checkpoint
+from support.models.checkpoints import SPECIAL, byte_letters, random_checkpoint
 
 from octavo.bundled import byte_level_bpe
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.oracle import Oracle
+from support.models.oracle import Oracle
 from support.worker.engine import GREEDY, LocalEngine
 
 from octavo.worker.messages.request import Adjust, Sampling

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checkpoints import successor_checkpoint
+from support.models.checkpoints import successor_checkpoint
 
 from octavo.bench.arithmetic import datasets
 from octavo.bench.arithmetic.datasets import DatasetError, RandomLengths, Record, Repetition, Request, Turn

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.worker.config import ConfigError
 from octavo.worker.devices.kv import KvShape, plan_kv

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.router.constrained.grammars import grammar
 from octavo.router.openai_api.structured import Structured

@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.worker.errors import ModelError
 from octavo.worker.models.folder.checkpoint import inspect

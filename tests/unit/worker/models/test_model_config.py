@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.checkpoints import random_checkpoint, with_config
+from support.models.checkpoints import random_checkpoint, with_config
 
 from octavo.worker.errors import ModelError
 from octavo.worker.models.folder.checkpoint import inspect

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.checkpoints import (
+from support.models.checkpoints import (
     EOS,
     VOCABULARY,
     random_checkpoint,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.worker.config import ConfigError
 from octavo.worker.models.folder.checkpoint import inspect

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 from support.processes.threads import ThreadCollective, Together
 
 from octavo.kernels.backend import choose

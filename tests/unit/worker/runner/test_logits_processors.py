@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.models.scores import same_scores
 from support.processes.threads import on_each
-from support.scores import same_scores
 from support.worker import portable_device
 
 from octavo.kernels.cuda.step_layout.prepare import State, new_state

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
 
 from octavo.worker.config import Config, ConfigError
 from octavo.worker.devices import gpu

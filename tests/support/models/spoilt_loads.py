@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from support.checkpoints import random_checkpoint
+from support.models.checkpoints import random_checkpoint
+from support.models.spoilt_files import spoilt, spoilt_weights
 from support.router.vocabularies import byte_level, metaspace, unigram
-from support.spoilt_files import spoilt, spoilt_weights
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, parse

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import torch
-from support.oracle import Oracle
+from support.models.oracle import Oracle
 from support.worker.ranks import Ranks
 
 from octavo.worker.messages.request import Sampling

@@ -6,7 +6,7 @@ The answers are those of one batch of all prompts: no test has to ask for that a
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.oracle import Oracle
+from support.models.oracle import Oracle
 from support.worker.engine import LocalEngine
 from tokenizers import Tokenizer
 
