@@ -26,14 +26,14 @@ RUNS = {
     "apiserver": ("apiserver",),
     "exactness": ("exactness",),
     "others": ("unit", "kernels", "contract", "gpu"),
-    "procs a-g": ("processes/test_[a-g]*.py",),  # two halves, to be run beside each other
-    "procs h-z": ("processes/test_[h-z]*.py",),
+    "routers": tuple(f"processes/{name}" for name in ("bench", "group", "grpc", "router")),  # two halves of them,
+    "workers": tuple(f"processes/{name}" for name in ("http", "run", "whole_path", "worker")),  # to run together
     "soak": ("soak",),
 }
 CHECK = "check"
 AT_ONCE = 3
 # What waits much comes first, beside what computes; the ends then meet.
-ORDER = (CHECK, "nodes", "procs h-z", "cluster", "others", "procs a-g", "soak", "apiserver", "exactness")
+ORDER = (CHECK, "nodes", "workers", "cluster", "others", "routers", "soak", "apiserver", "exactness")
 MOST_AGAIN = 5  # causes: more than that at once are no chance
 _CLOSING = re.compile(r"^(=+ )?\d+ \w+.* in [\d.]+s")
 _ENDINGS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")

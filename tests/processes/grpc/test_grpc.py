@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOKENIZER = byte_level()
 STORY = "Once upon a time there was a naïve café 日本語 🌶 and ABCDEFGHIJ the end."
 CONTEXT = 65_536
-PROTO = Path(__file__).parents[2] / "proto" / "v1"
+PROTO = Path(__file__).parents[3] / "proto" / "v1"
 CODES = grpc.StatusCode
 Stub = octavo_pb2_grpc.InferenceStub
 
@@ -192,7 +192,7 @@ async def test_a_client_made_from_nothing_but_the_proto_file_is_served(router: R
 
 
 async def test_the_example_prints_the_answer_or_what_is_wrong(router: RunningRouter) -> None:
-    example = Path(__file__).parents[2] / "examples/grpc_client.py"
+    example = Path(__file__).parents[3] / "examples/grpc_client.py"
 
     async def run(*arguments: str) -> tuple[int | None, str, str]:
         process = await asyncio.create_subprocess_exec(

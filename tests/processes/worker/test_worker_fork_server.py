@@ -10,7 +10,7 @@ from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.worker.worker import client, serving, until
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_nursery_is_replaced():
