@@ -1,9 +1,9 @@
 """Random traffic for as long as one likes, each request compared with itself alone: `python benchmarks/exact_traffic.py
 [--seconds 3600] [--seed 1] [--device cuda]`.
 
-Rounds of random requests (tests/support/random_traffic.py) on a KV cache that is short, on a CPU for several splits of
-the model. Each round is of one seed, given again it is repeated. Prints what was compared, and ends with an error at
-the first seed of which an answer differs.
+Rounds of random requests (tests/support/worker/random_traffic.py) on a KV cache that is short, on a CPU for several
+splits of the model. Each round is of one seed, given again it is repeated. Prints what was compared, and ends with an
+error at the first seed of which an answer differs.
 """
 
 import argparse

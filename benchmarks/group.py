@@ -62,7 +62,7 @@ def step(number: int) -> Step:
 
 
 async def lead(given: Wiring) -> None:
-    """The leader's process: what worker/serve.py does for other pods. given.local: the address."""
+    """The leader's process: what worker/leader/server.py does for other pods. given.local: the address."""
     layout = given.config.layout
     relay = Relay(given.shared, Board(given.shared.board), layout, asyncio.Event())
     group = GroupServicer(Incarnation("i", IDENTITY, layout.pods), Roles(given.config), relay)
@@ -189,7 +189,7 @@ def _ends(shared: Shared, pods: int, barely: bool) -> Iterator[int]:
         unused = ["unix:/unused"] * (pods + 1)
         config = Config("m", "m", *unused[:1] * 5, pipeline=pods + 1, peers=tuple(unused))
         given = Wiring(config, "", "", "i", shared, local=address, report=-1, rank=-1, parent=os.getpid())
-        leader = subprocess.Popen(  # as worker/children.py starts serve
+        leader = subprocess.Popen(  # as worker/supervisor/child_processes.py starts serve
             [sys.executable, __file__, "--lead", wiring.dump(given)],
             pass_fds=shared.all(),
         )

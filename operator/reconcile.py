@@ -1,7 +1,7 @@
 """One reconcile of one service: observe, plan, apply.
 
 Level-based: a plan depends on the observed state alone, not on earlier actions. The last observation is cached, so that
-an unchanged one needs no new plan (`rest.py`).
+an unchanged one needs no new plan (`plan_cache.py`).
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The CPU backend: our own kernels (native.py) where they are built and the model is in float32, else PyTorch's."""
+"""The CPU backend: our own kernels (native_ops.py) where they are built and the model is in float32, else PyTorch's."""
 
 import logging
 from functools import cache

@@ -1,7 +1,7 @@
 """The CPU backend in PyTorch: few, wide operations; on CPU a step's cost beside the weights is mostly their number.
 
-It serves what native.py does not: half precision, and machines where the kernels were not built. Weights are stored in
-oneDNN's blocked layout: for 2 to 64 rows it is two to four times as fast as a plain product.
+It serves what native_ops.py does not: half precision, and machines where the kernels were not built. Weights are stored
+in oneDNN's blocked layout: for 2 to 64 rows it is two to four times as fast as a plain product.
 """
 
 import torch

@@ -1,4 +1,4 @@
-// What few requests ask: changes of their rows of the logits before the draw, in the order of worker/cpu/adjust.py.
+// What few requests ask: changes of their rows of the logits before the draw, in the order of worker/runner/cpu/adjust.py.
 //
 //     a row of any type -> masks, allowed, forbidden -> bad words -> bias -> penalties -> a row of float32
 //
@@ -21,7 +21,7 @@ struct Row {
   const int *change;
 };
 
-// Of a request: a header, then what it counts, as kernels/cuda/adjust.py packs it.
+// Of a request: a header, then what it counts, as kernels/cuda/sampling/adjust.py packs it.
 enum Field : int {
   kPrompt, kMinTokens, kForbidden, kBiases, kWords, kWordIds, kAllowedWords, kRepetition, kPresence, kFrequency
 };

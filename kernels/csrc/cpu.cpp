@@ -31,7 +31,7 @@ constexpr int64_t UNIT_QUERIES = 64;  // of attention: their sums stay in the ne
 
 enum Epilogue { STORE, ADD, SILU_MUL };
 
-// native.py makes these. bias: padded to whole panels, or null.
+// cpu/native_ops.py makes these. bias: padded to whole panels, or null.
 struct Matrix {
     const float* panels;
     const float* bias;
@@ -231,7 +231,7 @@ Functions functions = best();
 
 extern "C" {
 
-// Changes with these functions' arguments: native.py refuses a library of other sources.
+// Changes with these functions' arguments: cpu/native_ops.py refuses a library of other sources.
 int cpu_interface() { return 2; }
 
 int cpu_panel() { return PANEL; }

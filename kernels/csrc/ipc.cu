@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static_assert(sizeof(cudaIpcMemHandle_t) == 64, "kernels/cuda/ipc.py knows this size");
+static_assert(sizeof(cudaIpcMemHandle_t) == 64, "kernels/cuda/collectives/ipc.py knows this size");
 
 // Fresh memory, all zeros, and its handle. It is zero for everybody before this returns.
 extern "C" int octavo_ipc_make(int64_t bytes, void **at, void *handle, cudaStream_t stream) {

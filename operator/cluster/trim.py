@@ -15,7 +15,7 @@ def trim(item: Object) -> Object:
 
 
 def _pod_fields(spec: Object) -> Object:
-    """Of a pod's spec: its node, and its Secret volumes for `causes.py`."""
+    """Of a pod's spec: its node, and its Secret volumes for `planning/diagnosis.py`."""
     secrets = [volume for volume in spec.get("volumes") or () if "secret" in volume]
     return ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}) | ({"volumes": secrets} if secrets else {})
 

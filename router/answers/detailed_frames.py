@@ -1,4 +1,4 @@
-"""The JSON of answers with details, whole or as server-sent events; frames.py writes plain text faster."""
+"""The JSON of answers with details, whole or as server-sent events; formatters/frames.py writes plain text faster."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,8 @@
                 ^                  |
                 +--- rescue <------+
 
-`admission.py` says when a job may go, `placement.py` to which group; `stream.py` sends it; `rescue.py` says what
-becomes of it when the stream is lost.
+`rules/admission.py` says when a job may go, `select_group.py` to which group; `stream.py` sends it; `retry.py` says
+what becomes of it when the stream is lost.
 
 Everything runs in the event loop's thread and nothing here awaits: a job moves on in the call that made room for it. So
 one call serves many requests: an error in the course of one ends that one, and no other hears of it.

@@ -2,7 +2,7 @@
 
     message --(held, bounded)--> accept --> Accepted --> answering: Dispatcher.submit --> sinks write --> done
 
-HTTP (`handlers.py`) and gRPC (`grpc_service.py`) are shells over it: they read, write, and tell errors.
+HTTP (`http/handlers.py`) and gRPC (`grpc/grpc_service.py`) are shells over it: they read, write, and tell errors.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Structured output as clients ask for it: OpenAI's `response_format`, and the fields that vLLM has. Pure.
 
-What is allowed ends as one `Structured`; whether it can be compiled is seen where that may take its time (grammars.py).
+What is allowed ends as one `Structured`; whether it can be compiled is seen where that may take its time
+(constrained/grammars.py).
 """
 
 from collections.abc import Callable, Mapping

@@ -3,7 +3,8 @@
     text --> ReasoningParser --content--> ToolParser --> parts
                    '--reasoning-------------------------> parts
 
-Markers that are control tokens reach the parsers as characters that mean nothing else (formats.py), and no further.
+Markers that are control tokens reach the parsers as characters that mean nothing else (constrained/formats.py), and no
+further.
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """The processes of one router, as their parent sees them: kept alive, asked for metrics, drained together.
 
-A process that does not answer is killed (silence.py says when); one that has ended is started again.
+A process that does not answer is killed (rules/silence.py says when); one that has ended is started again.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from octavo.worker.distributed.collective import PeerLost
 
 _distributed: Any = torch.distributed  # its types lack most of what is used here
 
-# Supervisors end what lasts too long, by the rules of life.py; this must never come before them.
+# Supervisors end what lasts too long, by the rules of supervisor/incarnation_run.py; this must never come before them.
 _PATIENCE = timedelta(hours=12)
 
 

@@ -1,8 +1,8 @@
 """Embedding, layers of attention and SwiGLU around a residual stream, final norm, head. (Touvron 2023)
 
-What families.py lists differs in data alone: biases, norms of heads, windows of layers. Letters as in kernels/paged.py.
-The model is a value with two functions, forward and logits; its KV pools are passed in. A rank has part of it: the
-layers of its stage, and of those its heads, columns and vocabulary (shard.py). (Shoeybi 2019)
+What folder/families.py lists differs in data alone: biases, norms of heads, windows of layers. Letters as in
+kernels/paged.py. The model is a value with two functions, forward and logits; its KV pools are passed in. A rank has
+part of it: the layers of its stage, and of those its heads, columns and vocabulary (sharding/shard.py). (Shoeybi 2019)
 """
 
 from collections.abc import Callable, Sequence

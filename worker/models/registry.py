@@ -1,4 +1,5 @@
-"""Which code runs which architecture of config.json. checkpoint.py refuses the others before torch is imported."""
+"""Which code runs which architecture of config.json. folder/checkpoint.py refuses the others before torch is
+imported."""
 
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.families import FAMILIES

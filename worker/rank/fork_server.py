@@ -7,7 +7,8 @@ ranks of a pod share that memory until they write to it.
                <--------- its pid -------                   exits, so that the rank is the supervisor's own child
                ---------------------- "go" -------------------------------->
 
-Here is the process itself; cradle.py is the supervisor's end. It must have one thread and no GPU context when it forks.
+Here is the process itself; supervisor/fork_server_client.py is the supervisor's end. It must have one thread and no GPU
+context when it forks.
 """
 
 import array

@@ -1,4 +1,5 @@
-"""All requests of a scheduler, the resources that they hold, and their ways from phase to phase (request.py)."""
+"""All requests of a scheduler, the resources that they hold, and their ways from phase to phase
+(messages/request.py)."""
 
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Phase, Request, Scoring

@@ -3,7 +3,7 @@
 There is no prefill phase and no decode phase. `schedule` gives each request some of the tokens that it has and that no
 step was given yet; `update` takes a step's results. Up to `depth` steps are under way, so that the device never waits:
 a request may be issued the position of a token that the device has sampled and the host has not seen. A pipeline has
-one micro-batch a stage (lanes.py): a request that decodes is in one of them, prefill is part of any step.
+one micro-batch a stage (micro_batches.py): a request that decodes is in one of them, prefill is part of any step.
 
 Steps run in order on every stage and results return in order, hence:
 - Blocks are reusable as soon as nobody will issue a step that reads them: later writes come after earlier reads.
@@ -13,8 +13,9 @@ Steps run in order on every stage and results return in order, hence:
 - A preempted request comes back, recomputed from its known tokens, once no result is outstanding, in its old place.
 - Full blocks of prompts enter the prefix cache when the step that fills them is issued; those of generated tokens
   when the request gives its blocks back.
-- What a failed request wrote is zeroed, and its failure is believed when it was out of the reach of others (clean.py).
-- A step that no rank may compute (step_check.py) is never issued: its requests fail, the others go on.
+- What a failed request wrote is zeroed, and its failure is believed when it was out of the reach of others
+  (kv_cache/kv_quarantine.py).
+- A step that no rank may compute (messages/step_check.py) is never issued: its requests fail, the others go on.
 """
 
 from collections import deque

@@ -1,4 +1,5 @@
-"""Changes of some rows of the logits before the draw: csrc/adjust.cu. worker/cpu/adjust.py says which, in what order.
+"""Changes of some rows of the logits before the draw: csrc/adjust.cu. worker/runner/cpu/adjust.py says which, in what
+order.
 
 A request's changes go to the device once, as one tensor of int32 words; a step names rows and points to them:
 

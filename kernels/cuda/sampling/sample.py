@@ -1,4 +1,5 @@
-"""The next token of each sampled row, on the device: csrc/sample.cu. worker/cpu/sampler.py draws the same on the CPU.
+"""The next token of each sampled row, on the device: csrc/sample.cu. worker/runner/cpu/sampler.py draws the same on the
+CPU.
 
     id = argmax over v of (logits[v] - best) / temperature + gumbel(seed, counter, v)
 

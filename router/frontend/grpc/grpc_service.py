@@ -1,4 +1,5 @@
-"""The public gRPC API: each call reads one message, takes the path of all requests (`path.py`), and sends its answer.
+"""The public gRPC API: each call reads one message, takes the path of all requests (`frontend/request_pipeline.py`),
+and sends its answer.
 
 Messages stay bytes here: large ones, and chats, are parsed where hostile ones can be killed.
 """

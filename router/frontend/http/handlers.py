@@ -1,4 +1,5 @@
-"""Requests with a body over HTTP: read it, take the path of all requests (`path.py`), write the answer."""
+"""Requests with a body over HTTP: read it, take the path of all requests (`frontend/request_pipeline.py`), write the
+answer."""
 
 import asyncio
 import logging

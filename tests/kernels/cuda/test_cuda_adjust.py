@@ -1,4 +1,5 @@
-"""The device changes rows of logits as worker/cpu/adjust.py and masks.py do, whatever their type and alignment."""
+"""The device changes rows of logits as worker/runner/cpu/adjust.py and runner/cpu/masks.py do, whatever their type and
+alignment."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""The device tells of rows of logits what worker/cpu/logprobs.py does; values are those of a log_softmax in float64."""
+"""The device tells of rows of logits what worker/runner/cpu/logprobs.py does; values are those of a log_softmax in
+float64."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The device draws what worker/cpu/sampler.py draws from the same logits.
+"""The device draws what worker/runner/cpu/sampler.py draws from the same logits.
 
 Noise and filters are the same functions, but exp and log round differently in the last place. An entry's score is off
 by 1e-6 or so, and the drawn id differs only where two scores are that close: about once in a million draws.
@@ -83,7 +83,7 @@ def expect(logits: torch.Tensor, draw: Draw) -> tuple[torch.Tensor, torch.Tensor
 
 
 def scores(logits: torch.Tensor, draw: Draw) -> torch.Tensor:
-    """What worker/cpu/sampler.py takes the argmax of, for rows that are not greedy."""
+    """What worker/runner/cpu/sampler.py takes the argmax of, for rows that are not greedy."""
     scaled = (logits.float() - logits.float().max(-1, keepdim=True).values) / draw.temperature[:, None]
     if draw.min_p is not None:
         scaled[scaled < draw.min_p.log()[:, None]] = float("-inf")

@@ -1,6 +1,7 @@
 """What LangChain's ChatOpenAI makes of two servers, as JSON: `python langchain_calls.py MODEL_URL TOOLS_URL`.
 
-Runs in the environment of `client_packages.py`. The first has an engine, the second is scripted and calls tools.
+Runs in the environment of `support/router/client_packages.py`. The first has an engine, the second is scripted and
+calls tools.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 In a test: `async with serving(Script(), address) as leader: ...`. As a process:
 
-    python tests/support/fake_leader.py --serve unix:/tmp/x.sock --interval 0.01 --tokenizer DIR --log FILE
+    python tests/support/router/fake_leader.py --serve unix:/tmp/x.sock --interval 0.01 --tokenizer DIR --log FILE
 
 A request gets the script's ids over and over until max_tokens, one a tick (`interval_s`), or as fast as the router
 reads (0). SIGTERM drains, then exits; SIGKILL is death; SIGSTOP is silence.

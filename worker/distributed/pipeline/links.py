@@ -1,4 +1,4 @@
-"""The links of one rank: a listener for the rank before, a stream to the next. See worker/links.py.
+"""The links of one rank: a listener for the rank before, a stream to the next. See worker/distributed/links.py.
 
     rank before --> inlet --received--> this rank's thread --sending--> outlet --> next rank
 

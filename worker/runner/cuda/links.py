@@ -1,4 +1,4 @@
-"""What passes between the GPUs of a pipeline's stages, in the order of the steps; see worker/links.py.
+"""What passes between the GPUs of a pipeline's stages, in the order of the steps; see worker/distributed/links.py.
 
     MailboxLinks   into the next GPU's memory, by kernels of both streams: no host waits or is asked
     HostLinks      by way of pinned memory and worker/stage; a thread waits for the device, and then sends

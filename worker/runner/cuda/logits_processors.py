@@ -35,7 +35,7 @@ _ALWAYS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Samples in rows of their own, all of them real: as kernels/cuda/sample.py has them."""
+    """Samples in rows of their own, all of them real: as kernels/cuda/sampling/sample.py has them."""
 
     header: torch.Tensor
     sample_slots: torch.Tensor

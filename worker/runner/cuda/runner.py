@@ -4,7 +4,7 @@ A step costs the host one small copy down, one launch of a graph, and one small 
 
     changes, rows  --H2D-->  [ prepare | layers | head | sample ]  --D2H-->  ids, failed
 
-Where a row asks for more (wishes.py), a few launches follow the graph.
+Where a row asks for more (logits_processors.py), a few launches follow the graph.
 
 `issue` returns at once; the next step may be issued before the result of this one is here. Tokens that a step samples
 lie on the device, where the next one reads them.

@@ -26,7 +26,7 @@ class Ways(Protocol):
     def logprobs(
         self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor
     ) -> None:
-        """As kernels/cuda/logprobs.py has it."""
+        """As kernels/cuda/sampling/logprobs.py has it."""
 
 
 class Alone:

@@ -76,7 +76,7 @@ class Pair:
         return Draw(of[0], of[1].long(), of[2], of[3], torch.tensor(counters), state.min_p[slots])
 
     def on_cpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
-        """As worker/cpu/runner.py has it."""
+        """As worker/runner/cpu/runner.py has it."""
         forward, wanted = step.forward, step.sample
         begins = torch.tensor(forward.counts).cumsum(0).tolist()
         lasts = [begins[row] - 1 for row in wanted.rows]
@@ -103,7 +103,7 @@ class Pair:
             ways.Together(self.vocabulary).sample(logits, draws, self.state, drawn)
 
     def on_gpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
-        """As worker/cuda/runner.py has it; the pass draws for all rows."""
+        """As worker/runner/cuda/runner.py has it; the pass draws for all rows."""
         forward, wanted = step.forward, step.sample
         begins = torch.tensor(forward.counts).cumsum(0).tolist()
         logits = self.logits_of(hidden[[begins[row] - 1 for row in wanted.rows]])
