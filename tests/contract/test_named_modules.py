@@ -10,10 +10,11 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 
 
 def modules(contract: dict[str, list[str]]) -> list[str]:
-    """Our modules that the contract names; a layer may name several."""
-    named = [name for key in ("layers", "source_modules", "ancestors") for name in contract.get(key, [])]
-    named += [name for name in contract.get("forbidden_modules", []) if name.startswith("octavo")]
-    return [name.strip() for layer in named for name in layer.split("|")]
+    """Our modules that the contract names; a layer may name several, and is relative where there is a container."""
+    above = "".join(f"{container}." for container in contract.get("containers", []))
+    named = [f"{above}{name.strip()}" for layer in contract.get("layers", []) for name in layer.split("|")]
+    named += [name for key in ("source_modules", "ancestors") for name in contract.get(key, [])]
+    return named + [name for name in contract.get("forbidden_modules", []) if name.startswith("octavo")]
 
 
 def exists(module: str) -> bool:
