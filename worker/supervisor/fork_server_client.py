@@ -1,6 +1,7 @@
 """The supervisor's end of the nursery: it asks for ranks one by one, and has a nursery anew when that is gone."""
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -18,7 +19,10 @@ from octavo.worker.rank import fork_server as nursery
 _OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 _WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _STUCK_S = 60.0  # beyond any import: a nursery that has said nothing for so long is stopped, or hangs
+_REPLACE_S = 5.0  # after a fork server was lost while nobody asked: the next rank then need not wait for imports
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
+
+logger = logging.getLogger(__name__)
 
 
 class Cradle:
@@ -93,11 +97,21 @@ class Cradle:
             self._close()
             if self._born is not None and not self._born.done():
                 self._born.set_exception(OSError("the process that ranks are forked from has ended"))
+            else:
+                asyncio.get_running_loop().call_later(_REPLACE_S, self._replace)
         elif self._unwanted:
             self._unwanted -= 1
             self._silent_since_s = time.monotonic()
         elif self._born is not None and not self._born.done():
             self._born.set_result(nursery.PID.unpack(data)[0])
+
+    def _replace(self) -> None:
+        """Start a fork server where there is none."""
+        if self._end is None:
+            try:
+                self._open()
+            except OSError as error:  # the next rank that is wanted starts one, or says why that is not possible
+                logger.warning("the process that ranks are forked from cannot be started: %s", error)
 
     def _close(self) -> None:
         """The nursery ends when it sees this."""

@@ -29,15 +29,16 @@ def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_n
     ], done.stderr
 
 
-async def test_a_lost_nursery_disturbs_nobody_and_the_next_life_has_another(tmp_path):
+async def test_a_lost_nursery_disturbs_nobody_and_is_replaced_before_it_is_needed(tmp_path):
     async with serving(successor_checkpoint(tmp_path / "letters")) as worker:
         before = worker.children()
         async with client(worker) as router:
             answer = await router.submit([ord("a")], 500)
             await until(lambda: bool(answer.ids))
-            os.kill(before["nursery"], signal.SIGKILL)
+            os.kill(lost := before["nursery"], signal.SIGKILL)
             await until(answer.done.is_set)
             assert len(answer.ids) == 500
+        await until(lambda: worker.children().get("nursery", lost) != lost, PATIENCE_S, worker.text)
         os.kill(before["rank"], signal.SIGKILL)
         await until(lambda: worker.children().get("rank", before["rank"]) != before["rank"], PATIENCE_S, worker.text)
         await worker.ready()
