@@ -74,6 +74,7 @@ class Faults:
         if not found:
             return
         process = found[int(planned.pick * len(found))]
+        going = self._ending_with(process)
         fault = self._note(kind, process.pid)
         if not self._table.send(process, signal.Signals[f"SIG{kind.action}"]):
             self.made.remove(fault)  # it had just ended
@@ -81,7 +82,7 @@ class Faults:
         if kind.action is Action.STOP:
             fault.outlived = await self._continue(process, planned.stopped_s)
         if kind.target in _ROUTERS:
-            await self._until_routed()
+            await self._until_routed(going if kind.action is Action.KILL else [])
         elif kind.target == Role.HELPER:
             await asyncio.sleep(_HELPER_S)
         fault.ended_s = self._clock.now_s()
@@ -93,10 +94,17 @@ class Faults:
             await asyncio.sleep(_POLL_S)
         return self._table.send(process, signal.SIGCONT)
 
-    async def _until_routed(self) -> None:
-        """Routers may be hit again meanwhile; what never comes back is found at the end of the soak."""
+    def _ending_with(self, process: Process) -> list[Process]:
+        """What ends when this one is killed: itself, and of a router its processes, which may answer for a moment."""
+        if process.role != Role.ROUTER:
+            return [process]
+        return [one for one in self._table.scan().values() if one.role in _ROUTERS]
+
+    async def _until_routed(self, going: list[Process]) -> None:
+        """Those processes are gone, and a router answers. Routers may be hit again meanwhile; what never comes back is
+        found at the end of the soak."""
         bound = Bound(PATIENCE_S)
-        while not bound.over and not await self._service.routed():
+        while not bound.over and (any(map(self._table.lives, going)) or not await self._service.routed()):
             await asyncio.sleep(_POLL_S)
 
     async def _strain(self, planned: PlannedFault) -> None:
