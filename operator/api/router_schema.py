@@ -3,6 +3,7 @@
 from octavo.operator.api import fields
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
+from octavo.shared.policies import DEFAULT_POLICY, POLICIES, described
 
 # Values of `octavo router` for --tool-parser, --reasoning-parser and --cors-origin; tests/contract compares them.
 TOOL_PARSERS = ["auto", "none", "llama3", "hermes", "mistral"]
@@ -46,6 +47,7 @@ def router() -> Json:
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
             "processes": fields.integer("Processes per router pod. Each uses about one CPU when busy.", 1, 64, 1),
             "queue": queue,
+            "policy": _policy(),
             "maxConnections": fields.integer(
                 "Maximum number of open client connections per router pod, counted separately for HTTP and gRPC. "
                 "Further connections are refused.",
@@ -80,6 +82,11 @@ def router() -> Json:
         },
         default={},
     )
+
+
+def _policy() -> Json:
+    text = f"Routing policy: which group gets a request. {described()}."
+    return fields.text(text, 64, enum=list(POLICIES), default=DEFAULT_POLICY)
 
 
 def _parser(description: str, choices: list[str]) -> Json:

@@ -21,8 +21,8 @@ Json = Any  # Any: JSON of any shape
 
 WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
 ROUTER_FIELDS = (
-    "processes", "queue", "maxConnections", "clientPriority", "strict", "corsOrigins", "toolParser", "reasoningParser",
-    "resources", "apiKeys",
+    "processes", "queue", "policy", "maxConnections", "clientPriority", "strict", "corsOrigins", "toolParser",
+    "reasoningParser", "resources", "apiKeys",
 )  # fmt: skip
 
 

@@ -84,8 +84,8 @@ def test_routers_have_a_revision_of_their_own() -> None:
     assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
     assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))
     defaults = {"maxConnections": 8192, "clientPriority": False, "strict": False, "corsOrigins": []}
-    defaults |= {"toolParser": "auto", "reasoningParser": "auto"}
-    others = (100, True, True, ["*"], "none", "none")
+    defaults |= {"toolParser": "auto", "reasoningParser": "auto", "policy": "prefix-affinity"}
+    others = (100, True, True, ["*"], "none", "none", "round-robin")
     for (field, default), value in zip(defaults.items(), others, strict=True):
         assert (
             router_revision(service(router={field: default}))
