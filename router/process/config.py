@@ -7,8 +7,9 @@ from pathlib import Path
 from octavo.router.dispatch.tls import check_loopback
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.keys import KeyFile, KeysInvalid
-from octavo.router.openai_api.cors import is_origin
-from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
+from octavo.router.parsers.parser_flags import ParserFlags
+from octavo.shared.origins import is_origin
+from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
 from octavo.shared.policies import DEFAULT_POLICY, POLICIES, described
 
 

@@ -15,8 +15,8 @@ import yaml
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
-from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.router.process.config import origin
+from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
 from octavo.shared.policies import DEFAULT_POLICY, POLICIES
 from octavo.worker.devices import gpu
 
