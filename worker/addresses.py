@@ -7,7 +7,8 @@ host:port       host:port+100+i      host:port+99
 
 import glob
 
-_RENDEZVOUS, _RANKS = 99, 100
+from octavo.shared.ports import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
+
 _INCARNATION = "[0-9a-f]" * 32
 
 
@@ -15,14 +16,14 @@ def rank_address(group: str, local_rank: int) -> str:
     """Raises ValueError when there is no such port."""
     if group.startswith("unix:"):
         return f"{group}.{local_rank}"
-    return _beyond(group, _RANKS + local_rank)
+    return _beyond(group, FIRST_RANK_OFFSET + local_rank)
 
 
 def rendezvous(group: str, incarnation: str) -> str:
     """A file:// or tcp:// URL. Each life has a file of its own: what an earlier one wrote would mislead it."""
     if group.startswith("unix:"):
         return f"file://{group.removeprefix('unix:')}.{incarnation}"
-    return f"tcp://{_beyond(group, _RENDEZVOUS)}"
+    return f"tcp://{_beyond(group, RENDEZVOUS_OFFSET)}"
 
 
 def rendezvous_files(group: str) -> str | None:

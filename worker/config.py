@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from octavo.shared.limits import MAX_RANKS
 from octavo.worker.addresses import rank_address
 from octavo.worker.topology import Layout
-
-MAX_RANKS = 64  # of a group: the board has so many slots
 
 _SUFFIXES = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,

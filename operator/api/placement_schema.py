@@ -3,14 +3,14 @@
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.fields import Json
-from octavo.operator.api.rules import MOST_RANKS
+from octavo.shared.limits import MAX_RANKS
 
 
 def parallelism() -> Json:
     """Schema of spec.parallelism."""
     return fields.record(
         "How one copy of the model is divided among ranks, which are processes with one device each. A group has "
-        f"tensor x pipeline ranks (at most {MOST_RANKS}), in tensor x pipeline / spec.accelerator.perPod pods that "
+        f"tensor x pipeline ranks (at most {MAX_RANKS}), in tensor x pipeline / spec.accelerator.perPod pods that "
         "start, serve and fail together. If the model cannot be divided this way, the workers refuse it and the status "
         "gives the reason.",
         {
@@ -19,7 +19,7 @@ def parallelism() -> Json:
                 "times per layer. Shortens each step and divides the memory for weights and KV cache. Needs a fast "
                 "connection, preferably within one pod.",
                 1,
-                MOST_RANKS,
+                MAX_RANKS,
                 1,
             ),
             "pipeline": fields.integer(
@@ -27,7 +27,7 @@ def parallelism() -> Json:
                 "activations to the next stage. Divides the memory and raises throughput, but does not speed up a "
                 "single request. An ordinary network is sufficient.",
                 1,
-                MOST_RANKS,
+                MAX_RANKS,
                 1,
             ),
         },
@@ -72,7 +72,7 @@ def accelerator() -> Json:
                 "smaller number spreads a stage over several pods, for small nodes. spec.resources applies to the "
                 "whole pod, whatever its number of ranks.",
                 1,
-                MOST_RANKS,
+                MAX_RANKS,
             ),
             "nodeSelector": fields.mapping(
                 "Labels that a node must have to run worker pods.", fields.text("Value of the label.", 63), 32, {}

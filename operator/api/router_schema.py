@@ -3,11 +3,10 @@
 from octavo.operator.api import fields
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
+from octavo.shared.origins import ORIGIN
+from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
+from octavo.shared.policies import DEFAULT_POLICY, POLICIES, described
 
-# Values of `octavo router` for --tool-parser, --reasoning-parser and --cors-origin; tests/contract compares them.
-TOOL_PARSERS = ["auto", "none", "llama3", "hermes", "mistral"]
-REASONING_PARSERS = ["auto", "none", "think"]
-ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)$"
 DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -46,6 +45,7 @@ def router() -> Json:
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
             "processes": fields.integer("Processes per router pod. Each uses about one CPU when busy.", 1, 64, 1),
             "queue": queue,
+            "policy": _policy(),
             "maxConnections": fields.integer(
                 "Maximum number of open client connections per router pod, counted separately for HTTP and gRPC. "
                 "Further connections are refused.",
@@ -66,11 +66,11 @@ def router() -> Json:
             "toolParser": _parser(
                 "Format of the model's tool calls. auto: detected from the chat template. none: requests with tools "
                 "are rejected.",
-                TOOL_PARSERS,
+                list(TOOL_FLAGS),
             ),
             "reasoningParser": _parser(
                 "Whether <think> separates reasoning from the answer. auto: detected from the chat template.",
-                REASONING_PARSERS,
+                list(REASONING_FLAGS),
             ),
             "apiKeys": _api_keys(),
             "service": service,
@@ -80,6 +80,11 @@ def router() -> Json:
         },
         default={},
     )
+
+
+def _policy() -> Json:
+    text = f"Routing policy: which group gets a request. {described()}."
+    return fields.text(text, 64, enum=list(POLICIES), default=DEFAULT_POLICY)
 
 
 def _parser(description: str, choices: list[str]) -> Json:

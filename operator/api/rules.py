@@ -7,9 +7,9 @@ from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.api.quantity import quantity
+from octavo.shared.limits import MAX_RANKS
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
-MOST_RANKS = 64  # of a group: the limit of the worker
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
 # are escaped as in any uri (%20), but for `.`, `/` and control characters.
@@ -160,10 +160,10 @@ RULES = (
     ),
     Rule(
         "spec",
-        f"self.parallelism.tensor * self.parallelism.pipeline <= {MOST_RANKS}",
+        f"self.parallelism.tensor * self.parallelism.pipeline <= {MAX_RANKS}",
         "spec.parallelism",
-        f"spec.parallelism: tensor x pipeline must be at most {MOST_RANKS} ranks",
-        lambda resource: _ranks(resource["spec"]) <= MOST_RANKS,
+        f"spec.parallelism: tensor x pipeline must be at most {MAX_RANKS} ranks",
+        lambda resource: _ranks(resource["spec"]) <= MAX_RANKS,
     ),
     Rule(
         "spec",

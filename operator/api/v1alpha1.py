@@ -72,6 +72,7 @@ class Router:
     replicas: int
     processes: int
     queue: Queue
+    policy: str
     max_connections: int
     client_priority: bool
     strict: bool
@@ -180,6 +181,7 @@ def _router(router: Json) -> Router:
         replicas=router["replicas"],
         processes=router["processes"],
         queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
+        policy=router["policy"],
         max_connections=router["maxConnections"],
         client_priority=router["clientPriority"],
         strict=router["strict"],

@@ -8,9 +8,9 @@ import grpc
 from octavo.operator.cluster.pki import Pair
 from octavo.operator.groups import names
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.grpc_options import OPTIONS
 
 TIMEOUT_S = 1.5
-MESSAGE_BYTES = 64 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -19,13 +19,7 @@ def channel_options(service_uid: str) -> list[tuple[str, str | int]]:
     """gRPC options: limits and keepalive of the worker's server; TLS verifies the fixed name, not the address."""
     return [
         ("grpc.ssl_target_name_override", names.dns_name("worker", service_uid)),
-        ("grpc.max_send_message_length", MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", MESSAGE_BYTES),
-        ("grpc.keepalive_time_ms", 5000),
-        ("grpc.keepalive_timeout_ms", 5000),
-        ("grpc.http2.ping_timeout_ms", 5000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 2000),
+        *OPTIONS,
     ]
 
 

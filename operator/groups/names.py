@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from octavo.operator.groups.snapshot import Object
+from octavo.shared.ports import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
 
 SERVICE = "octavo.dev/service"
 COMPONENT = "octavo.dev/component"
@@ -15,7 +16,7 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod
 # The worker derives these from JOIN: the rendezvous of a stage's ranks, and the port of the pod's first rank.
-RENDEZVOUS, FIRST_RANK = JOIN + 99, JOIN + 100
+RENDEZVOUS, FIRST_RANK = JOIN + RENDEZVOUS_OFFSET, JOIN + FIRST_RANK_OFFSET
 ROUTER_HTTP, ROUTER_METRICS, ROUTER_GRPC = 8000, 8001, 8033
 
 Labels = Mapping[str, str]

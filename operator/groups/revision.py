@@ -20,10 +20,8 @@ from octavo.operator.groups.snapshot import Object
 Json = Any  # Any: JSON of any shape
 
 WORKER_FIELDS = ("model", "parallelism", "accelerator", "engine", "resources", "image", "restartAt")
-ROUTER_FIELDS = (
-    "processes", "queue", "maxConnections", "clientPriority", "strict", "corsOrigins", "toolParser", "reasoningParser",
-    "resources", "apiKeys",
-)  # fmt: skip
+# Fields of spec.router that do not determine its pods; any other change rolls the routers.
+NOT_OF_ROUTER_PODS = ("replicas", "service")
 
 
 def worker_revision(service: InferenceService) -> str:
@@ -46,7 +44,7 @@ def _same_resources(one: Json, other: Json, schema: Mapping[str, Json]) -> bool:
 def router_revision(service: InferenceService) -> str:
     """Hash of the spec fields that determine router pods."""
     chosen = {
-        "router": {key: service.raw["router"][key] for key in ROUTER_FIELDS if key in service.raw["router"]},
+        "router": {key: value for key, value in service.raw["router"].items() if key not in NOT_OF_ROUTER_PODS},
         "model": {"servedName": service.spec.model.served_name},
         "restartAt": service.spec.restart_at,
     }

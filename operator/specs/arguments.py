@@ -41,6 +41,7 @@ def router_flags(spec: Spec) -> list[str]:
             ("--served-name", spec.model.served_name),
             ("--queue-max-requests", queue.max_requests),
             ("--queue-max-wait", f"{queue.max_wait_s:g}"),
+            ("--policy", router.policy),
             ("--max-connections", router.max_connections),
             ("--tool-parser", router.tool_parser),
             ("--reasoning-parser", router.reasoning_parser),

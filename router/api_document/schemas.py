@@ -13,13 +13,13 @@ from octavo.router.openai_api.sampling import (
     MAX_BAD_WORD_CHARACTERS,
     MAX_BAD_WORDS,
     MAX_BIASES,
-    MAX_LOGPROBS,
     MAX_SALT_CHARACTERS,
     MOST_PRIORITY,
 )
 from octavo.router.openai_api.stop_conditions import MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.openai_api.structured import MAX_CHOICES
 from octavo.router.openai_api.tools.definitions import MAX_TOOLS, NAME
+from octavo.shared.limits import MAX_LOGPROBS
 
 Schema = dict[str, Any]  # Any: JSON
 

@@ -10,8 +10,10 @@ from octavo.router.background import background
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.discovery import Endpoints, in_cluster
 from octavo.router.dispatch.dispatch import FleetDispatcher
+from octavo.router.dispatch.policies.registry import policy
 from octavo.router.dispatch.rules.admission import Bounds
 from octavo.router.dispatch.tls import dialler
+from octavo.shared.policies import DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class FleetSettings:
     """Where the groups are and how to reach them.
 
     groups: fixed addresses of leaders, `unix:/path` or `host:port`. endpoints: (namespace, Service) to watch instead.
-    service_uid: of the resource, empty on one machine. router: this process's name in leaders' logs.
+    service_uid: of the resource, empty on one machine. router: this process's name in leaders' logs. policy: its name.
     """
 
     groups: tuple[str, ...] = ()
@@ -28,6 +30,7 @@ class FleetSettings:
     service_uid: str = ""
     router: str = ""
     bounds: Bounds = field(default_factory=Bounds)
+    policy: str = DEFAULT_POLICY
 
 
 @asynccontextmanager
@@ -35,7 +38,8 @@ async def running(settings: FleetSettings) -> AsyncIterator[FleetDispatcher]:
     """A dispatcher that follows its groups until the block ends. Raises ValueError for settings that cannot work."""
     dial = dialler(settings.tls_dir, settings.service_uid)
     hello = wire.hello(settings.service_uid, settings.router)
-    dispatcher = FleetDispatcher(settings.bounds, dial, hello, lists_ready=settings.endpoints is not None)
+    lists_ready = settings.endpoints is not None
+    dispatcher = FleetDispatcher(settings.bounds, dial, hello, policy(settings.policy), lists_ready)
     watch: asyncio.Task[None] | None = None
     if settings.endpoints is None:
         dispatcher.retarget(settings.groups)

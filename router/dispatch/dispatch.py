@@ -23,9 +23,10 @@ from octavo.router.dispatch import wire
 from octavo.router.dispatch.deadline_timer import Alarm
 from octavo.router.dispatch.fleet import Fleet
 from octavo.router.dispatch.in_flight import Flight
-from octavo.router.dispatch.policies.prefix_affinity import affinity_hashes
+from octavo.router.dispatch.policies.candidate import Policy
 from octavo.router.dispatch.retry import end_of_lost, end_of_tries, end_of_wait
 from octavo.router.dispatch.rules.admission import Bounds, Entry, Queue, QueueFull, cost
+from octavo.router.dispatch.rules.prefix_memory import affinity_hashes
 from octavo.router.dispatch.select_group import lacking, place
 from octavo.router.dispatch.stream import Stream
 from octavo.router.dispatch.tls import Dial
@@ -52,13 +53,16 @@ class Ticket:
 
 
 class FleetDispatcher:
-    """The real Dispatcher, and the Listener of its streams. lists_ready: the lists that it is given name only groups
-    that serve."""
+    """The real Dispatcher, and the Listener of its streams. policy: chooses among groups with room. lists_ready: the
+    lists that it is given name only groups that serve."""
 
-    def __init__(self, bounds: Bounds, dial: Dial, hello: engine_pb2.FromRouter, lists_ready: bool = False) -> None:
+    def __init__(
+        self, bounds: Bounds, dial: Dial, hello: engine_pb2.FromRouter, policy: Policy, lists_ready: bool = False
+    ) -> None:
         self.counts = Counts()
         self.errors = InternalErrors()
         self.fleet = Fleet(dial, hello, self, self.errors)
+        self._policy = policy
         self._lists_ready = lists_ready
         self._queue: Queue[Flight] = Queue(bounds)
         self._loop = asyncio.get_running_loop()
@@ -67,7 +71,7 @@ class FleetDispatcher:
         self._has_model = asyncio.Event()
         self._alarm = Alarm(self._expire)
         self._retry: asyncio.Handle | None = None
-        self._colds = 0
+        self._sent = 0
 
     # What the HTTP side calls.
 
@@ -234,7 +238,7 @@ class FleetDispatcher:
             return self._fail(flight, refusals.model_changed())
         if (field := lacking(flight.job, self.fleet.usable)) is not None:
             return self._fail(flight, refusals.lacking(flight.job.called(field)))
-        stream = place(flight, self.fleet.usable)
+        stream = place(flight, self.fleet.usable, self._policy)
         if stream is not None:
             self._queue.pop(entry, self._loop.time())
             self._send(flight, stream)
@@ -246,9 +250,10 @@ class FleetDispatcher:
 
     def _send(self, flight: Flight, stream: Stream) -> None:
         cached = stream.prefixes.cached_tokens(flight.hashes)
+        self._sent += 1
+        stream.last_sent = self._sent
         if not cached:
-            self._colds += 1
-            stream.last_cold = self._colds
+            stream.last_cold = self._sent
         stream.submit(flight, max(flight.job.prompt_tokens - cached, 1))
 
     def _course_of(self, flight: Flight) -> Contained:

@@ -1,9 +1,9 @@
-"""Which group a job goes to: one that can serve it, has room, and best has its prompt's beginning."""
+"""Which group a job goes to: of the groups that can serve it and have room, the policy's choice."""
 
 from collections.abc import Sequence
 
 from octavo.router.dispatch.in_flight import Flight
-from octavo.router.dispatch.policies.prefix_affinity import Candidate, choose
+from octavo.router.dispatch.policies.candidate import Candidate, Policy
 from octavo.router.dispatch.stream import Stream
 from octavo.router.jobs.generation import Job
 
@@ -15,8 +15,8 @@ def lacking(job: Job, usable: Sequence[Stream]) -> str | None:
     return min(min(job.needs - stream.features) for stream in usable)
 
 
-def place(flight: Flight, usable: Sequence[Stream]) -> Stream | None:
-    """None: no group has credit for it. usable: take requests for the model."""
+def place(flight: Flight, usable: Sequence[Stream], policy: Policy) -> Stream | None:
+    """None: no group has credit for it. usable: take requests for the model; policy: chooses among them."""
     needs = flight.job.needs
     if needs:
         usable = [stream for stream in usable if needs <= stream.features]
@@ -25,7 +25,7 @@ def place(flight: Flight, usable: Sequence[Stream]) -> Stream | None:
     open_ = [s for s in usable if s.ledger.balance > 0 and s.address not in flight.avoid]
     if len(open_) <= 1:
         return open_[0] if open_ else None
-    return open_[choose(flight.job.prompt_tokens, [_candidate(stream, flight) for stream in open_])]
+    return open_[policy(flight.job.prompt_tokens, [_candidate(stream, flight) for stream in open_])]
 
 
 def _candidate(stream: Stream, flight: Flight) -> Candidate:
@@ -34,4 +34,5 @@ def _candidate(stream: Stream, flight: Flight) -> Candidate:
         decoding=stream.load.running + stream.ledger.unseen,
         cached=stream.prefixes.cached_tokens(flight.hashes),
         last_cold=stream.last_cold,
+        last_sent=stream.last_sent,
     )

@@ -11,8 +11,8 @@ from typing import Protocol
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.in_flight import BrokenSink, Flight
-from octavo.router.dispatch.policies.prefix_affinity import PrefixMemory
 from octavo.router.dispatch.rules.ledger import Ledger
+from octavo.router.dispatch.rules.prefix_memory import PrefixMemory
 from octavo.router.jobs.generation import Model
 
 
@@ -59,7 +59,8 @@ class Stream:
         self.is_draining = False
         self.is_closed = False
         self.retired = False  # its address has left the list: nothing new, what is under way goes on
-        self.last_cold = 0
+        self.last_cold = 0  # number of the last request with an unknown prompt, as the dispatcher counts; 0: none
+        self.last_sent = 0  # of the last request
         self.heard = True
         self.outbox: deque[engine_pb2.FromRouter] = deque()
         self.wake = asyncio.Event()

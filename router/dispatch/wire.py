@@ -6,23 +6,15 @@ from itertools import repeat
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.jobs.generation import NO_ADJUST, Adjust, Job
+from octavo.shared.grpc_options import MESSAGE_BYTES, OPTIONS
 
-MAX_MESSAGE_BYTES = 64 << 20
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
-MAX_PROMPT_BYTES = MAX_MESSAGE_BYTES - (1 << 20)
+MAX_PROMPT_BYTES = MESSAGE_BYTES - (1 << 20)
 BUNDLE_BYTES = 256 << 10
 NO_TOKEN = 0xFFFFFFFF
 
-# The worker sets the same values: both ends must agree, or a server takes pings for an attack.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # a minute by default, which would win over the one above
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    *OPTIONS,
     # Each channel has connections of its own: a new one resolves and dials anew, instead of sharing a dead address.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),

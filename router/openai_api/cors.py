@@ -4,16 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-ANY = "*"
+from octavo.shared.origins import ANY
+
 EXPOSED = "X-Request-Id, X-Octavo-Warning, X-Should-Retry, Retry-After"
 MAX_AGE_S = 600  # for which a browser remembers a preflight
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9, _-]{1,2048}")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
-
-
-def is_origin(text: str) -> bool:
-    """`*`, or what browsers send: scheme, host and port, in small letters, without a path."""
-    return text == ANY or _ORIGIN.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from octavo.router.jobs.generation import Adjust, Sampling
 from octavo.router.openai_api.fields import Fields, invalid
+from octavo.shared.limits import MAX_LOGPROBS
 
 MAX_CHOICES = 16  # n
-MAX_LOGPROBS = 20
 MAX_BIASES = 300
 MAX_ALLOWED_IDS = 16_384
 MAX_BAD_WORDS = 128

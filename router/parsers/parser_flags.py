@@ -1,12 +1,8 @@
 """Which parsers a router uses, as its command line says it."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-ToolFlag = Literal["auto", "none", "llama3", "hermes", "mistral"]
-ReasoningFlag = Literal["auto", "none", "think"]
-TOOL_FLAGS: tuple[ToolFlag, ...] = ("auto", "none", "llama3", "hermes", "mistral")
-REASONING_FLAGS: tuple[ReasoningFlag, ...] = ("auto", "none", "think")
+from octavo.shared.parser_names import ReasoningFlag, ToolFlag
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from pathlib import Path
 from octavo.router.dispatch.tls import check_loopback
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.keys import KeyFile, KeysInvalid
-from octavo.router.openai_api.cors import is_origin
-from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS, ParserFlags
+from octavo.router.parsers.parser_flags import ParserFlags
+from octavo.shared.origins import is_origin
+from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
+from octavo.shared.policies import DEFAULT_POLICY, POLICIES, described
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Config:
     served_name: str
     queue_max_requests: int
     queue_max_wait_s: float
+    policy: str
     max_connections: int
     grace_period_s: float
     drain_delay_s: float
@@ -65,6 +68,7 @@ def parse_arguments(argv: list[str]) -> Config:
         served_name=flags.served_name,
         queue_max_requests=flags.queue_max_requests,
         queue_max_wait_s=flags.queue_max_wait,
+        policy=flags.policy,
         max_connections=flags.max_connections,
         grace_period_s=flags.grace_period,
         drain_delay_s=flags.drain_delay,
@@ -114,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         help="requests that may wait, all processes (1000)",
     )
     add("--queue-max-wait", type=_seconds, default=60.0, help="seconds a request may wait for a group (60)")
+    add(
+        "--policy",
+        choices=tuple(POLICIES),
+        default=DEFAULT_POLICY,
+        help=f"routing policy: which group gets a request. {described()} ({DEFAULT_POLICY})",
+    )
     add(
         "--max-connections",
         type=_count(1, 1_000_000),

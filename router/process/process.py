@@ -171,6 +171,7 @@ def _settings(config: Config, index: int) -> FleetSettings:
         service_uid=config.service_uid,
         router=f"{socket.gethostname()}/{index}",
         bounds=Bounds(share, config.queue_max_wait_s),
+        policy=config.policy,
     )
 
 

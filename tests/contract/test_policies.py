@@ -10,7 +10,6 @@ from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning.plan import plan
-from octavo.worker import addresses
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 HELPERS = Path(__file__).parents[2] / "charts/octavo/templates/_helpers.tpl"
@@ -98,12 +97,6 @@ def test_one_worker_at_a_time_may_be_evicted_and_those_that_serve_nothing_always
     budget = PLANNED["PodDisruptionBudget", names.workers("chat")]["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
     assert selects(budget["selector"], PODS["worker"]) and not selects(budget["selector"], PODS["router"])
-
-
-def test_what_a_worker_derives_from_its_group_port_is_what_the_operator_counts_with() -> None:
-    group = f"chat-0-0.chat-ranks:{names.JOIN}"
-    assert addresses.rendezvous(group, "").endswith(f":{names.RENDEZVOUS}")
-    assert addresses.rank_address(group, 7).endswith(f":{names.FIRST_RANK + 7}")
 
 
 def test_policies_stand_before_the_pods_that_they_are_named_after() -> None:

@@ -14,7 +14,7 @@ import mmap
 import os
 import time
 
-from octavo.worker.config import MAX_RANKS
+from octavo.shared.limits import MAX_RANKS
 
 _BYTES = 3 * 4096
 _SLOT_WORDS = 16

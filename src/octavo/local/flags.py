@@ -15,8 +15,9 @@ import yaml
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
-from octavo.router.parsers.parser_flags import REASONING_FLAGS, TOOL_FLAGS
 from octavo.router.process.config import origin
+from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
+from octavo.shared.policies import DEFAULT_POLICY, POLICIES
 from octavo.worker.devices import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -63,11 +64,12 @@ FIELDS: dict[str, tuple[str, type, str]] = {
     "router-processes": ("router.processes", int, "processes of each router"),
     "queue-max-requests": ("router.queue.maxRequests", int, "requests that may wait in a router"),
     "queue-max-wait": ("router.queue.maxWait", str, "longest wait in the queue, e.g. 60s"),
+    "policy": ("router.policy", str, f"which group gets a request (default: {DEFAULT_POLICY})"),
     "max-connections": ("router.maxConnections", int, "connections to a router, over HTTP and gRPC each"),
     "tool-parser": ("router.toolParser", str, "format of tool calls (default: what the model's chat template shows)"),
     "reasoning-parser": ("router.reasoningParser", str, "of <think> (default: what the model's chat template shows)"),
 }
-CHOICES = {"tool-parser": TOOL_FLAGS, "reasoning-parser": REASONING_FLAGS}
+CHOICES = {"policy": tuple(POLICIES), "tool-parser": TOOL_FLAGS, "reasoning-parser": REASONING_FLAGS}
 # switch -> (path in the spec, value, help text)
 SWITCHES = {
     "no-prefix-caching": ("engine.prefixCaching", False, "do not reuse the KV cache of earlier prompts"),

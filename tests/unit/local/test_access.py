@@ -1,5 +1,6 @@
 """Keys, origins and strictness of `octavo run` are given on to its router, a key never as a flag."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,13 +61,14 @@ def test_origins_strictness_and_parsers_of_the_spec_reach_the_router_and_flags_o
     spec.write_text(
         "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n"
         "  model: {uri: 'bundled://smollm2-135m-instruct'}\n  router:\n    corsOrigins: ['https://a.example']\n"
-        "    strict: true\n    toolParser: hermes\n    reasoningParser: think\n"
+        "    strict: true\n    toolParser: hermes\n    reasoningParser: think\n    policy: round-robin\n"
     )
 
     def config(*given: str) -> Config:
         settings = parse_args([*ON_CPU, "-f", str(spec), *given])
         return parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
 
+    assert (config().policy, config("--policy", "prefix-affinity").policy) == ("round-robin", "prefix-affinity")
     assert (config().cors_origins, config().strict) == ({"https://a.example"}, True)
     assert config().parsers == ParserFlags("hermes", "think")
     overruled = config("--cors-origin", "*", "--tool-parser", "none", "--reasoning-parser", "none")
@@ -88,3 +90,21 @@ def test_an_empty_file_is_refused_by_its_flag(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# none\n")
     with pytest.raises(UsageError, match=r"--api-keys-file .*no key"):
         parse_args([*ON_CPU, "--api-keys-file", str(tmp_path / "keys")])
+
+
+def test_a_policy_that_does_not_exist_is_refused_with_the_choices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for parse_flags in (lambda: parse_args(["--policy", "x"]), lambda: parse_arguments(["--policy", "x"])):
+        with pytest.raises(SystemExit):
+            parse_flags()
+        assert re.search(
+            r"--policy: invalid choice: 'x' \(choose from '?prefix-affinity'?, '?round-robin", capsys.readouterr().err
+        )
+    spec = tmp_path / "service.yaml"
+    spec.write_text(
+        "apiVersion: octavo.dev/v1alpha1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n"
+        "  model: {uri: 'bundled://smollm2-135m-instruct'}\n  router: {policy: x}\n"
+    )
+    with pytest.raises(UsageError, match=r"spec.router.policy: .*prefix-affinity, round-robin"):
+        parse_args([*ON_CPU, "-f", str(spec)])

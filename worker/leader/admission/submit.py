@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
+from octavo.shared.limits import MAX_LOGPROBS
 from octavo.worker.messages.request import FEATURES, Adjust, Invalid, NewRequest, Sampling
 
-MAX_LOGPROBS = 20
 MAX_SALT_BYTES = 64
 
 

@@ -1,5 +1,6 @@
 """A revision changes exactly when the user changes what shapes pods."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,14 +85,27 @@ def test_routers_have_a_revision_of_their_own() -> None:
     assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
     assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))
     defaults = {"maxConnections": 8192, "clientPriority": False, "strict": False, "corsOrigins": []}
-    defaults |= {"toolParser": "auto", "reasoningParser": "auto"}
-    others = (100, True, True, ["*"], "none", "none")
+    defaults |= {"toolParser": "auto", "reasoningParser": "auto", "policy": "prefix-affinity"}
+    others = (100, True, True, ["*"], "none", "none", "round-robin")
     for (field, default), value in zip(defaults.items(), others, strict=True):
         assert (
             router_revision(service(router={field: default}))
             == plain
             != router_revision(service(router={field: value}))
         )
+
+
+@pytest.mark.parametrize("field", sorted(service().raw["router"].keys() - {"replicas", "service"}))
+def test_every_setting_of_the_routers_is_of_their_revision(field: str) -> None:
+    changed = service()
+    raw = {**changed.raw, "router": {**changed.raw["router"], field: "another value"}}
+    assert router_revision(replace(changed, raw=raw)) != router_revision(changed)
+
+
+def test_a_field_that_the_revision_does_not_know_rolls_the_routers() -> None:
+    changed = service()
+    raw = {**changed.raw, "router": {**changed.raw["router"], "newSetting": 7}}
+    assert router_revision(replace(changed, raw=raw)) != router_revision(changed)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])

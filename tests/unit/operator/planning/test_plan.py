@@ -169,6 +169,7 @@ def test_fields_reach_the_flags_of_the_router() -> None:
     config = parse_arguments([flag for flag in asked if not flag.startswith("--tls-dir")] + ["--tls-dir=/"])
     assert (config.max_connections, config.client_priority) == (100, True)
     assert (config.queue_max_requests, config.queue_max_wait_s) == (7, 0.5)
+    assert arguments(policy="round-robin").count("--policy=round-robin") == 1
     assert "--client-priority" not in arguments() and "--max-connections=8192" in arguments()
     asked = arguments(
         strict=True, corsOrigins=["https://a.example", "http://b:81"], toolParser="hermes", reasoningParser="think"

@@ -1,27 +1,14 @@
 """Which group gets a request: the one with the prompt in its cache, unless it has much more to do than the others."""
 
-from array import array
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router.dispatch.policies.prefix_affinity import (
-    AFFINITY_BLOCK,
-    BETA,
-    BOUND,
-    Candidate,
-    PrefixMemory,
-    affinity_hashes,
-    choose,
-)
+from octavo.router.dispatch.policies.candidate import Candidate
+from octavo.router.dispatch.policies.prefix_affinity import BETA, BOUND, choose
 
 
 def group(pending: int = 0, decoding: int = 0, cached: int = 0, last_cold: int = 0) -> Candidate:
     return Candidate(pending, decoding, cached, last_cold)
-
-
-def prompt(*ids: int) -> bytes:
-    return array("I", ids).tobytes()
 
 
 def test_the_group_with_the_prompt_in_its_cache_is_taken() -> None:
@@ -60,21 +47,3 @@ def test_the_chosen_group_is_never_above_the_bound(tokens: int, groups: list[tup
     candidates = [group(p, d, min(c, tokens - 1), last) for p, d, c, last in groups]
     work = [c.pending_tokens + BETA * c.decoding + tokens - c.cached for c in candidates]
     assert work[choose(tokens, candidates)] <= BOUND * sum(work) / len(work)
-
-
-def test_a_prompt_with_the_same_beginning_is_known_as_far_as_it_is_the_same() -> None:
-    memory = PrefixMemory(100_000)
-    memory.remember(affinity_hashes(prompt(*range(4 * AFFINITY_BLOCK))))
-    other = prompt(*range(2 * AFFINITY_BLOCK), *([7] * 2 * AFFINITY_BLOCK))
-    assert memory.cached_tokens(affinity_hashes(other)) == 2 * AFFINITY_BLOCK
-    assert memory.cached_tokens(affinity_hashes(prompt(*range(1, 500)))) == 0
-
-
-def test_the_memory_is_bounded_and_forgets_the_tail_of_the_oldest_first() -> None:
-    memory = PrefixMemory(4 * AFFINITY_BLOCK)
-    old = affinity_hashes(prompt(*([1] * 3 * AFFINITY_BLOCK)))
-    new = affinity_hashes(prompt(*([2] * 2 * AFFINITY_BLOCK)))
-    memory.remember(old)
-    memory.remember(new)
-    assert memory.cached_tokens(new) == 2 * AFFINITY_BLOCK
-    assert memory.cached_tokens(old) == 2 * AFFINITY_BLOCK

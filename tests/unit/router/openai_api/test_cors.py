@@ -2,18 +2,27 @@
 
 import pytest
 
-from octavo.router.openai_api.cors import Cors, is_origin
+from octavo.router.openai_api.cors import Cors
+from octavo.shared.origins import is_origin
 
 PAGE = "https://app.example.com"
 ASKS = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
 
 
-@pytest.mark.parametrize("origin", ["*", PAGE, "http://localhost:3000", "http://[::1]:80", "app://x"])
+@pytest.mark.parametrize(
+    "origin", ["*", PAGE, "http://localhost:3000", "http://[::1]:80", "app://x", "chrome-extension://a", "a+1.x-y://h"]
+)
 def test_origins_are_scheme_host_and_port(origin: str) -> None:
     assert is_origin(origin)
 
 
-@pytest.mark.parametrize("text", ["", "null", "example.com", PAGE + "/", PAGE + "/x", "https://a b", "HTTPS://X", "**"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "null", "example.com", PAGE + "/", PAGE + "/x", PAGE + " ", PAGE + "\n", "https://a b", "HTTPS://X", "**",
+        "https://A.example", "https://", "https://a:123456", "http://[::1", "://a",
+    ],
+)  # fmt: skip
 def test_what_browsers_never_send_is_no_origin(text: str) -> None:
     assert not is_origin(text)
 
