@@ -7,8 +7,8 @@ from pathlib import Path
 def main(argv: list[str]) -> int:
     """Returns 0 after a drain, 1 if the model cannot be served, 2 for wrong usage."""
     from octavo.local import commands, flags, service
-    from octavo.worker.config import ConfigError
     from octavo.worker.devices import gpu
+    from octavo.worker.errors import ConfigError
     from octavo.worker.main import parse
     from octavo.worker.models.folder.checkpoint import ModelError, servable
     from octavo.worker.models.resolve import resolve

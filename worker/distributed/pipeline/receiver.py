@@ -17,10 +17,10 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.pipeline import wire
 from octavo.worker.distributed.pipeline.bounded_queue import Passage
 from octavo.worker.distributed.pipeline.wire import Received
+from octavo.worker.errors import PeerLost
 from octavo.worker.tls import Roles, bind
 from octavo.worker.topology import Place
 

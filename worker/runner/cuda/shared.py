@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from octavo.kernels.cuda.collectives import ipc
-from octavo.kernels.cuda.library import KernelError
+from octavo.kernels.errors import KernelError
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_BYTES = 36
