@@ -28,7 +28,7 @@ from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 
-_BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank import main; run('rank', main)"
+_BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank.rank import main; run('rank', main)"
 _SPARE = ("serve", "status", "health", "metrics")
 _POLL_MS = 200
 _STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GPU's time is dear
