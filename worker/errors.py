@@ -6,7 +6,17 @@ CoreFailed or RankFailed.
     ├── ConfigError      ConfigInvalid: a setting is wrong, by itself or for this model or device
     ├── Fault            any reason: a process cannot go on
     ├── KernelsMissing   KernelsMissing: the kernels were not built for this installation
-    └── PeerLost         PeerLost: another rank of the stage is gone
+    ├── PeerLost         PeerLost: another rank of the stage is gone
+    ├── LeaderLost       the stream to the leader broke
+    │   └── Refused      the leader does not accept this pod
+    ├── PeerRefused      a stage does not accept a message of its neighbour
+    ├── InvalidStep      a step that no rank may compute
+    ├── CodecError       bytes that are no message of this version
+    ├── RingBroken       the shared memory holds a record that no writer can have written
+    ├── GrammarInvalid   one request: its grammar cannot be compiled
+    ├── Invalid          one request: it can never run
+    ├── FieldInvalid     a field of config.json cannot be served; becomes a ModelError
+    └── Unshared         GPUs do not reach each other's memory; sums then take another path
 """
 
 import os

@@ -10,6 +10,7 @@ import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.failure_reasons import FailureReason
+from octavo.worker.errors import WorkerError
 from octavo.worker.membership.status import failure
 
 _HEARTBEAT_S = 0.5
@@ -20,7 +21,7 @@ _REFUSALS = (
 logger = logging.getLogger(__name__)
 
 
-class LeaderLost(Exception):
+class LeaderLost(WorkerError):
     """The stream to the leader broke, or the leader refused this pod."""
 
 

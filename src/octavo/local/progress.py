@@ -5,6 +5,7 @@ import sys
 
 import grpc
 
+from octavo.errors import OctavoError
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.failure_reasons import FailureReason
 
@@ -23,7 +24,7 @@ WIDTH = 30
 OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200))
 
 
-class StartFailed(Exception):
+class StartFailed(OctavoError):
     """A group failed for a reason that a restart cannot fix; the message has the reason. code: exit code."""
 
     def __init__(self, reason: str, message: str) -> None:
