@@ -27,7 +27,7 @@ SHARED_FLAGS = ("-shared", "-fPIC")
 
 
 class BuildError(RuntimeError):
-    """A compiler is missing, or refused a source."""
+    """A compiler is missing, or refused a source. Alone: this file runs before the package is there."""
 
 
 def cache() -> Path:

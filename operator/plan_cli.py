@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
+from octavo.operator.errors import OperatorError
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Object, Snapshot
@@ -16,7 +17,7 @@ from octavo.operator.planning.plan import Plan, plan
 PLACEHOLDER_UID = "00000000-0000-0000-0000-000000000000"
 
 
-class Unreadable(ValueError):
+class Unreadable(OperatorError, ValueError):
     """The file holds no valid service; the message names the file, the document and the error."""
 
 

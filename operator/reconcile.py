@@ -15,6 +15,7 @@ from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import SERVICE_CR, KubeError, Object
+from octavo.operator.errors import OperatorError
 from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
@@ -58,7 +59,7 @@ class ApplyRun:
             log.warning("service %s: %s: %s", self.key, what, error)
 
 
-class PlanFailed(Exception):
+class PlanFailed(OperatorError):
     """Some steps of a plan failed, the others were executed. __cause__ is the first error."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from octavo.shared.limits import MAX_RANKS
 from octavo.worker.addresses import rank_address
+from octavo.worker.errors import ConfigError
 from octavo.worker.topology import Layout
 
 _SUFFIXES = {
@@ -17,12 +18,6 @@ _SUFFIXES = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 10**3, "MB": 10**6, "GB": 10**9,
 }  # fmt: skip
-
-
-class ConfigError(ValueError):
-    """A value is wrong, by itself or for this model. The message names the flag or field and what to give instead."""
-
-    reason = "ConfigInvalid"  # in the status
 
 
 @dataclass(frozen=True, slots=True)

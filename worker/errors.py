@@ -1,22 +1,79 @@
-"""Why a model cannot be served, in words that reach the resource's status."""
+"""Errors of the worker. One that ends a process reaches the status with its reason; without a reason, as ServeFailed,
+CoreFailed or RankFailed.
+
+    WorkerError
+    ├── ModelError       ModelNotFound, ModelInvalid or ModelUnreadable: the model cannot be served
+    ├── ConfigError      ConfigInvalid: a setting is wrong, by itself or for this model or device
+    ├── Fault            any reason: a process cannot go on
+    ├── KernelsMissing   KernelsMissing: the kernels were not built for this installation
+    ├── PeerLost         PeerLost: another rank of the stage is gone
+    ├── LeaderLost       the stream to the leader broke
+    │   └── Refused      the leader does not accept this pod
+    ├── PeerRefused      a stage does not accept a message of its neighbour
+    ├── InvalidStep      a step that no rank may compute
+    ├── CodecError       bytes that are no message of this version
+    ├── RingBroken       the shared memory holds a record that no writer can have written
+    ├── GrammarInvalid   one request: its grammar cannot be compiled
+    ├── Invalid          one request: it can never run
+    ├── FieldInvalid     a field of config.json cannot be served; becomes a ModelError
+    └── Unshared         GPUs do not reach each other's memory; sums then take another path
+"""
 
 import os
 from pathlib import Path
 
-NOT_FOUND = "ModelNotFound"
-INVALID = "ModelInvalid"
-UNREADABLE = "ModelUnreadable"
+from octavo.shared.failure_reasons import FailureReason
+
+NOT_FOUND = FailureReason.MODEL_NOT_FOUND
+INVALID = FailureReason.MODEL_INVALID
+UNREADABLE = FailureReason.MODEL_UNREADABLE
 MAX_CHARACTERS = 600  # of a message: it may quote what stands in a file
 
 
-class ModelError(Exception):
+class WorkerError(Exception):
+    """Root of the worker's errors. reason: of the failure, where the error ends a process; None: it has none."""
+
+    reason: FailureReason | None = None
+
+
+class ModelError(WorkerError):
     """reason: ModelNotFound, ModelInvalid or ModelUnreadable; file: what was read; message: the cause, what to do."""
 
-    def __init__(self, reason: str, file: Path | str, message: str) -> None:
+    reason: FailureReason
+
+    def __init__(self, reason: FailureReason, file: Path | str, message: str) -> None:
         self.reason = reason
         self.file = _sendable(str(file))
         self.message = _sendable(message)
         super().__init__(f"{self.file}: {self.message}")
+
+
+class ConfigError(WorkerError, ValueError):
+    """A value is wrong, by itself or for this model. The message names the flag or field and what to give instead."""
+
+    reason: FailureReason = FailureReason.CONFIG_INVALID
+
+
+class Fault(WorkerError):
+    """A child cannot go on, and the cause has a name that users see in the status."""
+
+    reason: FailureReason
+
+    def __init__(self, reason: FailureReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class KernelsMissing(WorkerError):
+    """The kernels of this device were not built for this installation."""
+
+    reason = FailureReason.KERNELS_MISSING
+
+
+class PeerLost(WorkerError):
+    """Another rank of the stage is gone; what took it is told by its own supervisor."""
+
+    reason = FailureReason.PEER_LOST
 
 
 def _sendable(text: str) -> str:

@@ -5,8 +5,9 @@ import asyncio
 import logging
 import sys
 
-from octavo.worker.config import Config, ConfigError, parse_bytes
+from octavo.worker.config import Config, parse_bytes
 from octavo.worker.devices import gpu
+from octavo.worker.errors import ConfigError
 
 
 def build_parser() -> argparse.ArgumentParser:

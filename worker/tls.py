@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 
 from octavo.worker.channel import OPTIONS
-from octavo.worker.config import Config, ConfigError, is_unix
+from octavo.worker.config import Config, is_unix
+from octavo.worker.errors import ConfigError
 
 _FILES = ("tls.key", "tls.crt", "ca.crt")
 # A peer that starts with us is looked for again soon, also by name: its pod may get its address later. Until then the

@@ -10,20 +10,21 @@ from pathlib import Path
 
 import torch
 
-LIBRARIES = Path(__file__).resolve().parent.parent / "lib"
+from octavo.kernels.errors import KernelError, MissingKernels
+
+_HERE = Path(__file__).resolve().parent.parent
+SOURCES, LIBRARIES = _HERE / "csrc", _HERE / "lib"
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 POINTER, INT, LONG, FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
 
 
-class MissingKernels(RuntimeError):
-    """The libraries were not built for this installation."""
-
-    reason = "KernelsMissing"  # in the status
-
-
-class KernelError(RuntimeError):
-    """A launch was refused: the arguments or the device do not fit."""
+def check_built() -> None:
+    """Without the device: raises MissingKernels unless every source of csrc has its library."""
+    for source in sorted(SOURCES.glob("*.cu")):
+        path = LIBRARIES / f"{source.stem}.so"
+        if not path.exists():
+            raise MissingKernels(f"{path}: no such file; build the kernels: python -m octavo.kernels.build")
 
 
 @cache

@@ -6,7 +6,8 @@ from functools import cache
 
 import torch
 
-from octavo.kernels.cuda.library import INT, LONG, POINTER, KernelError, library
+from octavo.kernels.cuda.library import INT, LONG, POINTER, library
+from octavo.kernels.errors import KernelError
 
 _MOST_THREADS = 8  # which keep up with a bus of 54 GB/s, each copying 6 to 7
 BYTES = 4 << 20  # of each buffer: larger ones leave the processors' cache, smaller ones are not worth their calls

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.operator.errors import OperatorError
+
 Json = Mapping[str, Any]  # Any: JSON
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -15,7 +17,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-class SpecError(ValueError):
+class SpecError(OperatorError, ValueError):
     """A field has an invalid value. field: its path; message: what is wrong."""
 
     def __init__(self, field: str, message: str) -> None:

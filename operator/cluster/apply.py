@@ -12,6 +12,7 @@ from typing import Any
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
 from octavo.operator.cluster.lease import WRITE_TIMEOUT_S
+from octavo.operator.errors import OperatorError
 from octavo.operator.metrics import Metrics
 from octavo.operator.planning import apply_diff as semantic
 from octavo.operator.planning.actions import Delete
@@ -19,7 +20,7 @@ from octavo.operator.planning.actions import Delete
 log = logging.getLogger(__name__)
 
 
-class WriteError(Exception):
+class WriteError(OperatorError):
     """A write was not sent."""
 
 

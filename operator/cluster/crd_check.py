@@ -12,6 +12,7 @@ from typing import Any
 
 from octavo.operator.api.schema import service_schema
 from octavo.operator.cluster.kube import SERVICE_CR, Kube, KubeError
+from octavo.operator.errors import OperatorError
 
 DOCUMENT = f"/openapi/v3/apis/{SERVICE_CR.api_version}"
 UPGRADE_S = 20.0  # after a CRD changes the document lags a little
@@ -21,7 +22,7 @@ Schema = Mapping[str, Any]  # Any: OpenAPI JSON
 log = logging.getLogger(__name__)
 
 
-class OldCRD(Exception):
+class OldCRD(OperatorError):
     """The cluster's CRD lacks fields of this operator; the message names them and the command to upgrade."""
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from octavo.operator.cluster.kopf_import import kopf
+from octavo.operator.errors import OperatorError
 
 FIELD_MANAGER = "octavo"
 USER_AGENT = "octavo-operator"
@@ -33,7 +34,7 @@ TOKEN_MAX_AGE_S = 60.0  # bound tokens are rotated on disk well before they expi
 Object = dict[str, Any]  # Any: an API object as JSON
 
 
-class KubeError(Exception):
+class KubeError(OperatorError):
     """The API server refused a call."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:

@@ -11,45 +11,11 @@ from dataclasses import dataclass
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, condition, deleting, ready, timestamp, unix
 from octavo.operator.groups.snapshot import Object, WarningEvent
+from octavo.shared.failure_reasons import FailureReason
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
 _MAX_MESSAGE = 600  # characters of a message in the status
-
-
-_LOG = "see the pod's log"
-_RESTARTS = "the group restarts automatically"
-# Reasons that a worker may report, with the remedy that its own message does not name.
-REPORTED = {
-    "ModelNotFound": "",
-    "ModelInvalid": "",
-    "ModelUnreadable": "",
-    "ConfigInvalid": "",
-    "OOMKilled": "",
-    "OutOfDeviceMemory": "",
-    "KernelsMissing": "use a worker image that was built with the kernels",
-    "StartFailed": "the pod or its node has reached a limit of memory, processes or open files",
-    "AddressUnavailable": "another process of the pod uses this address",
-    "LoadStalled": "the storage of the model may hang",
-    "ServeExited": _LOG,
-    "CoreExited": _LOG,
-    "RankExited": _LOG,
-    "ServeFailed": _LOG,
-    "CoreFailed": _LOG,
-    "RankFailed": _LOG,
-    "InvalidStep": "this is a bug of Octavo: please report it with the pod's log",
-    "ServeStuck": _RESTARTS,
-    "CoreStuck": _RESTARTS,
-    "RankStuck": _RESTARTS,
-    "LeaderLost": _RESTARTS,
-    "PeerLost": _RESTARTS,
-    "PodReplaced": _RESTARTS,
-    "JoinRefused": "the pods of a group must be of one revision and see the same model",
-    "SupervisorLost": _RESTARTS,
-    "SupervisorSilent": _RESTARTS,
-    "SupervisorFailed": _LOG,
-    "Unknown": _LOG,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +110,10 @@ def _container(pod: str, container: Object) -> Cause | None:
 def _ended(pod: str, ended: Object) -> Cause | None:
     code = ended.get("exitCode", 0)
     if ended.get("reason") == "OOMKilled":
-        return Cause("OOMKilled", f"{pod}: the container exceeded its memory limit; raise spec.resources.limits.memory")
+        return Cause(
+            FailureReason.OOM_KILLED.value,
+            f"{pod}: the container exceeded its memory limit; raise spec.resources.limits.memory",
+        )
     if code == 0:
         return None
     return Cause(
@@ -171,7 +140,10 @@ def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
         if "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
-            return Cause("ModelNotFound", f"{name}: the folder does not exist on the node: {_short(event.message)}")
+            return Cause(
+                FailureReason.MODEL_NOT_FOUND.value,
+                f"{name}: the folder does not exist on the node: {_short(event.message)}",
+            )
         return Cause("VolumePending", f"{name}: {_short(event.message)}")
     return None
 
@@ -233,10 +205,11 @@ def _reported(group: Group) -> Cause | None:
     failure = group.report.last_failure if group.report else None
     if failure is None:
         return None
-    reason = failure.reason or "Unknown"
     message = f"{failure.pod}: {_short(failure.message)}"
-    advice = REPORTED.get(reason)  # a newer worker may report other reasons
-    return Cause(reason, f"{message}; {advice}" if advice else message)
+    reason = FailureReason.known(failure.reason or FailureReason.UNKNOWN)
+    if reason is None:  # a newer worker may report others
+        return Cause(failure.reason, message)
+    return Cause(reason.value, f"{message}; {reason.advice}")
 
 
 def is_worker(pod: Object) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 
 from octavo.router.dispatch.rules.endpoints import Slice, ready_addresses
+from octavo.router.errors import RouterError
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def in_cluster(environment: Mapping[str, str] = os.environ) -> ApiServer:
     return ApiServer(f"https://{literal}:{port}", _ACCOUNT / "ca.crt", _ACCOUNT / "token")
 
 
-class Gone(Exception):
+class Gone(RouterError):
     """The watch's resource version is too old: list again."""
 
 

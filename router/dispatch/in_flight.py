@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from octavo.router.dispatch.rules.admission import Entry
+from octavo.router.errors import RouterError
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.generation import FAILED, Job, RequestError, Sink
@@ -77,5 +78,5 @@ class Flight:
         raise BrokenSink from None
 
 
-class BrokenSink(Exception):
+class BrokenSink(RouterError):
     """A reader raised, and has been told of the end of its request; its flight must be cancelled."""

@@ -13,10 +13,11 @@ from octavo.router.dispatch import wire
 from octavo.router.dispatch.in_flight import BrokenSink, Flight
 from octavo.router.dispatch.rules.ledger import Ledger
 from octavo.router.dispatch.rules.prefix_memory import PrefixMemory
+from octavo.router.errors import RouterError
 from octavo.router.jobs.generation import Model
 
 
-class Broken(Exception):
+class Broken(RouterError):
     """The stream cannot go on; the message says why."""
 
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from octavo.router.errors import RouterError
 from octavo.router.jobs.generation import RequestError
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ NOBODY = bytes(32)
 Stamp = tuple[int, int, int, int]
 
 
-class KeysInvalid(ValueError):
+class KeysInvalid(RouterError, ValueError):
     """The file cannot be used; the message names the line, never what stands there."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from octavo.router.errors import RouterError
 from octavo.router.jobs.reach import Reach
 
 # The values of proto Finish.
@@ -97,7 +98,7 @@ class Job:
         return self.bound_by if field == GRAMMAR and self.bound_by else field
 
 
-class RequestError(Exception):
+class RequestError(RouterError):
     """A refusal or failure of one request, ready to be told to a client.
 
     type, code: machine-readable, as OpenAI's error objects have them (`type` the class, `code` the reason).

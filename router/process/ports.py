@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from octavo.router.errors import RouterError
 from octavo.router.frontend.address import Address
 
 EXIT_CODE = 3  # of a router that cannot listen
 
 
-class CannotListen(Exception):
+class CannotListen(RouterError):
     """Names the flag and the address, and says what to do."""
 
     def __init__(self, flag: str, address: Address, error: OSError) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import orjson
 from tokenizers import Tokenizer
 
+from octavo.router.errors import RouterError
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.fields import Fields
 from octavo.router.text.bpe_word_cache import SAMPLE
@@ -13,7 +14,7 @@ DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model h
 PANIC = "PanicException"  # a BaseException, of a module that cannot be imported
 
 
-class ModelFilesInvalid(Exception):
+class ModelFilesInvalid(RouterError):
     """The files that a leader served cannot be used; the message names the file."""
 
 

@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from octavo.errors import OctavoError
+
 if TYPE_CHECKING:  # numpy is for the one conversion: a start that finds its result does not wait for the import
     import numpy as np
     from numpy.typing import NDArray
@@ -48,7 +50,7 @@ Fields = dict[str, Any]  # GGUF metadata: values of many types
 Progress = Callable[[int], None]  # percent done
 
 
-class BundledError(Exception):
+class BundledError(OctavoError):
     """No such bundled model, or its package is not installed."""
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from octavo.kernels.cuda import upload
-from octavo.kernels.cuda.library import KernelError
 from octavo.kernels.cuda.upload import Upload
+from octavo.kernels.errors import KernelError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 
 _DRIVER = "libcuda.so.1"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.sharding.pipeline_split import stage_layers
 from octavo.worker.models.sharding.shard import Shard

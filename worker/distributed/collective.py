@@ -12,10 +12,6 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.messages.step import LOCAL
 
 
-class PeerLost(Exception):
-    """Another rank of the stage is gone; what took it is told by its own supervisor."""
-
-
 class Collective(Protocol):
     """rank: of `size`, within the stage. transport: how they reach each other."""
 

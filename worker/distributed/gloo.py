@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.distributed.collective import PeerLost
+from octavo.worker.errors import PeerLost
 
 _distributed: Any = torch.distributed  # its types lack most of what is used here
 

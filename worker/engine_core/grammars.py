@@ -17,6 +17,7 @@ from pathlib import Path
 from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
 from octavo.shared.grammars import REMEMBERED, limits
+from octavo.worker.errors import WorkerError
 from octavo.worker.models.folder.checkpoint import inspect
 
 WORD_BYTES = 4
@@ -29,7 +30,7 @@ def mask_bytes(vocabulary: int) -> int:
     return -(-vocabulary // (8 * WORD_BYTES)) * WORD_BYTES
 
 
-class GrammarInvalid(Exception):
+class GrammarInvalid(WorkerError):
     """A grammar that cannot be compiled, or that nothing matches; the message says why."""
 
 

@@ -14,13 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.shared.failure_reasons import FailureReason, failed
 from octavo.shared.parent import die_with, prctl
-from octavo.worker.config import ConfigError
-from octavo.worker.errors import ModelError
+from octavo.worker.errors import WorkerError
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process_context import Wiring
-
-PEER_LOST = "PeerLost"  # the reason of a rank that only saw another one go
 
 _PR_SET_CHILD_SUBREAPER = 36
 _REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
@@ -29,19 +27,11 @@ _WIDEST = 6  # bytes that a character may take: a control character as \u0000
 logger = logging.getLogger(__name__)
 
 
-class Fault(Exception):
-    """A child cannot go on, and the cause has a name that users see in the status."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a child said before it exited."""
 
-    reason: str
+    reason: FailureReason
     message: str
 
 
@@ -67,10 +57,8 @@ def run(name: str, main: Callable[[Wiring], None], mine: Wiring | None = None) -
 
 def cause(name: str, error: Exception) -> Report:
     """The reason that the error has, if it is one of ours; what others call `reason` is no word for a status."""
-    reason = f"{name.capitalize()}Failed"
-    if isinstance(error, Fault | ModelError | ConfigError):
-        reason = error.reason
-    return Report(reason, str(error) or type(error).__name__)
+    reason = error.reason if isinstance(error, WorkerError) else None
+    return Report(reason or failed(name), str(error) or type(error).__name__)
 
 
 def adopt_orphans() -> None:
@@ -108,6 +96,6 @@ def read_report(fd: int) -> Report | None:
         return None
     try:
         values = json.loads(data)
-        return Report(str(values["reason"]), str(values["message"]))
+        return Report(FailureReason.parse(values["reason"]), str(values["message"]))
     except (ValueError, KeyError, TypeError):
-        return Report("Unknown", data.decode(errors="replace"))
+        return Report(FailureReason.UNKNOWN, data.decode(errors="replace"))

@@ -14,13 +14,15 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from octavo.worker.errors import WorkerError
+
 _PAGE = 4096
 _RECORD = struct.Struct("<II")
 _CAPACITY, _WRITTEN, _READ, _WANTING = 0, 8, 16, 24  # indices of uint64 words, a cache line apart
 _PATIENCE = 1000  # reads of one bad record before it is called broken
 
 
-class RingBroken(Exception):
+class RingBroken(WorkerError):
     """The shared memory holds a record that no writer can have written."""
 
 

@@ -14,11 +14,11 @@ import grpc.aio
 import uvloop
 
 from octavo.proto.v1 import engine_pb2_grpc, group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.channel import OPTIONS
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError, Fault
 from octavo.worker.ipc import process
 from octavo.worker.ipc import shared_board as boards
-from octavo.worker.ipc.process import Fault
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.shared_board import SERVE, Board, Slot
 from octavo.worker.leader.engine_service import EngineServicer
@@ -71,7 +71,7 @@ class Serve:
             if one.done():
                 one.result()
         if (failure := self._group.failure) is not None:
-            raise Fault(failure.reason, failure.message)
+            raise Fault(FailureReason.parse(failure.reason), failure.message)
 
     def _server(self) -> grpc.aio.Server:
         config, wiring = self._wiring.config, self._wiring
@@ -85,7 +85,7 @@ class Serve:
             for address, flag in addresses.items():
                 bind(server, flag, address, config)
         except ConfigError as error:
-            raise Fault("AddressUnavailable", str(error)) from error
+            raise Fault(FailureReason.ADDRESS_UNAVAILABLE, str(error)) from error
         return server
 
     async def _beat(self) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 SILENCE_S = 5.0
 MISSED_S = 2.0  # four heartbeats: a pod that dies is heard until then
 LATE_LOOK_S = 2.0
-JOIN_REFUSED = "JoinRefused"
-POD_REPLACED = "PodReplaced"  # the reason of a life that goes on with another pod of the same name
 
 
 @dataclass(frozen=True, slots=True)

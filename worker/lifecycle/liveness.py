@@ -7,6 +7,8 @@ judges nobody for as long as a process may be silent, because then the board is 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from octavo.shared.failure_reasons import FailureReason, stuck
+
 SILENCE_S = 5.0
 LOADING_S = 120.0
 STOPPED_S = 3.0
@@ -33,7 +35,7 @@ class Pulse:
 class Verdict:
     """Why a life must end."""
 
-    reason: str
+    reason: FailureReason
     rank: int
     message: str
 
@@ -66,7 +68,7 @@ def _silent(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
         silence_s = (now_ns - pulse.heartbeat_ns) / _NS
         if pulse.beats and pulse.heartbeat_ns and silence_s > SILENCE_S:
             text = f"{pulse.name} was silent for {silence_s:.1f} s"
-            return Verdict(f"{pulse.name.capitalize()}Stuck", pulse.rank, text)
+            return Verdict(stuck(pulse.name), pulse.rank, text)
     return None
 
 
@@ -76,7 +78,7 @@ def _overdue(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
             late_s = (now_ns - pulse.deadline_ns) / _NS
             blamed = _blamed(pulses, now_ns)
             text = f"a step did not return from rank {blamed} within its limit ({late_s:.1f} s over it)"
-            return Verdict("RankStuck", blamed, text)
+            return Verdict(FailureReason.RANK_STUCK, blamed, text)
     return None
 
 
@@ -97,4 +99,5 @@ def _stalled(watch: Watch, pulses: Sequence[Pulse], serving: bool) -> Verdict | 
     ranks = [pulse for pulse in pulses if pulse.rank >= 0]
     late = min(unborn or ranks, key=lambda pulse: (pulse.phase, pulse.progress))
     who = late.name if late.rank < 0 else f"rank {late.rank}"
-    return Verdict("LoadStalled", late.rank, f"no progress in loading for {LOADING_S:.0f} s: {who} has got least far")
+    text = f"no progress in loading for {LOADING_S:.0f} s: {who} has got least far"
+    return Verdict(FailureReason.LOAD_STALLED, late.rank, text)

@@ -10,9 +10,9 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.channel import first
-from octavo.worker.ipc.process import PEER_LOST
-from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED, Identity, Incarnation
+from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.status import failure
 from octavo.worker.tls import Roles
 
@@ -110,7 +110,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         if self.incarnation.fell_silent(pod, time.monotonic()):
             self.end(_silent(name))
         else:
-            self.end(failure(name, -1, "SupervisorLost", 0, f"{name} left the group"))
+            self.end(failure(name, -1, FailureReason.SUPERVISOR_LOST, 0, f"{name} left the group"))
 
     async def _admit(self, said: group_pb2.FromPod | None, context: _JoinContext) -> int:
         if said is None or said.WhichOneof("kind") != "handshake":
@@ -124,14 +124,14 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
             text = (
                 f"{shake.name} was replaced while the earlier pod still runs on a node that Kubernetes does not reach"
             )
-            self.end(failure(mine.names[shake.pod], -1, POD_REPLACED, 0, text))
+            self.end(failure(mine.names[shake.pod], -1, FailureReason.POD_REPLACED, 0, text))
         refusal = mine.join(shake.pod, shake.name, identity, time.monotonic(), shake.started_at_ms)
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1
             # Nothing can come of a life that waits for this pod; the leader's own must be there to be told why.
             if awaited and 0 in mine.names and not mine.complete:
-                self.end(failure(shake.name, -1, JOIN_REFUSED, 0, refusal))
+                self.end(failure(shake.name, -1, FailureReason.JOIN_REFUSED, 0, refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
         return shake.pod
 
@@ -154,12 +154,12 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         try:
             self._listener.heartbeat(pod, beat)
         except ValueError as error:
-            self.end(failure(self.incarnation.names[pod], -1, JOIN_REFUSED, 0, str(error)))
+            self.end(failure(self.incarnation.names[pod], -1, FailureReason.JOIN_REFUSED, 0, str(error)))
 
     def _failed(self, failure: group_pb2.Failure) -> None:
         """A rank that only lost its peer is believed when no better cause is told within a moment."""
         logger.error("incarnation %s: %s: %s", self.incarnation.id, failure.pod, failure.message)
-        if failure.reason != PEER_LOST:
+        if failure.reason != FailureReason.PEER_LOST:
             self.end(failure)
         elif self._suspected is None:
             self._suspected = asyncio.create_task(self._suspect(failure))
@@ -170,4 +170,4 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
 
 
 def _silent(names: str) -> group_pb2.Failure:
-    return failure(names, -1, "SupervisorSilent", 0, f"{names} said nothing for too long")
+    return failure(names, -1, FailureReason.SUPERVISOR_SILENT, 0, f"{names} said nothing for too long")

@@ -9,6 +9,8 @@ import grpc
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
+from octavo.worker.errors import WorkerError
 from octavo.worker.membership.status import failure
 
 _HEARTBEAT_S = 0.5
@@ -19,7 +21,7 @@ _REFUSALS = (
 logger = logging.getLogger(__name__)
 
 
-class LeaderLost(Exception):
+class LeaderLost(WorkerError):
     """The stream to the leader broke, or the leader refused this pod."""
 
 
@@ -102,7 +104,7 @@ class Membership:
         except Exception as error:
             logger.exception("no heartbeats any more")
             said = f"it cannot say how its ranks are: {type(error).__name__}: {error}"
-            self.failed(failure(self._handshake.name, -1, "SupervisorFailed", 0, said))
+            self.failed(failure(self._handshake.name, -1, FailureReason.SUPERVISOR_FAILED, 0, said))
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.config import Config
 from octavo.worker.tls import Roles
 
@@ -34,7 +35,7 @@ class GroupState:
         self.last_failure = failure
 
 
-def failure(pod: str, rank: int, reason: str, exit_code: int, message: str) -> group_pb2.Failure:
+def failure(pod: str, rank: int, reason: FailureReason, exit_code: int, message: str) -> group_pb2.Failure:
     """A failure of now."""
     return group_pb2.Failure(
         pod=pod, rank=rank, reason=reason, exit_code=exit_code, message=message, time_ms=int(time.time() * 1000)

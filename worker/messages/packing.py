@@ -6,11 +6,13 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
+from octavo.worker.errors import WorkerError
+
 _BYTES = {code: array(code).itemsize for code in ("B", "I", "Q")}
 assert _BYTES == {"B": 1, "I": 4, "Q": 8}, "this platform's C types have other sizes"
 
 
-class CodecError(ValueError):
+class CodecError(WorkerError, ValueError):
     """Bytes that are no message of this version, or a message that bytes cannot hold."""
 
 

@@ -16,6 +16,8 @@ issued by position alone: the device holds its id.
 import enum
 from dataclasses import dataclass, field
 
+from octavo.worker.errors import WorkerError
+
 # Fields of requests that a device may or may not be able to serve.
 FEATURES = (
     "min_p",
@@ -103,7 +105,7 @@ class NewRequest:
     grammar: str = ""
 
 
-class Invalid(ValueError):
+class Invalid(WorkerError, ValueError):
     """A request that can never run. field: which of its fields is at fault."""
 
     def __init__(self, field: str, message: str) -> None:

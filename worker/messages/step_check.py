@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from itertools import count
 from operator import add, le, lt
 
+from octavo.worker.errors import WorkerError
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
 _NOBODY = -1
 
 
-class InvalidStep(ValueError):
+class InvalidStep(WorkerError, ValueError):
     """A step that no rank may compute. The message names the step, the row or slot, and what is wrong."""
 
 

@@ -16,15 +16,17 @@ def open_runner(
 ) -> DeviceRunner:
     """Load the model on the device. collective: of the rank's stage; links: None in a group of one stage.
 
-    Raises ModelError, ConfigError naming the setting, or Fault.
+    Raises ModelError, ConfigError naming the setting, or Fault; MissingKernels if this installation lacks them.
     """
     layout = config.place.layout
     if config.device != "cpu" and layout.ranks > 1:
         gpu.take(config.place.rank % layout.per_pod)
     gpu.check(config.device)
     if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
+        from octavo.kernels.cuda.library import check_built
         from octavo.worker.runner.cuda.runner import CudaRunner
 
+        check_built()  # before the device is touched and the weights are read
         runner: DeviceRunner = CudaRunner(config, progress, collective, links)
     else:
         from octavo.worker.runner.cpu.runner import Runner

@@ -14,11 +14,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from octavo.kernels.errors import MissingKernels
 from octavo.proto.v1 import group_pb2
+from octavo.shared.failure_reasons import FailureReason
 from octavo.shared.hashing import BLOCK_SIZE
-from octavo.worker.distributed.collective import PeerLost
+from octavo.worker.errors import Fault, KernelsMissing
 from octavo.worker.ipc import ring
-from octavo.worker.ipc.process import PEER_LOST, Fault
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.ring import Reader, Writer
 from octavo.worker.ipc.shared_board import RANK, Board, Slot
@@ -48,13 +49,14 @@ def main(wiring: Wiring) -> None:
     Thread(target=panel.beat, daemon=True, name="beat").start()
     try:
         _loop(wiring, panel, _load(wiring, panel))
-    except PeerLost as error:
-        raise Fault(PEER_LOST, str(error)) from error
+    except MissingKernels as error:
+        raise KernelsMissing(str(error)) from error
     except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new life is right
-        raise Fault("InvalidStep", f"{error}; nothing of it was computed") from error
+        raise Fault(FailureReason.INVALID_STEP, f"{error}; nothing of it was computed") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _MEMORY_TEXTS):
-            raise Fault("OutOfDeviceMemory", f"{error}; lower kvCacheMemory or raise the memory limit") from error
+            text = f"{error}; lower kvCacheMemory or raise the memory limit"
+            raise Fault(FailureReason.OUT_OF_DEVICE_MEMORY, text) from error
         raise
 
 
@@ -187,7 +189,7 @@ class Answers:
 
     def tell(self, record: bytes) -> None:
         if not self._ring.push(record):
-            raise Fault("RankFailed", "the core does not take results")
+            raise Fault(FailureReason.RANK_FAILED, "the core does not take results")
 
     def _run(self) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.topology import Place

@@ -4,10 +4,11 @@ What only the device can say (how much memory is left on a GPU) its rank finds o
 """
 
 from octavo.shared.hashing import BLOCK_SIZE
-from octavo.worker.config import Config, ConfigError
+from octavo.worker.config import Config
 from octavo.worker.devices import gpu
 from octavo.worker.devices.kv import KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.models.sharding.shard import Shard
 

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from octavo.proto.v1 import group_pb2
+from octavo.shared.failure_reasons import FailureReason, exited
 from octavo.worker.config import Config
-from octavo.worker.ipc.process import PEER_LOST
-from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict
 from octavo.worker.membership.status import failure
 from octavo.worker.supervisor.child_processes import Exit
 
 Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
-LEADER_LOST = "LeaderLost"
+_FROM_THE_LEADER = (FailureReason.LEADER_LOST, FailureReason.JOIN_REFUSED)
 _MORE_MEMORY = "raise resources.limits.memory or lower kvCacheMemory"
 
 
@@ -21,12 +20,12 @@ def second_hand(ended: Ended) -> bool:
     """The exit of a rank because another one had gone, or of serve because of what a pod told it."""
     if not isinstance(ended, Exit) or ended.report is None:
         return False
-    return ended.name == "serve" or ended.report.reason == PEER_LOST
+    return ended.name == "serve" or ended.report.reason == FailureReason.PEER_LOST
 
 
 def first_hand(ended: Ended) -> bool:
     """Whether this pod found it out by itself: not from the leader, nor by the loss of that."""
-    return isinstance(ended, Exit) or (isinstance(ended, Verdict) and ended.reason not in (LEADER_LOST, JOIN_REFUSED))
+    return isinstance(ended, Exit) or (isinstance(ended, Verdict) and ended.reason not in _FROM_THE_LEADER)
 
 
 def better(exits: Sequence[Exit], said: Ended) -> Ended:
@@ -45,15 +44,17 @@ def named(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failur
         return failure(config.pod_of(ended.rank), ended.rank, ended.reason, 0, ended.message)
     if ended is None:
         return None
-    return failure(ended.pod or config.pod_name, ended.rank, ended.reason, ended.exit_code, ended.message)
+    reason = FailureReason.parse(ended.reason)
+    return failure(ended.pod or config.pod_name, ended.rank, reason, ended.exit_code, ended.message)
 
 
 def not_started(pod_name: str, error: OSError, out_of_memory: bool) -> group_pb2.Failure:
     """Name what kept this pod's processes from being started; a later life may have the memory or the descriptors."""
     if out_of_memory:  # it was the nursery: of a process that had started, its exit tells
         text = f"the kernel killed what ranks are forked from, for memory: {_MORE_MEMORY}"
-        return failure(pod_name, -1, "OOMKilled", -signal.SIGKILL, text)
-    return failure(pod_name, -1, "StartFailed", 0, f"the processes of this pod could not be started: {error}")
+        return failure(pod_name, -1, FailureReason.OOM_KILLED, -signal.SIGKILL, text)
+    text = f"the processes of this pod could not be started: {error}"
+    return failure(pod_name, -1, FailureReason.START_FAILED, 0, text)
 
 
 def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Failure:
@@ -62,7 +63,7 @@ def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Fail
         return failure(pod_name, ended.rank, ended.report.reason, ended.code, ended.report.message)
     if out_of_memory and ended.code == -signal.SIGKILL:
         text = f"the kernel killed {ended.name} for memory: {_MORE_MEMORY}"
-        return failure(pod_name, ended.rank, "OOMKilled", ended.code, text)
+        return failure(pod_name, ended.rank, FailureReason.OOM_KILLED, ended.code, text)
     how = f"signal {signal.Signals(-ended.code).name}" if ended.code < 0 else f"exit code {ended.code}"
     who = ended.name if ended.rank < 0 else f"rank {ended.rank}"
-    return failure(pod_name, ended.rank, f"{ended.name.capitalize()}Exited", ended.code, f"{who} ended: {how}")
+    return failure(pod_name, ended.rank, exited(ended.name), ended.code, f"{who} ended: {how}")

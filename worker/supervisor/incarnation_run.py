@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.proto.v1 import group_pb2
+from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.addresses import rendezvous_files
 from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.ipc.shared_board import Board, Gauge, Slot
-from octavo.worker.lifecycle.incarnation import JOIN_REFUSED
 from octavo.worker.lifecycle.liveness import Verdict, Watch, look
 from octavo.worker.membership import pod
 from octavo.worker.membership.status import GroupState
 from octavo.worker.supervisor.cgroup import oom_kills
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.failure import LEADER_LOST, Ended, better, first_hand, named, not_started, second_hand
+from octavo.worker.supervisor.failure import Ended, better, first_hand, named, not_started, second_hand
 from octavo.worker.supervisor.heartbeats import Vitals
 from octavo.worker.supervisor.step_receiver import Feed
 from octavo.worker.tls import dial
@@ -190,7 +190,7 @@ class Life:
                 if verdict is not None:
                     return verdict
             if self._feed is not None and (broken := self._feed.broken) is not None:
-                return Verdict("RankFailed", -1, broken)
+                return Verdict(FailureReason.RANK_FAILED, -1, broken)
             await asyncio.sleep(_LOOK_S)
 
     async def _join(self) -> Ended:
@@ -199,12 +199,12 @@ class Life:
             async with dial(address, self._config) as channel:
                 return await self._membership.join(channel)
         except pod.Refused as error:
-            return Verdict(JOIN_REFUSED, -1, str(error))
+            return Verdict(FailureReason.JOIN_REFUSED, -1, str(error))
         except pod.LeaderLost as error:
             try:  # a leader that died is better named by its exit
                 return await asyncio.wait_for(self._exit(), _LAST_WORD_S)
             except TimeoutError:
-                return Verdict(LEADER_LOST, -1, str(error))
+                return Verdict(FailureReason.LEADER_LOST, -1, str(error))
 
     # What the leader says
 

@@ -5,7 +5,8 @@ import http
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from octavo.worker.config import ConfigError, is_unix
+from octavo.worker.config import is_unix
+from octavo.worker.errors import ConfigError
 
 _REQUEST_S = 5.0
 

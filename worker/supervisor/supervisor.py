@@ -19,12 +19,13 @@ from contextlib import contextmanager
 import grpc.aio
 
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
 from octavo.shared.scratch import scratch
 from octavo.worker.channel import OPTIONS
-from octavo.worker.config import Config, ConfigError, is_unix
+from octavo.worker.config import Config, is_unix
+from octavo.worker.errors import ConfigError
 from octavo.worker.ipc.process import adopt_orphans
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
-from octavo.worker.lifecycle.incarnation import JOIN_REFUSED, POD_REPLACED
 from octavo.worker.membership.status import GroupState, StatusServicer, failure
 from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.resolve import resolve
@@ -93,7 +94,7 @@ class Supervisor:
             self._state.failed(failed)
             wait_s, backoff = backoff.after(served_s)
             if not self._config.leads:  # the leader waits; whoever follows it is there when it begins
-                wait_s = min(wait_s, _REFUSED_S) if failed.reason == JOIN_REFUSED else FIRST_S
+                wait_s = min(wait_s, _REFUSED_S) if failed.reason == FailureReason.JOIN_REFUSED else FIRST_S
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
             logger.error(
@@ -102,7 +103,8 @@ class Supervisor:
             )  # fmt: skip
             if draining:
                 return 1
-            if failed.reason == POD_REPLACED and failed.pod == self._config.pod_name:  # it must not come between them
+            if failed.reason == FailureReason.POD_REPLACED and failed.pod == self._config.pod_name:
+                # It must not come between the leader and its other pods.
                 logger.error("another pod has this one's name and place: it waits for its end")
                 await self._stopping.wait()
             await self._wait(asyncio.sleep(wait_s), None)
@@ -170,7 +172,7 @@ class Supervisor:
                 result = error
             except Exception as error:  # whatever a file can do to a parser is the model's fault, with its text
                 logger.exception("checking the model failed")
-                result = ModelError("ModelInvalid", config.model, f"{type(error).__name__}: {error}")
+                result = ModelError(FailureReason.MODEL_INVALID, config.model, f"{type(error).__name__}: {error}")
             loop.call_soon_threadsafe(settle, result)
 
         threading.Thread(target=check, name="check-model", daemon=True).start()

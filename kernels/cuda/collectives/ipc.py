@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from octavo.kernels.cuda.library import INT, LONG, POINTER, KernelError, library
+from octavo.kernels.cuda.library import INT, LONG, POINTER, library
+from octavo.kernels.errors import KernelError
 
 HANDLE_BYTES = 64
 _PAGE = 2 << 20

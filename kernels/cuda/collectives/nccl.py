@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from octavo.kernels.cuda.library import KernelError
+from octavo.kernels.errors import KernelError
 
 ID_BYTES = 128
 _SUM = 0

@@ -13,6 +13,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from octavo.router.errors import RouterError
+
 OUTPUT_WEIGHT = 2  # an output token is a step of its own; prompt tokens share one
 QUANTUM = 512  # tokens a tenant earns a round: about one short request
 MAX_RETRY_AFTER_S = 60.0
@@ -33,7 +35,7 @@ class Bounds:
     max_wait_s: float = 60.0
 
 
-class QueueFull(Exception):
+class QueueFull(RouterError):
     """429: as many requests wait as may."""
 
     def __init__(self, waiting: int, retry_after: float) -> None:

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import grpc
 
+from octavo.router.errors import RouterError
 from octavo.router.frontend.grpc import grpc_errors
 from octavo.router.frontend.request_pipeline import Parts, bug
 from octavo.router.jobs.generation import RequestError
@@ -25,7 +26,7 @@ LAST_WORD_S = 5.0  # for a client to take the status of its call
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class Cut(Exception):
+class Cut(RouterError):
     """The stream failed after its first message. error: its end, as the client is told it."""
 
     def __init__(self, error: RequestError) -> None:

@@ -23,6 +23,7 @@ from octavo.bench.arithmetic.protocol import (
     message,
     whole,
 )
+from octavo.errors import OctavoError
 
 TIMEOUT_S = 6 * 60 * 60.0
 # What a server or the way to it can do to a request; ValueError: a name that no resolver can be asked for.
@@ -30,7 +31,7 @@ FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValueError, BadEvent)
 MANY = 1 << 20  # descriptors: where the system sets no bound
 
 
-class Unreachable(Exception):
+class Unreachable(OctavoError):
     """The server did not answer, or its answer is not of the OpenAI API."""
 
 

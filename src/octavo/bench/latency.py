@@ -22,15 +22,16 @@ from octavo.bench.arithmetic.metrics import percentiles
 from octavo.bench.arithmetic.protocol import Api
 from octavo.bench.client import Client, allow_connections
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
-from octavo.bench.options import UsageError, whole
+from octavo.bench.options import whole
 from octavo.bench.progress import Progress
 from octavo.bench.tokenizer import Ids, TokenizerError, Tokens
+from octavo.errors import OctavoError, UsageError
 
 TITLE = "octavo bench latency"
 SHARES = (10, 25, 50, 75, 90, 99)
 
 
-class BatchFailed(Exception):
+class BatchFailed(OctavoError):
     """A request of a batch failed, so that its duration has no meaning. The message is the request's error."""
 
 

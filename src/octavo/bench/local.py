@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
-from octavo.bench.options import UsageError
+from octavo.errors import OctavoError, UsageError
 from octavo.shared.parent import ending_with_us
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -23,7 +23,7 @@ SAMPLING = {"temperature": 1.0, "top_p": 1.0}
 DRAIN_S = 75.0  # octavo run gives requests 60 s
 
 
-class NotServed(Exception):
+class NotServed(OctavoError):
     """`octavo run` exited after printing the reason. code: its exit code."""
 
     def __init__(self, code: int) -> None:

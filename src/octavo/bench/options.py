@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.bench.arithmetic.datasets import RandomLengths, Repetition
+from octavo.errors import UsageError
 
 DATASETS = ("random", "sharegpt", "prefix_repetition", "custom")
-
-
-class UsageError(Exception):
-    """Options that contradict each other, or cannot be met here; the message names the option."""
 
 
 @dataclass(frozen=True, slots=True)

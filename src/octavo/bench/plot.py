@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.bench.arithmetic.metrics import Answer, percentiles, samples
+from octavo.errors import OctavoError
 
 if TYPE_CHECKING:  # only `--plot` pays for the import
     from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ SHARES = [share / 10 for share in range(0, 1001, 5)]
 COLOURS = {"ttft": "tab:blue", "tpot": "tab:orange", "itl": "tab:green", "e2el": "tab:red"}
 
 
-class PlotError(Exception):
+class PlotError(OctavoError):
     """The picture cannot be drawn or written; the message has the remedy."""
 
 

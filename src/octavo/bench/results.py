@@ -5,8 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from octavo.bench.arithmetic.report import Json, Load
-from octavo.bench.options import UsageError
 from octavo.bench.serve_options import Saving
+from octavo.errors import UsageError
 
 
 def prepare(saving: Saving) -> None:

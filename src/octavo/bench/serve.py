@@ -23,11 +23,11 @@ from octavo.bench.arithmetic.metrics import Answer, Metrics, counted, measure
 from octavo.bench.arithmetic.protocol import Api
 from octavo.bench.arithmetic.report import Load
 from octavo.bench.client import Client, Unreachable, allow_connections
-from octavo.bench.options import UsageError
 from octavo.bench.progress import Progress
 from octavo.bench.serve_options import ServeOptions, parse
 from octavo.bench.tokenizer import TokenizerError, Tokens
 from octavo.bench.workload import Workload, workload
+from octavo.errors import UsageError
 
 READY_PAUSE_S = 1.0
 TITLE = "octavo bench serve"

@@ -11,8 +11,9 @@ from typing import Any
 from octavo.bench import options, plot, target
 from octavo.bench.arithmetic.metrics import GOODPUT_NAMES, NAMES
 from octavo.bench.arithmetic.report import Load
-from octavo.bench.options import DatasetOptions, UsageError, number, pair, whole
+from octavo.bench.options import DatasetOptions, number, pair, whole
 from octavo.bench.target import Target
+from octavo.errors import UsageError
 
 # Fields of a request's body, as flags.
 SAMPLING: Mapping[str, Any] = {  # Any: argparse takes any parser of text

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from octavo.bench.options import UsageError, pair, whole
+from octavo.bench.options import pair, whole
+from octavo.errors import UsageError
 
 ENDPOINTS = {"openai": "/v1/completions", "vllm": "/v1/completions", "openai-chat": "/v1/chat/completions"}
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

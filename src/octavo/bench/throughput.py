@@ -18,10 +18,10 @@ from octavo.bench.arithmetic.metrics import Answer
 from octavo.bench.arithmetic.protocol import Api
 from octavo.bench.client import Client, allow_connections
 from octavo.bench.local import BUNDLED, SAMPLING, NotServed, Server, model_folder, served, split
-from octavo.bench.options import UsageError
 from octavo.bench.progress import Progress
 from octavo.bench.tokenizer import TokenizerError, Tokens
 from octavo.bench.workload import workload
+from octavo.errors import UsageError
 
 TITLE = "octavo bench throughput"
 QUEUE = 1_000  # requests that octavo run lets wait by default

@@ -6,6 +6,7 @@ from random import Random
 from tokenizers import Tokenizer
 
 from octavo.bench.arithmetic.datasets import DatasetError
+from octavo.errors import OctavoError
 
 # Ids of prompts where no tokenizer says which there are: every current vocabulary has them, and few of their control
 # tokens lie there.
@@ -14,7 +15,7 @@ POOL, CANDIDATES, FEWEST = 2_000, 20_000, 16
 ATTEMPTS = 20
 
 
-class TokenizerError(Exception):
+class TokenizerError(OctavoError):
     """The folder has no tokenizer that can be used; the message names the file."""
 
 

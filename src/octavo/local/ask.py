@@ -6,10 +6,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from octavo.errors import OctavoError
+
 TIMEOUT_S = 120.0
 
 
-class AskError(Exception):
+class AskError(OctavoError):
     """The server refused, or ended the answer with an error; the message is the server's."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from octavo.errors import UsageError
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
@@ -22,10 +23,6 @@ from octavo.worker.devices import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
 Json = dict[str, Any]  # Any: a resource as JSON
-
-
-class UsageError(Exception):
-    """The arguments are invalid; the message names the flag or the field."""
 
 
 @dataclass(frozen=True, slots=True)

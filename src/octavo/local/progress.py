@@ -5,7 +5,9 @@ import sys
 
 import grpc
 
+from octavo.errors import OctavoError
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
+from octavo.shared.failure_reasons import FailureReason
 
 POLL_S = 0.2
 PHASES = {
@@ -22,20 +24,16 @@ WIDTH = 30
 OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200))
 
 
-class StartFailed(Exception):
+class StartFailed(OctavoError):
     """A group failed for a reason that a restart cannot fix; the message has the reason. code: exit code."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
-        self.code = 2 if reason == "ConfigInvalid" else 1
+        self.code = 2 if reason == FailureReason.CONFIG_INVALID else 1
 
 
 class Progress:
-    """Prints phases; `fatal` reasons end the wait."""
-
-    fatal = frozenset(
-        {"ModelNotFound", "ModelInvalid", "ModelUnreadable", "ConfigInvalid", "OutOfDeviceMemory", "KernelsMissing"}
-    )
+    """Prints phases; a failure that a restart cannot help ends the wait."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -52,10 +50,10 @@ class Progress:
                     if status.phase == group_pb2.SERVING:
                         self._end()
                         return
-                    failure = status.last_failure
-                    if status.phase == group_pb2.PHASE_FAILED and failure.reason in self.fatal:
+                    reason = FailureReason.known(status.last_failure.reason)
+                    if status.phase == group_pb2.PHASE_FAILED and reason is not None and not reason.restart_helps:
                         self._end()
-                        raise StartFailed(failure.reason, failure.message)
+                        raise StartFailed(reason, f"{status.last_failure.message}; {reason.advice}")
                 await asyncio.sleep(POLL_S)
 
     async def _poll(self, stub: "group_pb2_grpc.StatusAsyncStub") -> group_pb2.GroupStatus | None:

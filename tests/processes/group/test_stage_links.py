@@ -16,9 +16,9 @@ from support.worker.authority import UID, Authority
 from support.worker.stage_rank import StageRank
 
 from octavo.worker.addresses import rank_address
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.distributed.pipeline import wire
+from octavo.worker.errors import PeerLost
 
 SHAPE = (16, 576)
 

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from support.cluster.bed import wait_until
 from support.models.checkpoints import successor_checkpoint
+from support.processes import without_kernels
 from support.processes.commands import done
 from support.processes.local import LocalRun, complete, local_run, many
 from support.processes.ports import free_port
 from support.processes.process_table import lives
 from support.router.grpc_calls import calling, message_of
 from support.router.jobs import until
+
+from octavo.shared.failure_reasons import FailureReason
 
 ALPHABET = "bcdefghi"
 KEY = "sk-as-a-flag"
@@ -163,3 +166,12 @@ def test_a_broken_model_folder_ends_with_2_and_names_the_file(tmp_path: Path) ->
     ended = done("run", model)
     assert ended.code == 2, ended.err
     assert re.search(r"model\.safetensors.*LFS", ended.err)
+
+
+async def test_a_gpu_installation_without_kernels_ends_with_the_remedy(model: Path) -> None:
+    """A restart cannot help, so it does not restart for ever."""
+    with local_run(model, "--device", "cuda", main=without_kernels.main) as run:
+        assert await asyncio.to_thread(run.end) == 1, run.text
+    said = [line for line in run.text.splitlines() if line.startswith("octavo run: KernelsMissing: ")]
+    assert len(said) == 1, run.text
+    assert "python -m octavo.kernels.build" in said[0] and said[0].endswith(FailureReason.KERNELS_MISSING.advice)

@@ -7,7 +7,7 @@ import pytest
 from support.models.checkpoints import random_checkpoint
 from support.worker.rank_processes import RankProcesses
 
-from octavo.worker.ipc.process import Fault
+from octavo.worker.errors import Fault
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 

@@ -15,19 +15,25 @@ import aiohttp
 from support.cluster.bed import wait_until
 from support.patience import PATIENCE_S
 from support.processes import commands
-from support.processes.forked import Forked, StillRunning
+from support.processes.forked import Forked, Main, StillRunning
 
 
 class LocalRun:
     """The process and everything that it has printed. forked: else it has an interpreter of its own, as a user's, and
-    `environment` beside this process's own."""
+    `environment` beside this process's own. main: what runs `octavo ARGV` in the forked process."""
 
-    def __init__(self, arguments: list[str], forked: bool = True, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        forked: bool = True,
+        environment: Mapping[str, str] | None = None,
+        main: Main = commands.main,
+    ) -> None:
         argv = ["run", "--port", "0", *arguments]
         self._log = tempfile.NamedTemporaryFile()
         self.process: Forked | subprocess.Popen[bytes]
         if forked:
-            self.process = Forked(commands.main, argv, dict(os.environ), Path(self._log.name))
+            self.process = Forked(main, argv, dict(os.environ), Path(self._log.name))
         else:
             command = [sys.executable, "-m", "octavo", *argv]
             with open(self._log.name, "ab") as log:
@@ -56,9 +62,12 @@ class LocalRun:
 
 @contextmanager
 def local_run(
-    *arguments: str | Path, forked: bool = True, environment: Mapping[str, str] | None = None
+    *arguments: str | Path,
+    forked: bool = True,
+    environment: Mapping[str, str] | None = None,
+    main: Main = commands.main,
 ) -> Iterator[LocalRun]:
-    run = LocalRun([str(argument) for argument in arguments], forked, environment)
+    run = LocalRun([str(argument) for argument in arguments], forked, environment, main)
     try:
         yield run
     finally:

@@ -8,7 +8,8 @@ from typing import TypeVar
 import torch
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.distributed.collective import Collective, PeerLost
+from octavo.worker.distributed.collective import Collective
+from octavo.worker.errors import PeerLost
 
 Result = TypeVar("Result")
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.config import Config
 from octavo.worker.devices.gpu import VISIBLE
-from octavo.worker.ipc import process, ring
+from octavo.worker.errors import Fault
 from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.ipc.ring import Reader, Writer
 from octavo.worker.messages import rank_info as hello
@@ -26,7 +28,7 @@ from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.rank_info import Hello
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 
-_BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank import main; run('rank', main)"
+_BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank.rank import main; run('rank', main)"
 _SPARE = ("serve", "status", "health", "metrics")
 _POLL_MS = 200
 _STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GPU's time is dear
@@ -103,10 +105,10 @@ class RankProcesses:
             if (code := started.poll()) is not None:
                 said = os.read(self._reports[rank], 4096).decode()
                 self.close()
-                raise process.Fault("RankFailed", f"rank {rank} has exited with {code}: {said}")
+                raise Fault(FailureReason.RANK_FAILED, f"rank {rank} has exited with {code}: {said}")
         if time.monotonic() > end:
             self.close()
-            raise process.Fault("RankFailed", f"no result of a step for {_STEP_S} s")
+            raise Fault(FailureReason.RANK_FAILED, f"no result of a step for {_STEP_S} s")
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
         self._refuse_if_closed()
@@ -140,7 +142,7 @@ class RankProcesses:
     def _refuse_if_closed(self) -> None:
         """Tests that share a group which has failed in one of them fail at once."""
         if self._closed:
-            raise process.Fault("RankFailed", "the group has ended before this")
+            raise Fault(FailureReason.RANK_FAILED, "the group has ended before this")
 
     def close(self) -> None:
         if self._closed:

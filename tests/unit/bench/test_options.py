@@ -12,8 +12,8 @@ from octavo import bench
 from octavo.bench import options, serve_options
 from octavo.bench.arithmetic.datasets import RandomLengths, Repetition
 from octavo.bench.local import BUNDLED, model_folder, split
-from octavo.bench.options import UsageError
 from octavo.bench.serve_options import ServeOptions
+from octavo.errors import UsageError
 
 
 def parse(*argv: str, **environment: str) -> ServeOptions:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from octavo.errors import UsageError
 from octavo.local.commands import Sockets, router_argv
-from octavo.local.flags import UsageError, parse_args
+from octavo.local.flags import parse_args
 from octavo.local.service import Service
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.process.config import Config, parse_arguments

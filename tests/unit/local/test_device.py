@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from octavo.errors import UsageError
 from octavo.local import main
 from octavo.local.commands import Sockets, worker_argv
-from octavo.local.flags import UsageError, parse_args
+from octavo.local.flags import parse_args
 from octavo.worker.devices import gpu
 
 FILE = (

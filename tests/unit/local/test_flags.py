@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from octavo.errors import UsageError
 from octavo.local.commands import router_argv
-from octavo.local.flags import UsageError, parse_args
+from octavo.local.flags import parse_args
 from octavo.worker.models.resolve import resolve
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from octavo.errors import UsageError
 from octavo.local import gpus as gpus_of
 from octavo.local import main
 from octavo.local.commands import Sockets, router_argv, worker_argv
-from octavo.local.flags import UsageError, parse_args
+from octavo.local.flags import parse_args
 from octavo.worker.devices.memory import threads
 from octavo.worker.main import parse
 

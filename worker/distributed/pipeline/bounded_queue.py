@@ -4,7 +4,7 @@ from collections import deque
 from threading import Condition
 from typing import Generic, TypeVar
 
-from octavo.worker.distributed.collective import PeerLost
+from octavo.worker.errors import PeerLost
 
 Item = TypeVar("Item")
 

@@ -17,10 +17,10 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.pipeline import wire
 from octavo.worker.distributed.pipeline.bounded_queue import Passage
 from octavo.worker.distributed.pipeline.wire import Received
+from octavo.worker.errors import PeerLost, WorkerError
 from octavo.worker.tls import Roles, bind
 from octavo.worker.topology import Place
 
@@ -34,7 +34,7 @@ _STREAMS = 8  # at a time: the one that counts, and some to be refused
 logger = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class PeerRefused(WorkerError):
     """What a peer said is not accepted; its stream ends with `code`."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
@@ -69,7 +69,7 @@ class Inlet:
     def _activations(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
             self._admit(messages, context)
-        except Refused as refused:
+        except PeerRefused as refused:
             _turn_away(context, refused)
         why = "its stream has ended"
         try:
@@ -77,7 +77,7 @@ class Inlet:
             self._passage.open()
             for message in messages:
                 self._passage.put(self._received(message))
-        except Refused as refused:
+        except PeerRefused as refused:
             why = str(refused)
             _turn_away(context, refused)
         except PeerLost as error:  # of the other link
@@ -88,20 +88,20 @@ class Inlet:
 
     def _admit(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> None:
         if refusal := self._roles.refusal("worker", context):
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, refusal)
+            raise PeerRefused(grpc.StatusCode.PERMISSION_DENIED, refusal)
         said, _ = self._decode(_first(messages, context))
         if said.WhichOneof("kind") != "introduction":
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Activations is its introduction")
+            raise PeerRefused(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Activations is its introduction")
         who = said.introduction
         if (who.service_uid, who.rank) != (self._uid, self._speaker):
             expected = f"rank {self._speaker} of service {self._uid!r}"
-            raise Refused(
+            raise PeerRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"rank {who.rank} of service {who.service_uid!r} speaks where {expected} is expected",
             )
         with self._admitting:
             if self._taken:
-                raise Refused(
+                raise PeerRefused(
                     grpc.StatusCode.ALREADY_EXISTS, f"rank {who.rank} has come already; an incarnation has one stream"
                 )
             self._taken = True
@@ -110,25 +110,25 @@ class Inlet:
         activation, data = self._decode(message)
         kind = activation.WhichOneof("kind")
         if kind != self._kind:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} came where {self._kind} is expected")
+            raise PeerRefused(grpc.StatusCode.INVALID_ARGUMENT, f"{kind} came where {self._kind} is expected")
         if activation.step <= self._step and (activation.step or self._step > 0):
-            raise Refused(
+            raise PeerRefused(
                 grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step} came after step {self._step}; they rise"
             )
         self._step = activation.step
         try:
             return wire.received(activation, data)
         except ValueError as error:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step}: {error}") from error
+            raise PeerRefused(grpc.StatusCode.INVALID_ARGUMENT, f"step {activation.step}: {error}") from error
 
     def _decode(self, message: bytes) -> tuple[group_pb2.Activation, memoryview]:
         try:
             activation, data = wire.decode(message)
         except ValueError as error:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+            raise PeerRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         if activation.incarnation != self._incarnation:
             self.late += 1
-            raise Refused(
+            raise PeerRefused(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"this is incarnation {self._incarnation}, and the message is of {activation.incarnation!r}",
             )
@@ -145,11 +145,11 @@ def _first(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         message = None
     limit.cancel()
     if message is None:
-        raise Refused(grpc.StatusCode.CANCELLED, "it did not introduce itself in time, or left before")
+        raise PeerRefused(grpc.StatusCode.CANCELLED, "it did not introduce itself in time, or left before")
     return message
 
 
-def _turn_away(context: grpc.ServicerContext, refused: Refused) -> NoReturn:
+def _turn_away(context: grpc.ServicerContext, refused: PeerRefused) -> NoReturn:
     logger.warning("a peer of this stage was refused: %s", refused)
     context.abort(refused.code, str(refused))
     raise refused  # abort does not return

@@ -12,10 +12,10 @@ from threading import Thread
 import grpc
 
 from octavo.worker.config import Config
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.pipeline import wire
 from octavo.worker.distributed.pipeline.bounded_queue import Passage
 from octavo.worker.distributed.pipeline.receiver import ADMITTED
+from octavo.worker.errors import PeerLost
 from octavo.worker.tls import REDIAL, towards
 
 # No keepalive: a stopped peer is for its supervisor to find, which can say so.

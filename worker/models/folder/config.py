@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
 from octavo.worker.models.folder.families import FAMILIES, Family
-from octavo.worker.models.folder.json_fields import ConfigError, Json, flag, number, whole, wrong
+from octavo.worker.models.folder.json_fields import FieldInvalid, Json, flag, number, whole, wrong
 from octavo.worker.models.folder.json_files import read_json
 from octavo.worker.models.folder.rope import Rope, read_rope
 from octavo.worker.models.folder.windows import read_windows
@@ -64,7 +64,7 @@ def read_config(folder: Path) -> tuple[ModelConfig, Json]:
     raw = read_json(path, required=True)
     try:
         return _config(raw), raw
-    except ConfigError as error:
+    except FieldInvalid as error:
         raise ModelError(INVALID, path, str(error)) from None
 
 

@@ -3,12 +3,14 @@
 import sys
 from typing import Any, NoReturn
 
+from octavo.worker.errors import WorkerError
+
 Json = dict[str, Any]  # what a JSON object may hold
 MOST = 2**31 - 1
 LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
 
 
-class ConfigError(ValueError):
+class FieldInvalid(WorkerError, ValueError):
     """A field of config.json that cannot be served; the message names it."""
 
 
@@ -42,4 +44,4 @@ def flag(raw: Json, key: str) -> bool:
 
 def wrong(key: str, value: object, why: str) -> NoReturn:
     shown = "missing" if value is None else "an object" if isinstance(value, dict) else repr(value)
-    raise ConfigError(f"{key}: {shown}; {why}")
+    raise FieldInvalid(f"{key}: {shown}; {why}")

@@ -6,7 +6,7 @@ ranks than KV heads; the vocabulary is padded to a multiple of the ranks.
 
 from dataclasses import dataclass
 
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.sharding.pipeline_split import stage_layers
 from octavo.worker.topology import Place

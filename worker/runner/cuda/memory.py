@@ -2,8 +2,8 @@
 
 import torch
 
-from octavo.worker.config import ConfigError
-from octavo.worker.ipc.process import Fault
+from octavo.shared.failure_reasons import FailureReason
+from octavo.worker.errors import ConfigError, Fault
 
 # Left to the driver, to cuBLAS and to fragmentation; a step never asks for more than was measured.
 _MARGIN_BYTES = 512 << 20
@@ -38,7 +38,7 @@ def kv_budget(device: torch.device, asked: int | None, working_bytes: int) -> in
 
 def _too_large(why: str, free: int, total: int) -> Fault:
     return Fault(
-        "OutOfDeviceMemory",
+        FailureReason.OUT_OF_DEVICE_MEMORY,
         f"the model does not fit: {why}, and of the device's {_gib(total)} {_gib(free)} are free; use a larger device",
     )
 

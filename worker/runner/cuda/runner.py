@@ -25,10 +25,10 @@ from octavo.kernels.cuda.step_layout.prepare import State, new_state
 from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
-from octavo.worker.config import ConfigError
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links
+from octavo.worker.errors import ConfigError
 from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.request import FEATURES

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from octavo.kernels.cuda.collectives import ipc
-from octavo.kernels.cuda.library import KernelError
+from octavo.kernels.errors import KernelError
+from octavo.worker.errors import WorkerError
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_BYTES = 36
@@ -20,7 +21,7 @@ _WORD_BYTES, _TRIED_BYTES = 4, 256  # of a word, and of everybody's, before what
 Exchange = Callable[[bytes], list[bytes]]
 
 
-class Unshared(Exception):
+class Unshared(WorkerError):
     """The GPUs do not reach each other's memory; the message says why."""
 
 

@@ -10,6 +10,8 @@ from math import ceil, floor
 from random import Random
 from typing import Protocol, TypeVar
 
+from octavo.errors import OctavoError
+
 T = TypeVar("T")
 Count = Callable[[str], int]  # tokens of a text
 
@@ -17,7 +19,7 @@ Count = Callable[[str], int]  # tokens of a text
 FEWEST, LONGEST_PROMPT, LONGEST = 4, 1024, 2048
 
 
-class DatasetError(Exception):
+class DatasetError(OctavoError):
     """Records or lengths from which no requests can be made; the message names the option."""
 
 

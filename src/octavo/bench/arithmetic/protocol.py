@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.errors import OctavoError
+
 MAX_MESSAGE = 400  # characters of a server's error that are kept
 Json = dict[str, Any]  # Any: JSON
 
 
-class BadEvent(Exception):
+class BadEvent(OctavoError):
     """An event that is not what OpenAI's protocol says; the message shows it."""
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from octavo.worker import main
-from octavo.worker.config import ConfigError
 from octavo.worker.devices import gpu
+from octavo.worker.errors import ConfigError
 
 
 class Driver:

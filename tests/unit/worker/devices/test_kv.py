@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.models.checkpoints import random_checkpoint
 
-from octavo.worker.config import ConfigError
 from octavo.worker.devices.kv import KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes, threads
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.topology import Layout
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.errors import PeerLost
 
 
 def aside(work: Callable[..., Any], *arguments: Any) -> "Future[Any]":

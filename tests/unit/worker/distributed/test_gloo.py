@@ -12,8 +12,8 @@ import pytest
 import torch
 from support.processes.forked import preload
 
-from octavo.worker.distributed.collective import PeerLost
 from octavo.worker.distributed.gloo import Gloo
+from octavo.worker.errors import PeerLost
 
 START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.runner.cpu.runner")

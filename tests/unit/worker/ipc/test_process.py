@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from octavo.worker.config import ConfigError
-from octavo.worker.errors import ModelError
-from octavo.worker.ipc.process import Fault, Report, cause, read_report, write_report
+from octavo.shared.failure_reasons import FailureReason
+from octavo.worker.errors import ConfigError, Fault, KernelsMissing, ModelError
+from octavo.worker.ipc.process import Report, cause, read_report, write_report
 
 
 def told(report: Report) -> Report | None:
@@ -41,8 +41,9 @@ def test_a_child_that_said_nothing_has_no_report() -> None:
 
 
 def test_only_reasons_of_our_own_reach_the_status() -> None:
-    assert cause("rank", Fault("RankStuck", "late")) == Report("RankStuck", "late")
+    assert cause("rank", Fault(FailureReason.RANK_STUCK, "late")) == Report("RankStuck", "late")
     assert cause("rank", ConfigError("no")) == Report("ConfigInvalid", "no")
-    assert cause("rank", ModelError("ModelInvalid", "a", "b")) == Report("ModelInvalid", "a: b")
+    assert cause("rank", ModelError(FailureReason.MODEL_INVALID, "a", "b")) == Report("ModelInvalid", "a: b")
+    assert cause("rank", KernelsMissing("x.so: no such file")) == Report("KernelsMissing", "x.so: no such file")
     assert cause("core", UnicodeDecodeError("utf-8", b"", 0, 1, "invalid start byte")).reason == "CoreFailed"
     assert cause("serve", MemoryError()) == Report("ServeFailed", "MemoryError")

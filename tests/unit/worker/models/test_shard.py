@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.models.checkpoints import random_checkpoint
 
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights

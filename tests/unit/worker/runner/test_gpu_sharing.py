@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.collectives import ipc
-from octavo.kernels.cuda.library import KernelError
+from octavo.kernels.errors import KernelError
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.runner.cuda.links import Sizes, around
 from octavo.worker.runner.cuda.shared import Unshared, share

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.worker.config import ConfigError
+from octavo.worker.errors import ConfigError
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.topology import Layout, Place
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from support.models.checkpoints import random_checkpoint
 
-from octavo.worker.config import Config, ConfigError
+from octavo.worker.config import Config
 from octavo.worker.devices import gpu
+from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
 from octavo.worker.supervisor.check_config import check_fit
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.worker.config import Config, ConfigError, parse_bytes
+from octavo.worker.config import Config, parse_bytes
+from octavo.worker.errors import ConfigError
 from octavo.worker.ipc.process import Report
 from octavo.worker.lifecycle.backoff import Backoff
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
