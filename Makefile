@@ -54,13 +54,15 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e ./
 	@touch $@
 
-kernels/lib/cpu.so: kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h kernels/build.py | $(READY)
+kernels/lib/cpu.so: kernels/csrc/cpu/cpu.cpp kernels/csrc/cpu/cpu_simd.h kernels/build.py | $(READY)
 	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build cpu; \
 	  else echo "without a C++ compiler the CPU runs PyTorch's kernels, at half the speed; Debian: apt-get install g++" >&2; \
 	  fi >/dev/null
 
-kernels/lib/.cuda: $(wildcard kernels/csrc/*.cu kernels/csrc/*.cuh) kernels/build.py kernels/nvcc.txt | $(READY)
-	$(BIN)/python -m octavo.kernels.build $(basename $(notdir $(wildcard kernels/csrc/*.cu)))
+CUDA_SOURCES := $(wildcard kernels/csrc/*.cu kernels/csrc/*/*.cu)
+
+kernels/lib/.cuda: $(CUDA_SOURCES) $(wildcard kernels/csrc/*/*.cuh) kernels/build.py kernels/nvcc.txt | $(READY)
+	$(BIN)/python -m octavo.kernels.build $(basename $(notdir $(CUDA_SOURCES)))
 	@touch $@
 
 lint: setup
