@@ -19,7 +19,7 @@ GPU_PYTHON ?= $(BIN)/python
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/octavo/mypy
 PROMPT ?= What is the capital of France?
 
-.PHONY: run test test-gpu prove-gpu check setup lint types imports stale format proto crd unit pins cluster cluster-down bed programs clean
+.PHONY: run test test-gpu prove-gpu check setup lint types imports stale format proto crd drawings unit pins cluster cluster-down bed programs clean
 
 run: setup
 	@exec $(BIN)/octavo run --prompt "$(PROMPT)"
@@ -54,13 +54,15 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e ./
 	@touch $@
 
-kernels/lib/cpu.so: kernels/csrc/cpu.cpp kernels/csrc/cpu_simd.h kernels/build.py | $(READY)
+kernels/lib/cpu.so: kernels/csrc/cpu/cpu.cpp kernels/csrc/cpu/cpu_simd.h kernels/build.py | $(READY)
 	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build cpu; \
 	  else echo "without a C++ compiler the CPU runs PyTorch's kernels, at half the speed; Debian: apt-get install g++" >&2; \
 	  fi >/dev/null
 
-kernels/lib/.cuda: $(wildcard kernels/csrc/*.cu kernels/csrc/*.cuh) kernels/build.py kernels/nvcc.txt | $(READY)
-	$(BIN)/python -m octavo.kernels.build $(basename $(notdir $(wildcard kernels/csrc/*.cu)))
+CUDA_SOURCES := $(wildcard kernels/csrc/*.cu kernels/csrc/*/*.cu)
+
+kernels/lib/.cuda: $(CUDA_SOURCES) $(wildcard kernels/csrc/*/*.cuh) kernels/build.py kernels/nvcc.txt | $(READY)
+	$(BIN)/python -m octavo.kernels.build $(basename $(notdir $(CUDA_SOURCES)))
 	@touch $@
 
 lint: setup
@@ -84,12 +86,26 @@ stale: setup
 	       $(PROTOS:%=src/octavo/%) \
 	  && for f in proto/v1/*_pb2*; do cmp "$$f" "$$work/octavo/$$f" || { echo "$$f is stale: make proto" >&2; exit 1; }; done
 	@$(BIN)/octavo crd | cmp - charts/octavo/files/crds/inferenceservices.yaml || { echo "the CRD is stale: make crd" >&2; exit 1; }
+	@for source in $(DRAWN); do grep -qF "<!-- $$($(call DIGEST,$$source)) -->" $${source%.d2}.svg \
+	  || { echo "$${source%.d2}.svg is stale: make drawings" >&2; exit 1; }; done
 
 proto: setup
 	$(PROTOC) --python_out=src --grpc_python_out=src --mypy_out=quiet:src --mypy_grpc_out=quiet:src $(PROTOS:%=src/octavo/%)
 
 crd: setup
 	$(BIN)/octavo crd > charts/octavo/files/crds/inferenceservices.yaml
+
+# Pictures of the documentation, by D2 in a folder of its own. Each picture ends with the hash of its sources, by which
+# `make check` sees without D2 whether it is stale.
+DRAWINGS := docs/drawings
+DRAWN    := $(filter-out $(DRAWINGS)/style.d2,$(wildcard $(DRAWINGS)/*.d2))
+SPACING  := --elk-nodeNodeBetweenLayers 24 --elk-edgeNodeBetweenLayers 18 --elk-padding '[top=28,left=28,bottom=48,right=28]'
+DIGEST    = { echo "$(SPACING)"; cat $(1) $(DRAWINGS)/style.d2; } | sha256sum | cut -c1-16
+
+drawings: setup
+	@test -x build/d2/bin/d2 || $(BIN)/uv pip install -q --target build/d2 --no-deps --require-hashes -r $(DRAWINGS)/constraints.txt
+	@for source in $(DRAWN); do picture=$${source%.d2}.svg; build/d2/bin/d2 $(SPACING) $$source $$picture \
+	  && echo "<!-- $$($(call DIGEST,$$source)) -->" >> $$picture || exit 1; done
 
 COMPILE := $(BIN)/uv pip compile -q --universal --generate-hashes --python-version 3.11 --no-annotate --no-header
 CLIENTS := tests/support/clients
@@ -98,6 +114,7 @@ CLIENTS := tests/support/clients
 pins: setup
 	$(COMPILE) --all-extras --group bundled-model pyproject.toml -o constraints.txt
 	$(COMPILE) --override $(CLIENTS)/overrides.txt $(CLIENTS)/requirements.in -o $(CLIENTS)/constraints.txt
+	$(COMPILE) $(DRAWINGS)/requirements.in -o $(DRAWINGS)/constraints.txt
 
 # The Kubernetes that the tests run on: built once, cached outside the tree. Images take minutes after a change: the
 # first test that wants them builds them, while others run.

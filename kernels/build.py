@@ -1,4 +1,4 @@
-"""Compile csrc: `python -m octavo.kernels.build [NAME ...]`. NAME.cu and NAME.cpp become lib/NAME.so.
+"""Compile csrc: `python -m octavo.kernels.build [NAME ...]`. FOLDER/NAME.cu and FOLDER/NAME.cpp become lib/NAME.so.
 
 One library a source, with a plain C interface, free of the Python and the torch ABI: one binary serves them all.
 CUDA sources are compiled by the nvcc on the PATH, else by the one in kernels/nvcc.txt, which is fetched from the
@@ -86,7 +86,7 @@ def build(source: Path, libraries: Path = LIBRARIES) -> Path:
 
 
 def _digest(source: Path, compile_: Sequence[str]) -> str:
-    headers = sorted(SOURCES.glob("*.cuh" if source.suffix == ".cu" else "*.h"))
+    headers = sorted(SOURCES.rglob("*.cuh" if source.suffix == ".cu" else "*.h"))
     parts = [source.read_bytes(), *(header.read_bytes() for header in headers)]
     flags = " ".join(part for part in compile_[1:] if not part.startswith(("-I", "-L")))
     version = subprocess.run([compile_[0], "--version"], capture_output=True, check=True).stdout
@@ -103,7 +103,7 @@ def _run(arguments: list[str], what: str) -> None:
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
     """All, or those named. Raises BuildError for a name without a source."""
-    found = {path.stem: path for path in sorted([*SOURCES.glob("*.cu"), *SOURCES.glob("*.cpp")])}
+    found = {path.stem: path for path in sorted([*SOURCES.rglob("*.cu"), *SOURCES.rglob("*.cpp")])}
     for name in names:
         if name not in found:
             raise BuildError(f"{name}: there is no such source; there are {', '.join(found)}")

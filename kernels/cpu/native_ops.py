@@ -1,4 +1,4 @@
-"""The CPU backend in our own kernels, csrc/cpu.cpp: float32 on any processor.
+"""The CPU backend in our own kernels, csrc/cpu/cpu.cpp: float32 on any processor.
 
 What is fused: RMSNorm into the product that follows, SiLU and additions into the one before; attention reads blocks
 where they lie. A row's result is the same, to the bit, whatever rows are beside it and however its prompt was cut.

@@ -1,5 +1,5 @@
 // RMSNorm, silu(gate) * up, and the lookup of embeddings: a few operations an element, so memory sets the pace.
-#include "common.cuh"
+#include "common/common.cuh"
 
 namespace octavo {
 namespace {

@@ -9,7 +9,6 @@ import torch
 from octavo.proto.v1 import group_pb2
 from octavo.worker.errors import ConfigError
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
-from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.topology import Place
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -63,23 +62,6 @@ class RunnerConfig:
         return context
 
 
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """notes: what a person should read in the log, such as a lowered context."""
-
-    architecture: str
-    size_bytes: int
-    fingerprint: str
-    eos_ids: tuple[int, ...]
-    notes: tuple[str, ...]
-
-    @staticmethod
-    def of(checkpoint: Checkpoint, note: str) -> "ModelInfo":
-        notes = (*checkpoint.notes, note) if note else checkpoint.notes
-        model = checkpoint.config
-        return ModelInfo(model.architecture, checkpoint.size_bytes, checkpoint.fingerprint, checkpoint.eos_ids, notes)
-
-
 class Pending(Protocol):
     """A step on its way through the device."""
 
@@ -105,7 +87,6 @@ class DeviceRunner(Protocol):
     path: str
     collective: "group_pb2.Transport.ValueType"
     activations: "group_pb2.Transport.ValueType"
-    model_info: ModelInfo
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:
         """Run the step after all those before it. A step without rows that names a graph captures it. masks: asked,

@@ -1,7 +1,7 @@
 """Attention of the rows that have one new token each: divided on the device once a step, the same for all layers.
 
-bfloat16 and float16 run on the tensor cores (csrc/decode.cu) as decode_plan.cu divides the work; a row's split, and so
-its last bits, depend on its neighbours. float32 (csrc/decode_f32.cu) needs no plan, and a row's bits are its own.
+bfloat16 and float16 run on the tensor cores (decode.cu) as decode_plan.cu divides the work; a row's split, and so
+its last bits, depend on its neighbours. float32 (decode_f32.cu) needs no plan, and a row's bits are its own.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ HEAD_DIMS = (64, 96, 128)
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """Buffers of fixed size that a step's division is written into, and its partial results; see csrc/decode.cuh.
+    """Buffers of fixed size that a step's division is written into, and its partial results; see decode.cuh.
 
     arrivals must be zero before the first launch; every launch leaves it so. Costs: block_cost of 16 tokens of one row
     and kv head, quad_cost of 64 tokens of a tile of rows that share them, unit_cost of either beside its tokens. least:

@@ -1,6 +1,6 @@
 """Causal attention of the rows that have several new tokens, over all their keys in the paged pool.
 
-Once a step, rows are cut into tiles on the device, the same for all layers; see csrc/prefill_tensor.cuh for a tile, and
+Once a step, rows are cut into tiles on the device, the same for all layers; see prefill_tensor.cuh for a tile, and
 prefill_exact.cuh for float32. A row's bits are its own: they depend neither on its neighbours nor on how a prompt was
 cut into chunks. The exception are the 16-bit dtypes without a window in a step with too few tiles to keep the device
 busy: keys before the 2,048th and later ones are then read by different tiles, as many as that takes, and their results
@@ -106,7 +106,7 @@ def prefill_attention(
 
 
 def _tile_rows(dtype: int, head_dim: int) -> int:
-    """A query and a head of the group are a row: kRows of the shapes in csrc/prefill.cu."""
+    """A query and a head of the group are a row: kRows of the shapes in csrc/attention/prefill.cu."""
     if dtype == 0:
         return 64
     return 192 if head_dim == 64 else 128

@@ -1,4 +1,4 @@
-"""Rotary positions and the write of k and v into the paged pool, on the device: csrc/rope.cu."""
+"""Rotary positions and the write of k and v into the paged pool, on the device: csrc/attention/rope.cu."""
 
 from collections.abc import Callable
 from functools import cache

@@ -1,4 +1,4 @@
-"""Sums and gathers over GPUs of one host, without a library: csrc/allreduce.cu. They may be part of a CUDA graph."""
+"""Sums and gathers over GPUs of one host, without a library: csrc/collectives/allreduce.cu. Graphs may hold them."""
 
 import ctypes
 from collections.abc import Callable, Sequence

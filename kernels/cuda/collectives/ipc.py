@@ -1,4 +1,4 @@
-"""Memory that ranks of one host share between their GPUs: csrc/ipc.cu. A handle of 64 bytes names it to others.
+"""Memory that ranks of one host share between their GPUs: csrc/collectives/ipc.cu. A handle of 64 bytes names it.
 
 Owned and opened memory live as long as the process: peers may still read it when a rank is done, and the driver takes
 it back with the process, however that ends.

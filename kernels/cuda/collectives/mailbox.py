@@ -1,4 +1,4 @@
-"""What passes between GPUs of neighbouring stages on one host: csrc/mailbox.cu. Nothing waits on the host."""
+"""Mailboxes between GPUs of neighbouring stages on one host: csrc/collectives/mailbox.cu. Nothing waits on the host."""
 
 import ctypes
 from collections.abc import Callable

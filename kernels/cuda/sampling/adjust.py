@@ -1,5 +1,6 @@
-"""Changes of some rows of the logits before the draw: csrc/adjust.cu. worker/runner/cpu/adjust.py says which, in what
-order.
+"""Changes of some rows of the logits before the draw: csrc/sampling/adjust.cu.
+
+worker/runner/cpu/adjust.py lists the changes and their order.
 
 A request's changes go to the device once, as one tensor of int32 words; a step names rows and points to them:
 

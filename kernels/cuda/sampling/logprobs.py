@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens that follow rows of logits, and of the likeliest: csrc/logprobs.cu.
+"""Log-probabilities of the tokens that follow rows of logits, and of the likeliest: csrc/sampling/logprobs.cu.
 
     log p(v) = (logits[v] - best) - log(sum of exp(logits - best))       in float32; -9999 where it would be -infinity
 
@@ -18,7 +18,7 @@ from octavo.kernels.cuda.sampling.sample import MOST_VOCABULARY
 from octavo.kernels.cuda.step_layout.changes import Words
 
 ASKED_WORDS = 4
-_SPAN, _SHARE_WORDS = 4096, 4  # of csrc/logprobs.cu: ids of a CTA, words of a Share
+_SPAN, _SHARE_WORDS = 4096, 4  # of csrc/sampling/logprobs.cu: ids of a CTA, words of a Share
 
 
 class Asked(NamedTuple):

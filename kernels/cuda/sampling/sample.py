@@ -1,5 +1,6 @@
-"""The next token of each sampled row, on the device: csrc/sample.cu. worker/runner/cpu/sampler.py draws the same on the
-CPU.
+"""The next token of each sampled row, on the device: csrc/sampling/sample.cu.
+
+worker/runner/cpu/sampler.py draws the same ids on the CPU.
 
     id = argmax over v of (logits[v] - best) / temperature + gumbel(seed, counter, v)
 
@@ -20,7 +21,7 @@ from octavo.kernels.cuda.step_layout.prepare import State
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 
 MOST_VOCABULARY = (1 << 20) - 1
-# Of csrc/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM, words of a Part.
+# Of csrc/sampling/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM, words of a Part.
 _THREADS, _EACH, _FEW, _CTAS, _PART_WORDS = 256, 16, 8, 4, 8
 _GROUP_BYTES = 512  # of logits that a warp reads at once
 _SMS = 132

@@ -1,5 +1,5 @@
 """The next token of each row where ranks share the vocabulary: their parts, joined as one rank joins its own.
-csrc/sample_split.cu.
+csrc/sampling/sample_split.cu.
 
 Exact for rows that are greedy or have a temperature alone. For those with filters the id is only a placeholder.
 """

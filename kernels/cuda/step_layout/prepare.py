@@ -1,4 +1,4 @@
-"""The beginning of a step on the device: what changed is applied, rows and tokens are laid out. csrc/prepare.cu.
+"""The beginning of a step on the device: changes are applied, rows and tokens laid out. csrc/step_layout/prepare.cu.
 
 One small copy down holds all that the host says; ids that the step before sampled lie in the state already.
 """

@@ -1,4 +1,4 @@
-"""How csrc/decode_plan.cu divides decode attention, in plain Python: the oracle of its tests."""
+"""How csrc/attention/decode_plan.cu divides decode attention, in plain Python: the oracle of its tests."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

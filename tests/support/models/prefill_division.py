@@ -1,4 +1,4 @@
-"""How csrc/prefill_tensor.cuh goes through the keys of a tile, in plain Python and numpy: the oracle of its tests.
+"""Oracle of csrc/attention/prefill_tensor.cuh in plain Python and numpy: the order in which a tile visits its keys.
 
 Sizes are those of a kernel a fourth as large, so that small numbers meet every edge; letters and names are its own.
 """

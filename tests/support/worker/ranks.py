@@ -18,7 +18,7 @@ from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.distributed.gloo import Gloo
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.runner.base import ModelInfo, RunnerConfig
+from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.topology import Layout, Place
 
@@ -69,7 +69,6 @@ class About:
     vocabulary: int
     max_requests: int
     max_batch_tokens: int
-    model_info: ModelInfo
 
 
 def _rank(config: RunnerConfig, meeting: Together | Path, queues: Sequence[Sequence[Queue]]) -> None:
@@ -131,7 +130,7 @@ class Ranks:
         abouts = [self._answer(rank) for rank in ranks]
         about: About = min(abouts, key=lambda one: one.blocks)
         self.blocks, self.context_length = about.blocks, about.context_length
-        self.vocabulary, self.model_info = about.vocabulary, about.model_info
+        self.vocabulary = about.vocabulary
         self.max_requests, self.max_batch_tokens = about.max_requests, about.max_batch_tokens
         self.device_name = f"{len(ranks)} ranks"
 

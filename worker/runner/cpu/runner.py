@@ -7,9 +7,10 @@ temperature, top_k, top_p, seeds   [slots]
 
 Of a pipeline's stages the first embeds, the last samples; forward travel hidden states, and back the ids:
 
-    changes, rows -> [awaited.py] -> embed, or receive -> layers -> send, or head -> sample -> ids to the first stage
+    changes, rows -> [pending_tokens] -> embed, or receive -> layers -> send, or head -> sample -> ids to first stage
 """
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +27,7 @@ from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
-from octavo.worker.runner.base import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cpu.batch import State, make_batch
 from octavo.worker.runner.cpu.logits_processors import Wishes
 from octavo.worker.runner.cpu.masks import bind
@@ -35,6 +36,7 @@ from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Runner:
         self.blocks = plan.blocks
         self.context_length = plan.context_length
         self.vocabulary = model.vocabulary
-        self.model_info = ModelInfo.of(checkpoint, plan.note)
+        if plan.note:
+            logger.warning("%s", plan.note)
         self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
         self._wishes = Wishes(self._part, self._state.tokens)
         self._awaited: AwaitedIds | None = None

@@ -38,7 +38,7 @@ from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
-from octavo.worker.runner.base import DTYPES, ModelInfo, Progress, RunnerConfig, quiet
+from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.buffers import Turn, Turns
 from octavo.worker.runner.cuda.head import Head
@@ -109,7 +109,8 @@ class CudaRunner:
         self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
         self.features = list(FEATURES)
-        self.model_info = ModelInfo.of(checkpoint, plan.note)
+        if plan.note:
+            logger.warning("%s", plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._turns = Turns(self.max_requests, place.layout.pipeline)
         self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks

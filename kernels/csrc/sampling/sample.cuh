@@ -6,7 +6,7 @@
 // more than 31.25 below the best, after division by the temperature, is never drawn: kReach leaves such entries out.
 #pragma once
 
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 

@@ -2,7 +2,7 @@
 //
 // Which warp takes which block, and the order in which warps are merged, depend on the row alone: its result has the
 // same bits whatever else is in the batch.
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 namespace {

@@ -2,7 +2,7 @@
 // exchange of 8 x 8 results.
 #pragma once
 
-#include "hopper.cuh"
+#include "../common/hopper.cuh"
 
 namespace octavo {
 

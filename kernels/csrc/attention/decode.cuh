@@ -6,7 +6,7 @@
 // advances, so no two items meet, and the items of a CTA, like the partial results of a unit, lie side by side.
 #pragma once
 
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 

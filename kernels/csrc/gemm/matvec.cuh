@@ -1,7 +1,7 @@
 // What matvec.cu is made of: chunks of the weight on their way in, x normalised, products of chunks, and sums of tiles.
 #pragma once
 
-#include "hopper.cuh"
+#include "../common/hopper.cuh"
 
 namespace octavo {
 namespace {

@@ -2,7 +2,7 @@
 //
 // A lane holds the same vector of both halves of a head, so that a rotation needs nobody else; the lanes of a head are
 // neighbours, for the sum that a norm needs. A lane does several heads of one token: they share cos and sin.
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 namespace {

@@ -1,7 +1,7 @@
 // What prefill attention works on, and the warp that fetches it from the paged pool for the others.
 #pragma once
 
-#include "hopper.cuh"
+#include "../common/hopper.cuh"
 
 namespace octavo {
 

@@ -5,7 +5,7 @@
 // them from outside. All CTAs of such a kernel must be resident at once, so grids are small.
 #pragma once
 
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 

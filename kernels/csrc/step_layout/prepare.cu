@@ -1,7 +1,7 @@
 // The beginning of a step: apply what changed in the requests' state, then lay out the step's rows and tokens.
 //
 // Both take one packed buffer of int32 words from the host; cuda/step_layout/changes.py and cuda/step_layout/steps.py hold the layouts.
-#include "common.cuh"
+#include "../common/common.cuh"
 
 namespace octavo {
 namespace {
