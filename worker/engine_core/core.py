@@ -23,7 +23,7 @@ from octavo.worker.ipc import process, ring
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
-from octavo.worker.ipc.shared_board import CORE, Board, Gauge, Slot
+from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import Outputs, decode, encode
 from octavo.worker.messages.graphs import GraphBook
@@ -79,7 +79,7 @@ class Core:
         self._outbox.send(hello.dump(said))
         self._board.set(Gauge.CONTEXT_LENGTH, said.context_length)
         self._show()
-        self._board.write(CORE, Slot.PHASE, group_pb2.SERVING)
+        self._board.write(CORE, ProcessSlot.PHASE, group_pb2.SERVING)
         gc.freeze()
         while True:
             self._turn()
@@ -141,11 +141,11 @@ class Core:
             self._scheduler.observe(result.number, took_ns / 1e9)
             if outputs:
                 self._outbox.send(encode(Outputs(tuple(outputs))))
-            self._board.write(CORE, Slot.FINISHED, result.number)
+            self._board.write(CORE, ProcessSlot.FINISHED, result.number)
             self._board.add(Gauge.STEPS_TOTAL, 1)
             self._board.add(Gauge.STEP_NANOSECONDS_TOTAL, took_ns)
             self._board.add(Gauge.GENERATED_TOKENS_TOTAL, sum(len(output.ids) for output in outputs))
-            self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
+            self._board.write(CORE, ProcessSlot.DEADLINE, self._overdue.deadline_ns)
         return moved
 
     def _fail(self, broken: Sequence[int], outputs: Sequence[Output]) -> list[Output]:
@@ -196,8 +196,8 @@ class Core:
 
     def _give(self, step: Step) -> None:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
-        self._board.write(CORE, Slot.ISSUED, step.number)
-        self._board.write(CORE, Slot.DEADLINE, self._overdue.deadline_ns)
+        self._board.write(CORE, ProcessSlot.ISSUED, step.number)
+        self._board.write(CORE, ProcessSlot.DEADLINE, self._overdue.deadline_ns)
         self._tell_ranks(encode(step))
 
     def _give_masks(self) -> None:

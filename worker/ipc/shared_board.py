@@ -3,7 +3,7 @@
 Every value is one aligned 64-bit word with one writer, so a reader never sees half of one. Times are
 CLOCK_MONOTONIC nanoseconds, the same clock in every process of the machine.
 
-    word 0..15     slot of serve         words of a slot: see Slot
+    word 0..15     slot of serve         words of a slot: see ProcessSlot
     word 16..31    slot of core
     word 32..1055  slots of the group's ranks; in the leader's pod serve keeps those of other pods' ranks
     word 1056..    counters and gauges of the core, one of serve: see Gauge
@@ -22,7 +22,7 @@ _GAUGES = (2 + MAX_RANKS) * _SLOT_WORDS
 SERVE, CORE, RANK = 0, 1, 2  # slot numbers; rank r of the group has RANK + r
 
 
-class Slot(enum.IntEnum):
+class ProcessSlot(enum.IntEnum):
     """Words of a process's slot."""
 
     HEARTBEAT = 0  # when it last went round its loop, a rank's: when it last was not stopped; 0: not yet
@@ -71,15 +71,15 @@ class Board:
         self._map = mmap.mmap(fd, _BYTES)
         self._words = memoryview(self._map).cast("Q")
 
-    def read(self, slot: int, word: Slot) -> int:
+    def read(self, slot: int, word: ProcessSlot) -> int:
         return self._words[slot * _SLOT_WORDS + word]
 
-    def write(self, slot: int, word: Slot, value: int) -> None:
+    def write(self, slot: int, word: ProcessSlot, value: int) -> None:
         self._words[slot * _SLOT_WORDS + word] = value
 
     def beat(self, slot: int, ago_ns: int = 0) -> None:
         """Show that the process of this slot was alive, so long ago."""
-        self._words[slot * _SLOT_WORDS + Slot.HEARTBEAT] = time.monotonic_ns() - ago_ns
+        self._words[slot * _SLOT_WORDS + ProcessSlot.HEARTBEAT] = time.monotonic_ns() - ago_ns
 
     def gauge(self, gauge: Gauge) -> int:
         return self._words[_GAUGES + gauge]
@@ -91,7 +91,7 @@ class Board:
         self._words[_GAUGES + gauge] += value
 
     def gauges(self) -> dict[Gauge, int]:
-        late = sum(self.read(slot, Slot.LATE) for slot in range(RANK + MAX_RANKS))
+        late = sum(self.read(slot, ProcessSlot.LATE) for slot in range(RANK + MAX_RANKS))
         return {gauge: self._words[_GAUGES + gauge] for gauge in Gauge} | {Gauge.LATE_TOTAL: late}
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from octavo.worker.leader.router_stream import Stream
 from octavo.worker.models.folder.text_files import SERVED_FILES
 from octavo.worker.tls import Roles
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _CHUNK_BYTES = 1 << 20
 _ServeContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
 _FilesContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
@@ -98,7 +98,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         writing = asyncio.create_task(stream.write_all(context.write, lambda: self._engine.credit(stream)))
         try:
             while not (reading.done() or writing.done()):
-                await asyncio.wait({reading, writing}, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({reading, writing}, timeout=_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
                 if (overrun := stream.overrun(time.monotonic())) is not None:
                     return grpc.StatusCode.RESOURCE_EXHAUSTED, overrun
             if reading.done() and (error := reading.exception()) is not None:

@@ -20,7 +20,7 @@ from octavo.worker.errors import ConfigError, Fault
 from octavo.worker.ipc import process
 from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.ipc.shared_board import SERVE, Board, Slot
+from octavo.worker.ipc.shared_board import SERVE, Board, ProcessSlot
 from octavo.worker.leader.engine_service import EngineServicer
 from octavo.worker.leader.request_registry import Engine
 from octavo.worker.leader.step_broadcast import Relay
@@ -91,9 +91,9 @@ class Serve:
     async def _beat(self) -> None:
         while True:
             self._board.beat(SERVE)
-            self._board.write(SERVE, Slot.LATE, self._incarnation.late)
+            self._board.write(SERVE, ProcessSlot.LATE, self._incarnation.late)
             if self._engine.ready.is_set():
-                self._board.write(SERVE, Slot.PHASE, group_pb2.SERVING)
+                self._board.write(SERVE, ProcessSlot.PHASE, group_pb2.SERVING)
                 self._engine.tell_credit_when_due()
             self._group.show(self._phase())
             await asyncio.sleep(_BEAT_S)
@@ -104,7 +104,7 @@ class Serve:
             return group_pb2.DRAINING
         if not self._incarnation.complete:
             return group_pb2.STARTING
-        loaded = all(self._board.read(slot, Slot.PHASE) == group_pb2.SERVING for slot in self._ranks)
+        loaded = all(self._board.read(slot, ProcessSlot.PHASE) == group_pb2.SERVING for slot in self._ranks)
         return group_pb2.SERVING if loaded and self._engine.ready.is_set() else group_pb2.WARMING
 
     async def _drain(self) -> None:

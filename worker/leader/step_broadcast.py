@@ -8,7 +8,7 @@ from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process_context import Shared
 from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
-from octavo.worker.ipc.shared_board import Board, Slot
+from octavo.worker.ipc.shared_board import Board, ProcessSlot
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.topology import Layout
 
@@ -56,11 +56,11 @@ class Relay:
             return
         for rank, said in zip(ranks, beat.ranks, strict=True):
             slot = boards.RANK + rank
-            self._board.write(slot, Slot.PHASE, said.phase)
-            self._board.write(slot, Slot.PROGRESS, said.progress_percent)
-            self._board.write(slot, Slot.FINISHED, said.finished_step)
-            self._board.write(slot, Slot.COLLECTIVE, said.collective)
-            self._board.write(slot, Slot.ACTIVATIONS, said.activations)
+            self._board.write(slot, ProcessSlot.PHASE, said.phase)
+            self._board.write(slot, ProcessSlot.PROGRESS, said.progress_percent)
+            self._board.write(slot, ProcessSlot.FINISHED, said.finished_step)
+            self._board.write(slot, ProcessSlot.COLLECTIVE, said.collective)
+            self._board.write(slot, ProcessSlot.ACTIVATIONS, said.activations)
             self._board.beat(slot, said.silent_ms * 1_000_000)
 
     def drain(self) -> None:

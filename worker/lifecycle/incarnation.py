@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 SILENCE_S = 5.0
 MISSED_S = 2.0  # four heartbeats: a pod that dies is heard until then
-LATE_LOOK_S = 2.0
+LATE_CHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Incarnation:
         self.late = 0  # messages of other lives that were refused
         self._heard_s: dict[int, float] = {}
         self._started_at_ms: dict[int, int] = {}
-        self._looked_s: float | None = None
+        self._checked_s: float | None = None
 
     @property
     def complete(self) -> bool:
@@ -78,8 +78,8 @@ class Incarnation:
 
     def silent(self, now_s: float) -> list[int]:
         """Pods that said nothing for too long. A leader that was itself held up gives everybody a new start."""
-        held_up = self._looked_s is not None and now_s - self._looked_s > LATE_LOOK_S
-        self._looked_s = now_s
+        held_up = self._checked_s is not None and now_s - self._checked_s > LATE_CHECK_S
+        self._checked_s = now_s
         if held_up:
             self._heard_s = dict.fromkeys(self._heard_s, now_s)
         return [pod for pod, heard_s in sorted(self._heard_s.items()) if now_s - heard_s > SILENCE_S]

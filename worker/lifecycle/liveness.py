@@ -12,12 +12,12 @@ from octavo.shared.failure_reasons import FailureReason, stuck
 SILENCE_S = 5.0
 LOADING_S = 120.0
 STOPPED_S = 3.0
-LATE_LOOK_S = 2.0  # between two looks; normally 0.25 s
+LATE_CHECK_S = 2.0  # between two looks; normally 0.25 s
 _NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class ProcessHealth:
     """One process as the board shows it. rank: -1 for serve and core. Times are monotonic ns; 0 is never. finished:
     its last step. beats: whether silence ends the life; a rank's only says which one is to blame."""
 
@@ -32,7 +32,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Violation:
     """Why a life must end."""
 
     reason: FailureReason
@@ -44,60 +44,62 @@ class Verdict:
 class Watch:
     """What was seen last. progress: the phases and percentages; since_ns: when they last changed."""
 
-    look_ns: int
+    checked_ns: int
     since_ns: int
     progress: tuple[tuple[int, int], ...] = ()
     blind_until_ns: int = 0
 
 
-def look(watch: Watch, pulses: Sequence[Pulse], serving: bool, now_ns: int) -> tuple[Watch, Verdict | None]:
-    """The watch after this look, and a verdict if a life must end."""
+def check(
+    watch: Watch, processes: Sequence[ProcessHealth], serving: bool, now_ns: int
+) -> tuple[Watch, Violation | None]:
+    """The watch after this look, and a violation if a life must end."""
     blind_until = watch.blind_until_ns
-    if now_ns - watch.look_ns > LATE_LOOK_S * _NS:
+    if now_ns - watch.checked_ns > LATE_CHECK_S * _NS:
         blind_until = int(now_ns + SILENCE_S * _NS)
-    progress = tuple((pulse.phase, pulse.progress) for pulse in pulses)
+    progress = tuple((health.phase, health.progress) for health in processes)
     since = now_ns if progress != watch.progress or serving else watch.since_ns
     after = Watch(now_ns, since, progress, blind_until)
     if now_ns < blind_until:
         return after, None
-    return after, _silent(pulses, now_ns) or _overdue(pulses, now_ns) or _stalled(after, pulses, serving)
+    return after, _silent(processes, now_ns) or _overdue(processes, now_ns) or _stalled(after, processes, serving)
 
 
-def _silent(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
-    for pulse in pulses:
-        silence_s = (now_ns - pulse.heartbeat_ns) / _NS
-        if pulse.beats and pulse.heartbeat_ns and silence_s > SILENCE_S:
-            text = f"{pulse.name} was silent for {silence_s:.1f} s"
-            return Verdict(stuck(pulse.name), pulse.rank, text)
+def _silent(processes: Sequence[ProcessHealth], now_ns: int) -> Violation | None:
+    for health in processes:
+        silence_s = (now_ns - health.heartbeat_ns) / _NS
+        if health.beats and health.heartbeat_ns and silence_s > SILENCE_S:
+            text = f"{health.name} was silent for {silence_s:.1f} s"
+            return Violation(stuck(health.name), health.rank, text)
     return None
 
 
-def _overdue(pulses: Sequence[Pulse], now_ns: int) -> Verdict | None:
-    for pulse in pulses:
-        if pulse.deadline_ns and now_ns > pulse.deadline_ns:
-            late_s = (now_ns - pulse.deadline_ns) / _NS
-            blamed = _blamed(pulses, now_ns)
+def _overdue(processes: Sequence[ProcessHealth], now_ns: int) -> Violation | None:
+    for health in processes:
+        if health.deadline_ns and now_ns > health.deadline_ns:
+            late_s = (now_ns - health.deadline_ns) / _NS
+            blamed = _blamed(processes, now_ns)
             text = f"a step did not return from rank {blamed} within its limit ({late_s:.1f} s over it)"
-            return Verdict(FailureReason.RANK_STUCK, blamed, text)
+            return Violation(FailureReason.RANK_STUCK, blamed, text)
     return None
 
 
-def _blamed(pulses: Sequence[Pulse], now_ns: int) -> int:
+def _blamed(processes: Sequence[ProcessHealth], now_ns: int) -> int:
     """Those that wait for a stuck rank are as late as it: one that is stopped, else that with the fewest steps."""
-    ranks = [pulse for pulse in pulses if pulse.rank >= 0]
-    stopped = [pulse for pulse in ranks if pulse.heartbeat_ns and (now_ns - pulse.heartbeat_ns) / _NS > STOPPED_S]
+    ranks = [health for health in processes if health.rank >= 0]
+    stopped = [health for health in ranks if health.heartbeat_ns and (now_ns - health.heartbeat_ns) / _NS > STOPPED_S]
     if stopped:
-        return min(stopped, key=lambda pulse: pulse.heartbeat_ns).rank
-    return min(ranks, key=lambda pulse: pulse.finished).rank
+        return min(stopped, key=lambda health: health.heartbeat_ns).rank
+    return min(ranks, key=lambda health: health.finished).rank
 
 
-def _stalled(watch: Watch, pulses: Sequence[Pulse], serving: bool) -> Verdict | None:
+def _stalled(watch: Watch, processes: Sequence[ProcessHealth], serving: bool) -> Violation | None:
     """It names who has got least far: serve or core when they have not begun, else a rank."""
-    if serving or watch.look_ns - watch.since_ns <= LOADING_S * _NS:
+    if serving or watch.checked_ns - watch.since_ns <= LOADING_S * _NS:
         return None
-    unborn = [pulse for pulse in pulses if pulse.beats and not pulse.heartbeat_ns]
-    ranks = [pulse for pulse in pulses if pulse.rank >= 0]
-    late = min(unborn or ranks, key=lambda pulse: (pulse.phase, pulse.progress))
-    who = late.name if late.rank < 0 else f"rank {late.rank}"
-    text = f"no progress in loading for {LOADING_S:.0f} s: {who} has got least far"
-    return Verdict(FailureReason.LOAD_STALLED, late.rank, text)
+    unstarted = [health for health in processes if health.beats and not health.heartbeat_ns]
+    ranks = [health for health in processes if health.rank >= 0]
+    late = min(unstarted or ranks, key=lambda health: (health.phase, health.progress))
+    slowest = late.name if late.rank < 0 else f"rank {late.rank}"
+    text = f"no progress in loading for {LOADING_S:.0f} s: {slowest} has got least far"
+    return Violation(FailureReason.LOAD_STALLED, late.rank, text)

@@ -16,7 +16,7 @@ from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.status import failure
 from octavo.worker.tls import Roles
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _BETTER_CAUSE_S = 1.0  # how long the pod of the rank that went first may take to say so
 _JoinContext: TypeAlias = "grpc.aio.ServicerContext[group_pb2.FromPod, group_pb2.FromLeader]"
 
@@ -81,7 +81,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
                 names = ", ".join(self.incarnation.names[pod] for pod in silent)
                 logger.error("incarnation %s ends: %s said nothing", self.incarnation.id, names)
                 self.end(_silent(names))
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_S)
 
     async def Join(
         self, request_iterator: AsyncIterator[group_pb2.FromPod], context: _JoinContext

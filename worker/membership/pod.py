@@ -25,7 +25,7 @@ class LeaderLost(WorkerError):
     """The stream to the leader broke, or the leader refused this pod."""
 
 
-class Refused(LeaderLost):
+class JoinRefused(LeaderLost):
     """The leader does not want this pod; to ask again at once is no use."""
 
 
@@ -72,7 +72,7 @@ class Membership:
                     self._joined.set()
                     self._listener.joined(message.incarnation)
         except grpc.aio.AioRpcError as error:
-            lost = Refused if error.code() in _REFUSALS else LeaderLost
+            lost = JoinRefused if error.code() in _REFUSALS else LeaderLost
             raise lost(f"{error.code().name}: {error.details()}") from error
         finally:
             beating.cancel()

@@ -51,7 +51,7 @@ def _receive(end: socket.socket) -> tuple[Wiring, int] | None:
     return wiring.renumbered(wiring.load(text.decode()), shared, report), go
 
 
-def _bear(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], None]) -> int:
+def _fork_rank(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], None]) -> int:
     """Fork a rank; its pid. In the rank this does not return."""
     reading, writing = os.pipe()
     middle = os.fork()
@@ -63,14 +63,14 @@ def _bear(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], N
             os._exit(0)
         for fd in (reading, writing, end.fileno()):
             os.close(fd)
-        _be_rank(share, go, main, parent)
+        _run_rank(share, go, main, parent)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as pipe:
         os.close(writing)
         return int(PID.unpack(pipe.read(PID.size))[0])
 
 
-def _be_rank(share: Wiring, go: int, main: Callable[[Wiring], None], middle: int) -> None:
+def _run_rank(share: Wiring, go: int, main: Callable[[Wiring], None], middle: int) -> None:
     """Be what `python -m octavo.worker.rank` would be, once the supervisor knows this pid. Never returns."""
     try:
         if os.read(go, 1):  # else the supervisor wants it no longer
@@ -101,7 +101,7 @@ def main(argv: list[str]) -> None:
     gc.enable()
     while (asked := _receive(end)) is not None:
         share, go = asked
-        pid = _bear(end, share, go, rank.main)
+        pid = _fork_rank(end, share, go, rank.main)
         for fd in (*share.shared.all(), share.report, go):
             os.close(fd)
         end.send(PID.pack(pid))

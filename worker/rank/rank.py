@@ -22,7 +22,7 @@ from octavo.worker.errors import Fault, KernelsMissing
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Wiring
 from octavo.worker.ipc.ring import Reader, Writer
-from octavo.worker.ipc.shared_board import RANK, Board, Slot
+from octavo.worker.ipc.shared_board import RANK, Board, ProcessSlot
 from octavo.worker.messages import rank_info as hello
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.rank_info import Hello
@@ -44,11 +44,11 @@ logger = logging.getLogger(__name__)
 def main(wiring: Wiring) -> None:
     """Load, say hello, run steps for ever."""
     _offer_to_the_oom_killer()
-    panel = Panel(wiring)
-    panel.write(Slot.PHASE, group_pb2.LOADING)
-    Thread(target=panel.beat, daemon=True, name="beat").start()
+    rank_slot = RankSlot(wiring)
+    rank_slot.write(ProcessSlot.PHASE, group_pb2.LOADING)
+    Thread(target=rank_slot.beat, daemon=True, name="beat").start()
     try:
-        _loop(wiring, panel, _load(wiring, panel))
+        _loop(wiring, rank_slot, _load(wiring, rank_slot))
     except MissingKernels as error:
         raise KernelsMissing(str(error)) from error
     except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new life is right
@@ -60,7 +60,7 @@ def main(wiring: Wiring) -> None:
         raise
 
 
-class Panel:
+class RankSlot:
     """This rank's slot of the board."""
 
     def __init__(self, wiring: Wiring) -> None:
@@ -68,30 +68,30 @@ class Panel:
         self._slot = RANK + wiring.rank
         self.late: Callable[[], int] = lambda: 0  # how many messages of an earlier life were refused
 
-    def write(self, word: Slot, value: int) -> None:
+    def write(self, word: ProcessSlot, value: int) -> None:
         self._board.write(self._slot, word, value)
 
     def beat(self) -> None:
         """Show for ever that this process is not stopped, whatever its main thread waits for."""
         while True:
             self._board.beat(self._slot)
-            self.write(Slot.LATE, self.late())
+            self.write(ProcessSlot.LATE, self.late())
             time.sleep(_BEAT_S)
 
 
-def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
+def _load(wiring: Wiring, rank_slot: RankSlot) -> "DeviceRunner":
     from octavo.worker.rank.devices import open_runner
     from octavo.worker.rank.peers import collective_of, links_of
     from octavo.worker.runner.base import RunnerConfig
 
     def progress(phase: str, percent: int) -> None:
-        panel.write(Slot.PHASE, _PHASES[phase])
-        panel.write(Slot.PROGRESS, percent)
+        rank_slot.write(ProcessSlot.PHASE, _PHASES[phase])
+        rank_slot.write(ProcessSlot.PROGRESS, percent)
 
     config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
     collective, links = collective_of(wiring, place), links_of(wiring, place)
     if links is not None:
-        panel.late = lambda: links.late
+        rank_slot.late = lambda: links.late
     runner = open_runner(
         RunnerConfig(
             model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
@@ -103,28 +103,28 @@ def _load(wiring: Wiring, panel: Panel) -> "DeviceRunner":
         collective,
         links,
     )  # fmt: skip
-    panel.write(Slot.COLLECTIVE, runner.collective)
-    panel.write(Slot.ACTIVATIONS, runner.activations)
+    rank_slot.write(ProcessSlot.COLLECTIVE, runner.collective)
+    rank_slot.write(ProcessSlot.ACTIVATIONS, runner.activations)
     return runner
 
 
-def _loop(wiring: Wiring, panel: Panel, runner: "DeviceRunner") -> None:
-    answers = Answers(wiring, panel)
+def _loop(wiring: Wiring, rank_slot: RankSlot, runner: "DeviceRunner") -> None:
+    answers = Answers(wiring, rank_slot)
     inbox = Inbox(Reader(wiring.ring(wiring.shared.steps)), answers.check)
     answers.tell(hello.dump(_hello(runner)))
     check = StepCheck(
         slots=runner.max_requests, blocks=runner.blocks, block_size=BLOCK_SIZE,
         max_batch_tokens=runner.max_batch_tokens, context_length=runner.context_length,
     )  # fmt: skip
-    panel.write(Slot.PROGRESS, 100)
-    panel.write(Slot.PHASE, group_pb2.SERVING)
+    rank_slot.write(ProcessSlot.PROGRESS, 100)
+    rank_slot.write(ProcessSlot.PHASE, group_pb2.SERVING)
     gc.freeze()
     while True:
         step = inbox.next()
         if isinstance(step, Masks):  # of a step whose rows another stage samples
             continue
         check.check(step)
-        panel.write(Slot.ISSUED, step.number)
+        rank_slot.write(ProcessSlot.ISSUED, step.number)
         answers.await_(runner.issue(step, inbox.masks))
 
 
@@ -170,8 +170,8 @@ class Answers:
     A thread of its own waits for the device, so that the next step is issued while this one runs.
     """
 
-    def __init__(self, wiring: Wiring, panel: Panel) -> None:
-        self._panel = panel
+    def __init__(self, wiring: Wiring, rank_slot: RankSlot) -> None:
+        self._rank_slot = rank_slot
         self._ring = Writer(wiring.ring(wiring.shared.results))
         self._answers = wiring.rank == wiring.config.layout.answering
         self._pending: SimpleQueue[Pending] = SimpleQueue()
@@ -195,7 +195,7 @@ class Answers:
         try:
             while True:
                 result = self._pending.get().result()
-                self._panel.write(Slot.FINISHED, result.number)
+                self._rank_slot.write(ProcessSlot.FINISHED, result.number)
                 if self._answers:
                     self.tell(encode(result))
         except Exception as error:

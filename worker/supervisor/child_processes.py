@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from octavo.worker.ipc import process_context as wiring
 from octavo.worker.ipc.process import Report, read_report
 from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.supervisor.fork_server_client import Cradle
+from octavo.worker.supervisor.fork_server_client import ForkServerClient
 
 _MODULES = {"serve": "octavo.worker.leader.server", "core": "octavo.worker.engine_core.core"}
 
@@ -46,10 +46,10 @@ class Children:
     never be seen here. An uncollected pid is nobody else's, so signals go to pids.
     """
 
-    def __init__(self, cradle: Cradle) -> None:
-        self._cradle = cradle
+    def __init__(self, fork_server: ForkServerClient) -> None:
+        self._fork_server = fork_server
         self._alive: dict[int, _Child] = {}
-        self._births = 0  # under way
+        self._forks = 0  # under way
         self._gone: dict[int, int] = {}  # exit codes of processes that are not known, or not yet, by pid
         self.exits: list[Exit] = []
         self.changed = asyncio.Event()
@@ -79,18 +79,18 @@ class Children:
         self._alive[process.pid] = _Child(name, share.rank, reading)
         return process.pid
 
-    async def bear(self, share: Wiring) -> int:
+    async def fork_rank(self, share: Wiring) -> int:
         """Start a rank; its pid. Raises OSError."""
         reading, writing = _report()
-        self._births += 1
+        self._forks += 1
         try:
-            pid, go = await self._cradle.bear(replace(share, report=writing))
+            pid, go = await self._fork_server.fork_rank(replace(share, report=writing))
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(writing)
-            self._births -= 1
+            self._forks -= 1
         child = _Child("rank", share.rank, reading)
         if (code := self._gone.get(pid)) is not None:  # it has ended before its pid was heard here
             self._collect(child, code)
@@ -118,7 +118,7 @@ class Children:
             child = self._alive.pop(ended.si_pid, None)
             if child is not None:
                 self._collect(child, code)
-            elif self._births:
+            elif self._forks:
                 self._gone[ended.si_pid] = code
 
     def _collect(self, child: _Child, code: int) -> None:

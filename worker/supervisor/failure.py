@@ -7,40 +7,40 @@ from typing import TypeAlias
 from octavo.proto.v1 import group_pb2
 from octavo.shared.failure_reasons import FailureReason, exited
 from octavo.worker.config import Config
-from octavo.worker.lifecycle.liveness import Verdict
+from octavo.worker.lifecycle.liveness import Violation
 from octavo.worker.membership.status import failure
 from octavo.worker.supervisor.child_processes import Exit
 
-Ended: TypeAlias = group_pb2.Failure | Verdict | Exit | None  # None: drained
+Ended: TypeAlias = group_pb2.Failure | Violation | Exit | None  # None: drained
 _FROM_THE_LEADER = (FailureReason.LEADER_LOST, FailureReason.JOIN_REFUSED)
 _MORE_MEMORY = "raise resources.limits.memory or lower kvCacheMemory"
 
 
-def second_hand(ended: Ended) -> bool:
+def is_secondary(ended: Ended) -> bool:
     """The exit of a rank because another one had gone, or of serve because of what a pod told it."""
     if not isinstance(ended, Exit) or ended.report is None:
         return False
     return ended.name == "serve" or ended.report.reason == FailureReason.PEER_LOST
 
 
-def first_hand(ended: Ended) -> bool:
+def is_local(ended: Ended) -> bool:
     """Whether this pod found it out by itself: not from the leader, nor by the loss of that."""
-    return isinstance(ended, Exit) or (isinstance(ended, Verdict) and ended.reason not in _FROM_THE_LEADER)
+    return isinstance(ended, Exit) or (isinstance(ended, Violation) and ended.reason not in _FROM_THE_LEADER)
 
 
-def better(exits: Sequence[Exit], said: Ended) -> Ended:
+def root_cause(exits: Sequence[Exit], said: Ended) -> Ended:
     """The exit that says most: the first that was neither our doing nor second hand, else what the leader said."""
     own = [one for one in exits if not one.killed]
-    return next((one for one in own if not second_hand(one)), said or next(iter(own), None))
+    return next((one for one in own if not is_secondary(one)), said or next(iter(own), None))
 
 
-def named(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failure | None:
+def to_failure(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failure | None:
     """None when the life ended as it should."""
     if isinstance(ended, Exit):
         # serve leaves by itself only when the group has drained
         drained = ended.name == "serve" and ended.code == 0
         return None if drained else name_exit(config.pod_name, ended, out_of_memory)
-    if isinstance(ended, Verdict):
+    if isinstance(ended, Violation):
         return failure(config.pod_of(ended.rank), ended.rank, ended.reason, 0, ended.message)
     if ended is None:
         return None
@@ -65,5 +65,5 @@ def name_exit(pod_name: str, ended: Exit, out_of_memory: bool) -> group_pb2.Fail
         text = f"the kernel killed {ended.name} for memory: {_MORE_MEMORY}"
         return failure(pod_name, ended.rank, FailureReason.OOM_KILLED, ended.code, text)
     how = f"signal {signal.Signals(-ended.code).name}" if ended.code < 0 else f"exit code {ended.code}"
-    who = ended.name if ended.rank < 0 else f"rank {ended.rank}"
-    return failure(pod_name, ended.rank, exited(ended.name), ended.code, f"{who} ended: {how}")
+    process = ended.name if ended.rank < 0 else f"rank {ended.rank}"
+    return failure(pod_name, ended.rank, exited(ended.name), ended.code, f"{process} ended: {how}")

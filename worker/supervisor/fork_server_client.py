@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.rank import fork_server as nursery
+from octavo.worker.rank import fork_server
 
 # A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
 # it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
 _OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
-_WISHES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_USER_SETTINGS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _STUCK_S = 60.0  # beyond any import: a nursery that has said nothing for so long is stopped, or hangs
 _REPLACE_S = 5.0  # after a fork server was lost while nobody asked: the next rank then need not wait for imports
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
@@ -25,34 +25,34 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is impor
 logger = logging.getLogger(__name__)
 
 
-class Cradle:
+class ForkServerClient:
     """Lives as long as the supervisor; lives come and go."""
 
     def __init__(self) -> None:
         self._end: socket.socket | None = None
-        self._turn = asyncio.Lock()
-        self._born: asyncio.Future[int] | None = None
+        self._lock = asyncio.Lock()
+        self._forked: asyncio.Future[int] | None = None
         self._unwanted = 0  # answers to come to questions that were taken back
         self._pid = 0
         self._silent_since_s = 0.0  # with an answer to come
 
-    async def bear(self, share: Wiring) -> tuple[int, int]:
+    async def fork_rank(self, share: Wiring) -> tuple[int, int]:
         """(pid, go) of a new rank, a child of this process. It begins when a byte is written to the descriptor `go`,
         and vanishes when that is closed before. Raises OSError."""
-        async with self._turn:
+        async with self._lock:
             reading, go = os.pipe2(os.O_CLOEXEC)
             try:
                 self._ask(share.own(), reading)
-                born = self._born = asyncio.get_running_loop().create_future()
+                forked = self._forked = asyncio.get_running_loop().create_future()
                 try:
-                    return await born, go
+                    return await forked, go
                 finally:
-                    self._unwanted += born.cancelled()
+                    self._unwanted += forked.cancelled()
             except BaseException:
                 os.close(go)
                 raise
             finally:
-                self._born = None
+                self._forked = None
                 os.close(reading)
 
     def _ask(self, share: Wiring, go: int) -> None:
@@ -65,10 +65,10 @@ class Cradle:
             self._close()
         if self._end is not None:
             with suppress(ConnectionError):  # it was lost while nobody asked
-                nursery.ask(self._end, share, go)
+                fork_server.ask(self._end, share, go)
                 return
             self._close()
-        nursery.ask(self._open(), share, go)
+        fork_server.ask(self._open(), share, go)
 
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -92,18 +92,18 @@ class Cradle:
         assert self._end is not None
         data = b""
         with suppress(ConnectionError):
-            data = self._end.recv(nursery.PID.size)
+            data = self._end.recv(fork_server.PID.size)
         if not data:
             self._close()
-            if self._born is not None and not self._born.done():
-                self._born.set_exception(OSError("the process that ranks are forked from has ended"))
+            if self._forked is not None and not self._forked.done():
+                self._forked.set_exception(OSError("the process that ranks are forked from has ended"))
             else:
                 asyncio.get_running_loop().call_later(_REPLACE_S, self._replace)
         elif self._unwanted:
             self._unwanted -= 1
             self._silent_since_s = time.monotonic()
-        elif self._born is not None and not self._born.done():
-            self._born.set_result(nursery.PID.unpack(data)[0])
+        elif self._forked is not None and not self._forked.done():
+            self._forked.set_result(fork_server.PID.unpack(data)[0])
 
     def _replace(self) -> None:
         """Start a fork server where there is none."""
@@ -124,4 +124,4 @@ class Cradle:
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
     """What the nursery gets, and every rank: only they have threads that wait for each other."""
-    return {**_ONE_THREAD, **ours, **({} if _WISHES & ours.keys() else _OPENMP)}
+    return {**_ONE_THREAD, **ours, **({} if _USER_SETTINGS & ours.keys() else _OPENMP)}

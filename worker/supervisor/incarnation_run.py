@@ -20,27 +20,27 @@ from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.addresses import rendezvous_files
 from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import Wiring, create_shared
-from octavo.worker.ipc.shared_board import Board, Gauge, Slot
-from octavo.worker.lifecycle.liveness import Verdict, Watch, look
+from octavo.worker.ipc.shared_board import Board, Gauge, ProcessSlot
+from octavo.worker.lifecycle.liveness import Violation, Watch, check
 from octavo.worker.membership import pod
 from octavo.worker.membership.status import GroupState
 from octavo.worker.supervisor.cgroup import oom_kills
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.failure import Ended, better, first_hand, named, not_started, second_hand
-from octavo.worker.supervisor.heartbeats import Vitals
-from octavo.worker.supervisor.step_receiver import Feed
+from octavo.worker.supervisor.failure import Ended, is_local, is_secondary, not_started, root_cause, to_failure
+from octavo.worker.supervisor.heartbeats import Heartbeats
+from octavo.worker.supervisor.step_receiver import StepReceiver
 from octavo.worker.tls import dial
 
-_LOOK_S = 0.25
+_CHECK_S = 0.25
 _LEAVE_S = 2.0
-_LAST_WORD_S = 1.0  # how long the better of two causes may take to be heard
-_LOCAL_WORD_S = 0.2  # that of another rank of the same pod
+_CAUSE_S = 1.0  # how long the better of two causes may take to be heard
+_LOCAL_CAUSE_S = 0.2  # that of another rank of the same pod
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class RunSpec:
     """What a life needs to know. local: the leader's socket inside its pod. started_at_ms: of the supervisor."""
 
     config: Config
@@ -51,19 +51,19 @@ class Birth:
     started_at_ms: int
 
 
-class Life:
+class IncarnationRun:
     """state: what the supervisor shows; this life keeps its phase and progress up to date. A pod.Listener."""
 
-    def __init__(self, birth: Birth, state: GroupState, children: Children) -> None:
-        self._birth = birth
-        self._config = birth.config
+    def __init__(self, spec: RunSpec, state: GroupState, children: Children) -> None:
+        self._spec = spec
+        self._config = spec.config
         self._state = state
         self._children = children
-        self._shared = create_shared(birth.config.layout.per_pod)
+        self._shared = create_shared(spec.config.layout.per_pod)
         self._board = Board(self._shared.board)
-        self._vitals = Vitals(self._board, birth.config)
-        self._membership = pod.Membership(_handshake(birth), self)
-        self._feed: Feed | None = None
+        self._heartbeats = Heartbeats(self._board, spec.config)
+        self._membership = pod.Membership(_handshake(spec), self)
+        self._step_receiver: StepReceiver | None = None
         self._group = group_pb2.PHASE_UNSPECIFIED  # else as the leader says
         self._begun: asyncio.Future[Wiring] = asyncio.get_running_loop().create_future()
         self._served_since: float | None = None
@@ -85,25 +85,25 @@ class Life:
         """Until it ends: by a failure, or drained (None)."""
         ooms = oom_kills()
         tasks: list[asyncio.Task[Ended]] = []
-        bearing = asyncio.create_task(self._bear())
+        starting = asyncio.create_task(self._start_ranks())
         self._remove_rendezvous()
         try:
             if self._config.leads:
                 self._start(uuid.uuid4().hex)
             tasks = [asyncio.create_task(one) for one in (self._exit(), self._watch(), self._join())]
-            ended = await self._end(bearing, *tasks)
-            cause = named(self._config, ended, oom_kills() > ooms)
-            if cause is not None and first_hand(ended):
-                await self._tell(cause, tasks)
+            ended = await self._end(starting, *tasks)
+            cause = to_failure(self._config, ended, oom_kills() > ooms)
+            if cause is not None and is_local(ended):
+                await self._report_failure(cause, tasks)
             return cause
         except OSError as error:
             cause = not_started(self._config.pod_name, error, oom_kills() > ooms)
-            await self._tell(cause, tasks)
+            await self._report_failure(cause, tasks)
             return cause
         finally:
-            for task in (*tasks, bearing):
+            for task in (*tasks, starting):
                 task.cancel()
-            await asyncio.wait({bearing})  # so that no rank is begun that nobody knows
+            await asyncio.wait({starting})  # so that no rank is begun that nobody knows
             if not self._draining:  # not ready from now on: what is killed may take a while to be gone
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
@@ -111,33 +111,33 @@ class Life:
 
     def _remove_rendezvous(self) -> None:
         """The files in which ranks of stages that begin in this pod have met, those of a killed supervisor included."""
-        for address in {self._birth.local, self._config.group}:
+        for address in {self._spec.local, self._config.group}:
             if (pattern := rendezvous_files(address)) is not None:
                 for path in glob.glob(pattern):
                     Path(path).unlink(missing_ok=True)
 
-    async def _end(self, bearing: asyncio.Task[None], *tasks: asyncio.Task[Ended]) -> Ended:
+    async def _end(self, starting: asyncio.Task[None], *tasks: asyncio.Task[Ended]) -> Ended:
         """What ended this life. Who only heard of a loss waits a moment for who can say more."""
         exiting, watching, joining = tasks
-        await asyncio.wait({*tasks, bearing}, return_when=asyncio.FIRST_COMPLETED)
-        if bearing.done():
-            bearing.result()  # raises what kept a rank from being started
+        await asyncio.wait({*tasks, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()  # raises what kept a rank from being started
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         ended = next(task for task in (joining, exiting, watching) if task.done()).result()
         if ended is None and self._config.leads:  # drained: let serve write its last bytes and leave by itself
             await asyncio.wait({exiting}, timeout=_LEAVE_S)
-        if second_hand(ended):
-            await asyncio.wait({joining}, timeout=_LAST_WORD_S if self._config.leads else _LOCAL_WORD_S)
+        if is_secondary(ended):
+            await asyncio.wait({joining}, timeout=_CAUSE_S if self._config.leads else _LOCAL_CAUSE_S)
             said = joining.result() if joining.done() else ended
-            return better(self._children.exits, said)
+            return root_cause(self._children.exits, said)
         return ended
 
-    async def _tell(self, cause: group_pb2.Failure, tasks: list[asyncio.Task[Ended]]) -> None:
+    async def _report_failure(self, cause: group_pb2.Failure, tasks: list[asyncio.Task[Ended]]) -> None:
         """In a pod that does not lead: tell the leader why; it ends the life everywhere."""
         if not self._config.leads:
             self._membership.failed(cause)
             await self._children.kill()
-            await asyncio.wait(tasks[-1:], timeout=_LAST_WORD_S)
+            await asyncio.wait(tasks[-1:], timeout=_CAUSE_S)
 
     def drain(self) -> None:
         """Ask the leader to refuse new work, finish and end the life. Before it serves there is nothing to finish."""
@@ -147,8 +147,8 @@ class Life:
 
     def close(self) -> None:
         """Give the memory back; after `run`."""
-        if self._feed is not None:
-            self._feed.close()
+        if self._step_receiver is not None:
+            self._step_receiver.close()
         self._board.close()
         self._shared.close()
 
@@ -160,51 +160,53 @@ class Life:
         self._begun.set_result(share)
 
     def _share(self, incarnation: str) -> Wiring:
-        birth = self._birth
+        spec = self._spec
         return Wiring(
-            config=birth.config, model_dir=birth.model_dir, fingerprint=birth.fingerprint, incarnation=incarnation,
-            shared=self._shared, local=birth.local, report=-1, rank=-1, parent=birth.parent,
+            config=spec.config, model_dir=spec.model_dir, fingerprint=spec.fingerprint, incarnation=incarnation,
+            shared=self._shared, local=spec.local, report=-1, rank=-1, parent=spec.parent,
         )  # fmt: skip
 
-    async def _bear(self) -> None:
+    async def _start_ranks(self) -> None:
         share = await self._begun
         for rank in self._config.layout.ranks_of(self._config.pod_index):
-            logger.info("started rank %d, pid %d", rank, await self._children.bear(replace(share, rank=rank)))
+            logger.info("started rank %d, pid %d", rank, await self._children.fork_rank(replace(share, rank=rank)))
 
     async def _exit(self) -> Ended:
         while not self._children.exits:
             self._children.changed.clear()
             await self._children.changed.wait()
-        return better(self._children.exits, None)
+        return root_cause(self._children.exits, None)
 
     async def _watch(self) -> Ended:
         """Show how the life is, and end it when it is stuck: the leader's pod sees that of all ranks."""
         now = time.monotonic_ns()
-        watch = Watch(look_ns=now, since_ns=now)
+        watch = Watch(checked_ns=now, since_ns=now)
         while True:
             serving = self._show()
             if self._config.leads:
                 # A pod that does not come is no stalled load; a serve that does not begin is one.
                 incomplete = self._group == group_pb2.STARTING
-                watch, verdict = look(watch, self._vitals.pulses(), serving or incomplete, time.monotonic_ns())
-                if verdict is not None:
-                    return verdict
-            if self._feed is not None and (broken := self._feed.broken) is not None:
-                return Verdict(FailureReason.RANK_FAILED, -1, broken)
-            await asyncio.sleep(_LOOK_S)
+                watch, violation = check(
+                    watch, self._heartbeats.processes(), serving or incomplete, time.monotonic_ns()
+                )
+                if violation is not None:
+                    return violation
+            if self._step_receiver is not None and (broken := self._step_receiver.broken) is not None:
+                return Violation(FailureReason.RANK_FAILED, -1, broken)
+            await asyncio.sleep(_CHECK_S)
 
     async def _join(self) -> Ended:
-        address = self._birth.local if self._config.leads else self._config.peers[0]
+        address = self._spec.local if self._config.leads else self._config.peers[0]
         try:
             async with dial(address, self._config) as channel:
                 return await self._membership.join(channel)
-        except pod.Refused as error:
-            return Verdict(FailureReason.JOIN_REFUSED, -1, str(error))
+        except pod.JoinRefused as error:
+            return Violation(FailureReason.JOIN_REFUSED, -1, str(error))
         except pod.LeaderLost as error:
             try:  # a leader that died is better named by its exit
-                return await asyncio.wait_for(self._exit(), _LAST_WORD_S)
+                return await asyncio.wait_for(self._exit(), _CAUSE_S)
             except TimeoutError:
-                return Verdict(FailureReason.LEADER_LOST, -1, str(error))
+                return Violation(FailureReason.LEADER_LOST, -1, str(error))
 
     # What the leader says
 
@@ -212,24 +214,26 @@ class Life:
         self._state.incarnation = incarnation
         logger.info("joined incarnation %s", incarnation)
         if not self._config.leads:
-            self._feed = Feed(self._shared, self._membership.record)
+            self._step_receiver = StepReceiver(self._shared, self._membership.record)
             self._start(incarnation)
 
     def step(self, record: bytes) -> None:
-        assert self._feed is not None, "the core feeds the ranks of the leader's pod"
-        self._feed.step(record)
+        assert self._step_receiver is not None, "the core feeds the ranks of the leader's pod"
+        self._step_receiver.step(record)
 
     def group_is(self, phase: "group_pb2.Phase.ValueType") -> None:
         self._group = phase
 
     def heartbeat(self) -> group_pb2.Heartbeat:
-        return self._vitals.heartbeat(time.monotonic_ns())
+        return self._heartbeats.heartbeat(time.monotonic_ns())
 
     def _show(self) -> bool:
         """Bring the state up to date; whether the group serves."""
         state = self._state
-        state.collective, state.activations = map(self._vitals.transports, (Slot.COLLECTIVE, Slot.ACTIVATIONS))
-        serving = self._vitals.serving and (self._config.leads or self._group == group_pb2.SERVING)
+        state.collective, state.activations = map(
+            self._heartbeats.transports, (ProcessSlot.COLLECTIVE, ProcessSlot.ACTIVATIONS)
+        )
+        serving = self._heartbeats.serving and (self._config.leads or self._group == group_pb2.SERVING)
         if serving and self._served_since is None:
             self._served_since = time.monotonic()
             self._keep_context_length()
@@ -240,7 +244,7 @@ class Life:
             state.phase = group_pb2.SERVING
             state.progress_percent = 100
         else:
-            state.phase, state.progress_percent = self._vitals.loading()
+            state.phase, state.progress_percent = self._heartbeats.loading()
         return serving
 
     def _keep_context_length(self) -> None:
@@ -252,11 +256,11 @@ class Life:
             model.context_length = length
 
 
-def _handshake(birth: Birth) -> group_pb2.JoinHandshake:
-    config = birth.config
+def _handshake(spec: RunSpec) -> group_pb2.JoinHandshake:
+    config = spec.config
     layout = config.layout
     return group_pb2.JoinHandshake(
-        service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, fingerprint=birth.fingerprint,
+        service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, fingerprint=spec.fingerprint,
         tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.per_pod, name=config.pod_name,
-        started_at_ms=birth.started_at_ms,
+        started_at_ms=spec.started_at_ms,
     )  # fmt: skip

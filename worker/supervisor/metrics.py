@@ -50,7 +50,7 @@ class Totals:
         self._before: dict[Gauge, int] = {}
         self.current: Callable[[], dict[Gauge, int]] | None = None
 
-    def end_life(self) -> None:
+    def end_incarnation(self) -> None:
         """Keep what the life that goes on has counted."""
         for gauge, value in (self.current() if self.current else {}).items():
             if gauge.name.endswith("_TOTAL"):

@@ -9,7 +9,7 @@ from octavo.worker.ipc.ring import Reader
 from octavo.worker.ipc.ring_sender import Outlet
 
 
-class Feed:
+class StepReceiver:
     """On the supervisor's event loop; it never waits."""
 
     def __init__(self, shared: Shared, said: Callable[[bytes], None]) -> None:

@@ -31,9 +31,9 @@ from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, serva
 from octavo.worker.models.resolve import resolve
 from octavo.worker.supervisor.check_config import check_fit
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.fork_server_client import Cradle
+from octavo.worker.supervisor.fork_server_client import ForkServerClient
 from octavo.worker.supervisor.health import health_pages
-from octavo.worker.supervisor.incarnation_run import Birth, Life
+from octavo.worker.supervisor.incarnation_run import IncarnationRun, RunSpec
 from octavo.worker.supervisor.metrics import Totals, metrics_page
 from octavo.worker.supervisor.pages import serve_pages
 from octavo.worker.tls import Roles, bind
@@ -51,8 +51,8 @@ class Supervisor:
         self._config = config
         self._state = GroupState()
         self._totals = Totals()
-        self._cradle = Cradle()
-        self._children = Children(self._cradle)
+        self._fork_server = ForkServerClient()
+        self._children = Children(self._fork_server)
         self._stopping = asyncio.Event()
         self._started_at_ms = time.time_ns() // 1_000_000
 
@@ -67,7 +67,7 @@ class Supervisor:
         try:
             await self._listen(server)
             with _local_address(self._config) as local:
-                return await self._live(local)
+                return await self._run_incarnations(local)
         except ConfigError as error:
             print(f"octavo worker: {error}", file=sys.stderr)
             return 2
@@ -84,11 +84,11 @@ class Supervisor:
         bind(server, "--status", config.status, config)
         await server.start()
 
-    async def _live(self, local: str) -> int:
+    async def _run_incarnations(self, local: str) -> int:
         """Lives, one after the other, until this pod is told to stop; the exit code."""
         backoff = Backoff()
         while not self._stopping.is_set():
-            served_s, failed = await self._one_life(local)
+            served_s, failed = await self._one_incarnation(local)
             if failed is None:  # drained, by this pod's wish or by another's; then the group begins anew
                 continue
             self._state.failed(failed)
@@ -111,7 +111,7 @@ class Supervisor:
         logger.info("drained")
         return 0
 
-    async def _one_life(self, local: str) -> tuple[float, group_pb2.Failure | None]:
+    async def _one_incarnation(self, local: str) -> tuple[float, group_pb2.Failure | None]:
         """(seconds served, failure); no failure when it drained."""
         try:
             checkpoint = await self._check_model()
@@ -119,33 +119,33 @@ class Supervisor:
             return 0.0, failure(self._config.pod_name, -1, error.reason, 0, str(error))
         if checkpoint is None:
             return 0.0, None
-        self._children = Children(self._cradle)
-        birth = Birth(
+        self._children = Children(self._fork_server)
+        spec = RunSpec(
             self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._started_at_ms
         )
-        life = Life(birth, self._state, self._children)
-        self._totals.current = life.gauges
+        incarnation = IncarnationRun(spec, self._state, self._children)
+        self._totals.current = incarnation.gauges
         try:
-            failed = await self._run(life)
+            failed = await self._run(incarnation)
         finally:
-            self._totals.end_life()
-            life.close()
-        return life.served_s, failed
+            self._totals.end_incarnation()
+            incarnation.close()
+        return incarnation.served_s, failed
 
-    async def _run(self, life: Life) -> group_pb2.Failure | None:
+    async def _run(self, incarnation: IncarnationRun) -> group_pb2.Failure | None:
         """Run the life; on a stop drain it, for as long as the grace period allows."""
-        living = asyncio.create_task(life.run())
+        running = asyncio.create_task(incarnation.run())
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        if not living.done():
-            if life.serving:
-                life.drain()
+        if not running.done():
+            if incarnation.serving:
+                incarnation.drain()
                 logger.info("draining")
-                await asyncio.wait({living}, timeout=max(1.0, self._config.grace_s - _DRAIN_MARGIN_S))
-            living.cancel()
-            await asyncio.wait({living})
-        return None if living.cancelled() else living.result()
+                await asyncio.wait({running}, timeout=max(1.0, self._config.grace_s - _DRAIN_MARGIN_S))
+            running.cancel()
+            await asyncio.wait({running})
+        return None if running.cancelled() else running.result()
 
     async def _check_model(self) -> Checkpoint | None:
         """Find and check the model in a thread, because it may take long; None when the pod is stopped meanwhile.

@@ -37,8 +37,8 @@ VICTIMS: dict[str, tuple[list[Point], tuple[str, int, str, int]]] = {
     "rank 1": (LOADING, ("group-0-1", 1, "RankExited", -signal.SIGKILL)),
     "serve": ([*LOADING, *BORN, (0, "serve"), (0, "ranks")], ("group-0-0", -1, "ServeExited", -signal.SIGKILL)),
     "core": ([*LOADING, *BORN, (0, "core"), (0, "ranks")], ("group-0-0", -1, "CoreExited", -signal.SIGKILL)),
-    "nursery 0": (BORN[:1], ("group-0-0", -1, "StartFailed", 0)),
-    "nursery 1": (BORN[1:], ("group-0-1", -1, "StartFailed", 0)),
+    "fork_server 0": (BORN[:1], ("group-0-0", -1, "StartFailed", 0)),
+    "fork_server 1": (BORN[1:], ("group-0-1", -1, "StartFailed", 0)),
     "follower": ([*LOADING, *BORN, (0, "ranks")], ("group-0-1", -1, "SupervisorLost", 0)),
     "leader": ([*LOADING, *BORN, (0, "serve"), (0, "ranks")], ("", 0, "", 0)),  # started anew, it knows of nothing
 }

@@ -11,8 +11,8 @@ from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.membership.status import GroupState
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.fork_server_client import Cradle
-from octavo.worker.supervisor.incarnation_run import Birth, Life
+from octavo.worker.supervisor.fork_server_client import ForkServerClient
+from octavo.worker.supervisor.incarnation_run import IncarnationRun, RunSpec
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}
@@ -21,7 +21,7 @@ SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("uni
 async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed():
     shared = create_shared(1)
     config = Config(model="/m", served_name="m", **ADDRESSES)
-    children = Children(Cradle())
+    children = Children(ForkServerClient())
     try:
         share = Wiring(config, "/m", "f", "i", shared, local="unix:/tmp/y", report=-1, rank=-1, parent=os.getpid())
         pid = children.start("no_such_process", share)
@@ -40,7 +40,9 @@ async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_l
 
     monkeypatch.setattr("subprocess.Popen", no_more_processes)
     config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
-    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
+    life = IncarnationRun(
+        RunSpec(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(ForkServerClient())
+    )
     try:
         failed = await asyncio.wait_for(life.run(), PATIENCE_S)
     finally:
@@ -54,10 +56,12 @@ async def test_a_life_whose_ranks_could_not_be_forked_for_memory_says_so(monkeyp
     async def killed(*args: object) -> None:
         raise OSError("the process that ranks are forked from has ended")
 
-    monkeypatch.setattr(Cradle, "bear", killed)
+    monkeypatch.setattr(ForkServerClient, "fork_rank", killed)
     monkeypatch.setattr("octavo.worker.supervisor.incarnation_run.oom_kills", itertools.count().__next__)
     config = Config(model="/m", served_name="m", pod_name="chat-0-1", **ADDRESSES, **SECOND_OF_TWO)
-    life = Life(Birth(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(Cradle()))
+    life = IncarnationRun(
+        RunSpec(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(ForkServerClient())
+    )
     life.joined("incarnation")
     try:
         failed = await asyncio.wait_for(life.run(), PATIENCE_S)

@@ -61,7 +61,7 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
     async with serving(model) as worker, client(worker) as router:
         answers = await _streams(router)
         pids = worker.children().values()
-        assert worker.children().keys() == {"serve", "core", "rank", "nursery"}
+        assert worker.children().keys() == {"serve", "core", "rank", "fork_server"}
         worker.signal(signal.SIGKILL)
         await until(lambda: not any(lives(pid) for pid in pids))
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)

@@ -19,12 +19,12 @@ def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_n
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.splitlines() == [
         "parent is ours: True",
-        "threads of the nursery: 1",
+        "threads of the fork_server: 1",
         "waits for its go: True",
         "without it: 1",
-        "lost nursery: the process that ranks are forked from has ended",
-        "another nursery, and a rank that had ended before it was heard of: -9 {}",
-        "stopped nursery: another is asked for",
+        "lost fork_server: the process that ranks are forked from has ended",
+        "another fork_server, and a rank that had ended before it was heard of: -9 {}",
+        "stopped fork_server: another is asked for",
         "is ended: -9",
     ], done.stderr
 
@@ -35,16 +35,16 @@ async def test_a_lost_nursery_disturbs_nobody_and_is_replaced_before_it_is_neede
         async with client(worker) as router:
             answer = await router.submit([ord("a")], 500)
             await until(lambda: bool(answer.ids))
-            os.kill(lost := before["nursery"], signal.SIGKILL)
+            os.kill(lost := before["fork_server"], signal.SIGKILL)
             await until(answer.done.is_set)
             assert len(answer.ids) == 500
-        await until(lambda: worker.children().get("nursery", lost) != lost, PATIENCE_S, worker.text)
+        await until(lambda: worker.children().get("fork_server", lost) != lost, PATIENCE_S, worker.text)
         os.kill(before["rank"], signal.SIGKILL)
         await until(lambda: worker.children().get("rank", before["rank"]) != before["rank"], PATIENCE_S, worker.text)
         await worker.ready()
         after = worker.children()
-        assert after["nursery"] != before["nursery"]
+        assert after["fork_server"] != before["fork_server"]
         os.kill(after["rank"], signal.SIGKILL)
         await until(lambda: worker.children().get("rank", after["rank"]) != after["rank"], PATIENCE_S, worker.text)
         await worker.ready()
-        assert worker.children()["nursery"] == after["nursery"]
+        assert worker.children()["fork_server"] == after["fork_server"]

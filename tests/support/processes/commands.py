@@ -21,7 +21,7 @@ LIFE: Plan = (
     ("octavo.worker.engine_core.core", ()),
 )  # what each life of a leader starts anew
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its nursery: what forks has one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its fork_server: what forks has one thread
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
     *(

@@ -14,7 +14,7 @@ from octavo.worker.ipc import process
 from octavo.worker.ipc.process_context import Wiring, create_shared
 from octavo.worker.supervisor import fork_server_client as cradles
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.fork_server_client import Cradle
+from octavo.worker.supervisor.fork_server_client import ForkServerClient
 
 ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "unix:/tmp/x")
 
@@ -25,49 +25,51 @@ async def main() -> None:
     config = Config(model="/nowhere", served_name="m", device="cpu", **ADDRESSES)
     report, _ = os.pipe()
     share = Wiring(config, "/nowhere", "f", "i", shared, "unix:/tmp/y", report, rank=0, parent=os.getpid())
-    cradle = Cradle()
-    unwanted = asyncio.create_task(cradle.bear(share))
+    client = ForkServerClient()
+    unwanted = asyncio.create_task(client.fork_rank(share))
     await asyncio.sleep(0)  # it has asked
     unwanted.cancel()
-    pid, go = await cradle.bear(share)
+    pid, go = await client.fork_rank(share)
     print("parent is ours:", Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()))
     await asyncio.sleep(0.5)  # who was not wanted has ended
     _reap()
-    (nursery,) = [other for other in _children() if other != pid]
-    print("threads of the nursery:", _threads(nursery))
+    (fork_server,) = [other for other in _children() if other != pid]
+    print("threads of the fork_server:", _threads(fork_server))
     print("waits for its go:", b"fork_server" in _command(pid))
     os.close(go)
     print("without it:", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    asking = asyncio.create_task(cradle.bear(share))
+    asking = asyncio.create_task(client.fork_rank(share))
     await asyncio.sleep(0)
-    os.kill(nursery, 9)
-    print("lost nursery:", await _refusal(asking))
-    os.waitpid(nursery, 0)
+    os.kill(fork_server, 9)
+    print("lost fork_server:", await _refusal(asking))
+    os.waitpid(fork_server, 0)
     early = Early()
     children = early.children = Children(early)
-    await children.bear(share)
-    print("another nursery, and a rank that had ended before it was heard of:", children.exits[0].code, children.pids)
+    await children.fork_rank(share)
+    print(
+        "another fork_server, and a rank that had ended before it was heard of:", children.exits[0].code, children.pids
+    )
     await children.kill()
-    (nursery,) = _children()
-    os.kill(nursery, signal.SIGSTOP)
+    (fork_server,) = _children()
+    os.kill(fork_server, signal.SIGSTOP)
     for _ in range(2):
-        asking = asyncio.create_task(early.bear(share))
+        asking = asyncio.create_task(early.fork_rank(share))
         await asyncio.sleep(0.1)
         asking.cancel()
         await asyncio.wait({asking})
     cradles._STUCK_S = 0.1
     early._open = _no_more  # type: ignore[method-assign]
-    print("stopped nursery:", await _refusal(asyncio.create_task(early.bear(share))))
-    print("is ended:", os.waitstatus_to_exitcode(os.waitpid(nursery, 0)[1]))
+    print("stopped fork_server:", await _refusal(asyncio.create_task(early.fork_rank(share))))
+    print("is ended:", os.waitstatus_to_exitcode(os.waitpid(fork_server, 0)[1]))
 
 
-class Early(Cradle):
+class Early(ForkServerClient):
     """Its ranks have ended, and were collected, when their pid is told."""
 
     children: Children
 
-    async def bear(self, share: Wiring) -> tuple[int, int]:
-        pid, go = await super().bear(share)
+    async def fork_rank(self, share: Wiring) -> tuple[int, int]:
+        pid, go = await super().fork_rank(share)
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         self.children.reap()

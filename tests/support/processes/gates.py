@@ -1,6 +1,6 @@
 """Workers whose processes stop at chosen points of their start until a test lets them go on, or for some seconds.
 
-    import  the nursery, before it can fork     born   a rank, before it does anything
+    import  the fork_server, before it can fork     born   a rank, before it does anything
     serve   serve, before it listens            meet   a rank, before it reaches for the others
     core    the core, before it listens         read   a rank, in the middle of its weights
                                                 hello  a rank that has loaded, before it says so

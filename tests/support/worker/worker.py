@@ -24,7 +24,7 @@ from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_gr
 from octavo.worker.channel import OPTIONS
 
 NO_TOKEN = 0xFFFFFFFF
-_CHILDREN = {"server": "serve", "fork_server": "nursery"}  # by the last part of their modules' names
+_CHILDREN = {"server": "serve", "fork_server": "fork_server"}  # by the last part of their modules' names
 
 
 class WorkerProcess:

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.ipc.process_context import create_shared
-from octavo.worker.ipc.shared_board import RANK, Board, Slot
+from octavo.worker.ipc.shared_board import RANK, Board, ProcessSlot
 from octavo.worker.leader.step_broadcast import Relay
 from octavo.worker.topology import Layout
 
@@ -28,7 +28,7 @@ def beat(*steps: int) -> group_pb2.Heartbeat:
 
 
 def finished(board: Board) -> list[int]:
-    return [board.read(RANK + rank, Slot.FINISHED) for rank in range(4)]
+    return [board.read(RANK + rank, ProcessSlot.FINISHED) for rank in range(4)]
 
 
 def test_another_pods_ranks_are_shown_and_the_leaders_own_show_themselves(board: tuple[Board, Relay]) -> None:

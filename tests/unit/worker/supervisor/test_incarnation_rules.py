@@ -9,11 +9,11 @@ from octavo.worker.errors import ConfigError
 from octavo.worker.ipc.process import Report
 from octavo.worker.lifecycle.backoff import Backoff
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
-from octavo.worker.lifecycle.liveness import Pulse, Verdict, Watch, look
+from octavo.worker.lifecycle.liveness import ProcessHealth, Violation, Watch, check
 from octavo.worker.scheduler.step_deadline import Overdue
 from octavo.worker.supervisor.cgroup import oom_kills
 from octavo.worker.supervisor.child_processes import Exit
-from octavo.worker.supervisor.failure import better, name_exit
+from octavo.worker.supervisor.failure import name_exit, root_cause
 from octavo.worker.supervisor.fork_server_client import environment
 
 S = 10**9
@@ -34,9 +34,9 @@ def test_the_wait_between_lives_doubles_to_10_s_and_a_good_life_resets_it():
 def _pulses(now_s, **changes):
     values = {"serve": now_s, "core": now_s, "progress": 0, "deadline": 0} | changes
     return [
-        Pulse("serve", -1, int(values["serve"] * S), 5, 0),
-        Pulse("core", -1, int(values["core"] * S), 5, 0, int(values["deadline"] * S)),
-        Pulse("rank", 0, 0, 3, values["progress"], beats=False),
+        ProcessHealth("serve", -1, int(values["serve"] * S), 5, 0),
+        ProcessHealth("core", -1, int(values["core"] * S), 5, 0, int(values["deadline"] * S)),
+        ProcessHealth("rank", 0, 0, 3, values["progress"], beats=False),
     ]
 
 
@@ -45,67 +45,69 @@ def _look_until(end_s, serving, start=10.0, **changes):
     while now < end_s:
         now += 0.25
         current = {key: value(now) if callable(value) else value for key, value in changes.items()}
-        watch, verdict = look(watch, _pulses(now, **current), serving, int(now * S))
-        if verdict is not None:
-            return now, verdict
+        watch, violation = check(watch, _pulses(now, **current), serving, int(now * S))
+        if violation is not None:
+            return now, violation
     return None
 
 
 def test_a_process_silent_for_5_s_ends_the_life_and_is_named():
-    when, verdict = _look_until(60, serving=True, core=10.0)
+    when, violation = _look_until(60, serving=True, core=10.0)
     assert 15.0 < when <= 15.5
-    assert (verdict.reason, verdict.rank) == ("CoreStuck", -1)
+    assert (violation.reason, violation.rank) == ("CoreStuck", -1)
 
 
 def test_a_step_beyond_its_deadline_is_the_ranks_fault():
-    when, verdict = _look_until(60, serving=True, deadline=20.0)
+    when, violation = _look_until(60, serving=True, deadline=20.0)
     assert 20.0 < when <= 20.5
-    assert (verdict.reason, verdict.rank) == ("RankStuck", 0)
+    assert (violation.reason, violation.rank) == ("RankStuck", 0)
 
 
 def test_of_several_ranks_that_do_not_return_the_stopped_one_is_blamed_else_the_one_with_the_fewest_steps():
-    core = Pulse("core", -1, 20 * S, 5, 0, deadline_ns=20 * S)
-    ranks = [Pulse("rank", rank, 20 * S, 5, 100, finished=7 - rank, beats=False) for rank in range(3)]
-    _, verdict = look(Watch(20 * S, 20 * S), [core, *ranks], True, 21 * S)
-    assert verdict.rank == 2
+    core = ProcessHealth("core", -1, 20 * S, 5, 0, deadline_ns=20 * S)
+    ranks = [ProcessHealth("rank", rank, 20 * S, 5, 100, finished=7 - rank, beats=False) for rank in range(3)]
+    _, violation = check(Watch(20 * S, 20 * S), [core, *ranks], True, 21 * S)
+    assert violation.rank == 2
     stopped = [ranks[0], replace(ranks[1], heartbeat_ns=16 * S), ranks[2]]
-    _, verdict = look(Watch(20 * S, 20 * S), [core, *stopped], True, 21 * S)
-    assert verdict.rank == 1
+    _, violation = check(Watch(20 * S, 20 * S), [core, *stopped], True, 21 * S)
+    assert violation.rank == 1
 
 
 def test_a_rank_that_only_lost_its_peer_is_not_the_cause_when_there_is_a_better_one():
     follower = Exit("rank", 1, 1, Report("PeerLost", "rank 0 is gone"), killed=False)
     victim = Exit("rank", 0, -9, None, killed=False)
     swept = Exit("serve", -1, -9, None, killed=True)
-    told = Verdict("LeaderLost", -1, "")
-    assert better([follower, victim], None) is victim
-    assert better([follower, swept], told) is told
-    assert better([swept, follower], None) is follower
+    told = Violation("LeaderLost", -1, "")
+    assert root_cause([follower, victim], None) is victim
+    assert root_cause([follower, swept], told) is told
+    assert root_cause([swept, follower], None) is follower
 
 
 def test_loading_may_take_for_ever_as_long_as_it_progresses():
     assert _look_until(900, serving=False, progress=lambda now: int(now // 100)) is None
-    when, verdict = _look_until(900, serving=False)
+    when, violation = _look_until(900, serving=False)
     assert 130 < when <= 131
-    assert verdict.reason == "LoadStalled"
+    assert violation.reason == "LoadStalled"
 
 
 def test_a_stalled_load_names_who_has_got_least_far():
-    ranks = [Pulse("rank", rank, 200 * S, 3, progress, beats=False) for rank, progress in enumerate((100, 40, 70))]
-    leader = [Pulse("serve", -1, 200 * S, 0, 0), Pulse("core", -1, 200 * S, 0, 0)]
-    seen = Watch(200 * S, 10 * S, tuple((pulse.phase, pulse.progress) for pulse in (*leader, *ranks)))
-    _, verdict = look(seen, [*leader, *ranks], False, 201 * S)
-    assert (verdict.reason, verdict.rank) == ("LoadStalled", 1) and "rank 1" in verdict.message
-    _, verdict = look(seen, [replace(leader[0], heartbeat_ns=0), leader[1], *ranks], False, 201 * S)
-    assert (verdict.reason, verdict.rank) == ("LoadStalled", -1) and "serve" in verdict.message
+    ranks = [
+        ProcessHealth("rank", rank, 200 * S, 3, progress, beats=False) for rank, progress in enumerate((100, 40, 70))
+    ]
+    leader = [ProcessHealth("serve", -1, 200 * S, 0, 0), ProcessHealth("core", -1, 200 * S, 0, 0)]
+    seen = Watch(200 * S, 10 * S, tuple((health.phase, health.progress) for health in (*leader, *ranks)))
+    _, violation = check(seen, [*leader, *ranks], False, 201 * S)
+    assert (violation.reason, violation.rank) == ("LoadStalled", 1) and "rank 1" in violation.message
+    _, violation = check(seen, [replace(leader[0], heartbeat_ns=0), leader[1], *ranks], False, 201 * S)
+    assert (violation.reason, violation.rank) == ("LoadStalled", -1) and "serve" in violation.message
 
 
 def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
     watch = Watch(10 * S, 10 * S)
-    watch, verdict = look(watch, _pulses(10.0), True, 40 * S)
-    assert verdict is None
-    watch, verdict = look(watch, _pulses(40.0), True, int(40.25 * S))
-    assert verdict is None
+    watch, violation = check(watch, _pulses(10.0), True, 40 * S)
+    assert violation is None
+    watch, violation = check(watch, _pulses(40.0), True, int(40.25 * S))
+    assert violation is None
 
 
 def test_a_step_is_overdue_after_5_s_or_ten_times_its_prediction_from_when_it_had_the_device():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from octavo.worker.ipc import shared_board as board
-from octavo.worker.ipc.shared_board import Board, Gauge, Slot
+from octavo.worker.ipc.shared_board import Board, Gauge, ProcessSlot
 from octavo.worker.membership.status import GroupState
 from octavo.worker.supervisor.metrics import Totals, metrics_page
 
@@ -17,7 +17,10 @@ def value(page: bytes, name: str) -> float:
 @pytest.mark.parametrize(
     ("count", "name"),
     [
-        (lambda page, n: page.write(board.RANK + 2, Slot.LATE, n), "octavo_worker_stale_incarnation_messages_total"),
+        (
+            lambda page, n: page.write(board.RANK + 2, ProcessSlot.LATE, n),
+            "octavo_worker_stale_incarnation_messages_total",
+        ),
         (lambda page, n: page.set(Gauge.GENERATED_TOKENS_TOTAL, n), "octavo_worker_generated_tokens_total"),
     ],
     ids=["late", "generated"],
@@ -28,7 +31,7 @@ def test_a_counter_is_shown_and_does_not_fall_with_a_life(count: Callable[[Board
     totals.current = page.gauges
     count(page, 3)
     assert value(show().body, name) == 3
-    totals.end_life()
+    totals.end_incarnation()
     assert value(show().body, name) == 3
     totals.current = page.gauges
     count(page, 1)
