@@ -32,13 +32,12 @@ import uvloop
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.worker.channel import OPTIONS
 from octavo.worker.config import Config
-from octavo.worker.ipc import process_context as wiring
-from octavo.worker.ipc import ring
-from octavo.worker.ipc.process_context import Shared, Wiring, create_shared
-from octavo.worker.ipc.ring import Reader
-from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc import process_context, ring
+from octavo.worker.ipc.process_context import ProcessContext, Shared, create_shared
+from octavo.worker.ipc.ring import RingReader
+from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.ipc.shared_board import Board
-from octavo.worker.leader.step_broadcast import Relay
+from octavo.worker.leader.step_broadcast import StepBroadcast
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.membership.pod import Membership
@@ -61,10 +60,10 @@ def step(number: int) -> Step:
     return Step(number, Forward(slots=rows, starts=starts, counts=(1,) * REQUESTS), Sample(rows, starts))
 
 
-async def lead(given: Wiring) -> None:
+async def lead(given: ProcessContext) -> None:
     """The leader's process: what worker/leader/server.py does for other pods. given.local: the address."""
     layout = given.config.layout
-    relay = Relay(given.shared, Board(given.shared.board), layout, asyncio.Event())
+    relay = StepBroadcast(given.shared, Board(given.shared.board), layout, asyncio.Event())
     group = GroupServicer(Incarnation("i", IDENTITY, layout.pods), Roles(given.config), relay)
     server = grpc.aio.server(options=OPTIONS)
     group_pb2_grpc.add_GroupServicer_to_server(group, server)
@@ -114,7 +113,7 @@ class Core:
     """The core's part. under_way: steps, or in the beginning pods, whose word has not come."""
 
     def __init__(self, shared: Shared, pods: int) -> None:
-        self._steps, self._results = Outlet(shared.relay), Reader(shared.returned)
+        self._steps, self._results = RingSender(shared.relay), RingReader(shared.returned)
         self._poll = select.poll()
         self._poll.register(self._results.fds.data, select.POLLIN)
         self._under_way, self._number = pods, 0
@@ -188,9 +187,9 @@ def _ends(shared: Shared, pods: int, barely: bool) -> Iterator[int]:
     else:
         unused = ["unix:/unused"] * (pods + 1)
         config = Config("m", "m", *unused[:1] * 5, pipeline=pods + 1, peers=tuple(unused))
-        given = Wiring(config, "", "", "i", shared, local=address, report=-1, rank=-1, parent=os.getpid())
+        given = ProcessContext(config, "", "", "i", shared, local=address, report=-1, rank=-1, parent=os.getpid())
         leader = subprocess.Popen(  # as worker/supervisor/child_processes.py starts serve
-            [sys.executable, __file__, "--lead", wiring.dump(given)],
+            [sys.executable, __file__, "--lead", process_context.dump(given)],
             pass_fds=shared.all(),
         )
         others = FORK.Process(target=lambda: asyncio.run(follow(address, pods)))
@@ -218,7 +217,7 @@ def main() -> None:
     parser.add_argument("--lead", help=argparse.SUPPRESS)  # how it starts its leader
     arguments = parser.parse_args()
     if arguments.lead is not None:
-        return uvloop.run(lead(wiring.load(arguments.lead)))
+        return uvloop.run(lead(process_context.load(arguments.lead)))
     made_on, results, totals = record.machine(("grpcio", "protobuf", "uvloop")), [], {}
     for pods in PODS:
         interval_s = arguments.interval_ms / 1000

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from octavo.proto.v1 import group_pb2
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Shared
-from octavo.worker.ipc.ring import Reader
-from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc.ring import RingReader
+from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.step import Step, StepResult
 
@@ -46,7 +46,7 @@ class Link:
 
 
 def lead(shared: Shared, port: int, pods: int) -> None:
-    steps, returned = Reader(shared.relay), Outlet(shared.returned)
+    steps, returned = RingReader(shared.relay), RingSender(shared.returned)
     poll, members = select.poll(), {}
     poll.register(steps.fds.data, select.POLLIN)
     with socket.create_server(("127.0.0.1", port)) as listener:

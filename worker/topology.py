@@ -41,13 +41,13 @@ class Layout:
         return range(stage * width, (stage + 1) * width)
 
     @property
-    def answering(self) -> int:
+    def output_rank(self) -> int:
         """The rank that tells the leader what was sampled: the first of the last stage."""
         return self.tensor * (self.pipeline - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPosition:
     """Of one rank."""
 
     layout: Layout = Layout()
@@ -58,7 +58,7 @@ class Place:
         return self.rank // self.layout.tensor
 
     @property
-    def part(self) -> int:
+    def tp_rank(self) -> int:
         """Which of its stage's ranks it is."""
         return self.rank % self.layout.tensor
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from octavo.router.dispatch.rules.ledger import Ledger
-from octavo.worker.leader.admission.credit import Bank, Credit
+from octavo.worker.leader.admission.credit import Credit, CreditLedger
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.output import Load
 
@@ -39,7 +39,7 @@ class Network(RuleBasedStateMachine):
 
     @initialize(routers=st.integers(1, 3))
     def start(self, routers: int) -> None:
-        self.bank = Bank(LIMITS)
+        self.bank = CreditLedger(LIMITS)
         self.names = 0
         self.waiting: list[deque[int]] = [deque() for _ in range(routers)]
         self.streams = [self.connect() for _ in range(routers)]

@@ -24,7 +24,7 @@ class Admission:
 
     def submit(self, new: NewRequest) -> None:
         if not new.grammar:
-            self._give(new)
+            self._submit(new)
             return
         try:
             self._compiling[new.key] = new, self._grammars.begin(new.grammar)
@@ -55,10 +55,10 @@ class Admission:
             return
         matcher.take(new.generated)
         self.constraints.bind(new.key, matcher)
-        if not self._give(new):
+        if not self._submit(new):
             self.constraints.drop(new.key)
 
-    def _give(self, new: NewRequest) -> bool:
+    def _submit(self, new: NewRequest) -> bool:
         try:
             self._scheduler.submit(new)
         except Invalid as error:

@@ -20,15 +20,15 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.engine_core.admission import Admission
 from octavo.worker.engine_core.grammars import Masker, grammars_of
 from octavo.worker.ipc import process, ring
-from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.ipc.ring import Reader
-from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc.process_context import ProcessContext
+from octavo.worker.ipc.ring import RingReader
+from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
-from octavo.worker.messages import rank_info as hello
+from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import Outputs, decode, encode
 from octavo.worker.messages.graphs import GraphBook
-from octavo.worker.messages.output import Cancel, Output, Refused
-from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.output import Cancel, Output, RefusedRequest
+from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
@@ -45,30 +45,30 @@ logger = logging.getLogger(__name__)
 class Core:
     """The rings and the board around one Scheduler."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        shared = wiring.shared
-        self._config = wiring.config
-        self._model_dir = Path(wiring.model_dir)
+    def __init__(self, context: ProcessContext) -> None:
+        shared = context.shared
+        self._config = context.config
+        self._model_dir = Path(context.model_dir)
         self._board = Board(shared.board)
-        self._layout = wiring.config.layout
-        self._inbox, self._outbox = Reader(shared.inbox), Outlet(shared.outbox)
-        self._results = [Reader(ring_fds) for ring_fds in (*shared.results, shared.returned)]
-        self._steps = [Outlet(ring_fds) for ring_fds in shared.steps]
+        self._layout = context.config.layout
+        self._inbox, self._outbox = RingReader(shared.inbox), RingSender(shared.outbox)
+        self._results = [RingReader(ring_fds) for ring_fds in (*shared.results, shared.returned)]
+        self._steps = [RingSender(ring_fds) for ring_fds in shared.steps]
         if self._layout.pods > 1:
-            self._steps.append(Outlet(shared.relay))
+            self._steps.append(RingSender(shared.relay))
         self._poll = select.poll()
         for fds in (self._inbox.fds, *(reader.fds for reader in self._results)):
             self._poll.register(fds.data, select.POLLIN)
-        for outlet in (self._outbox, *self._steps):
-            self._poll.register(outlet.fds.space, select.POLLIN)
+        for sender in (self._outbox, *self._steps):
+            self._poll.register(sender.fds.space, select.POLLIN)
 
     def run(self) -> None:
         """Wait for the hello of every rank, then loop for ever."""
         self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
         self._poll.register(self._grammars.finished, select.POLLIN)
-        said = hello.together(self._wait_for_ranks())
+        said = rank_info.intersect(self._wait_for_ranks())
         pace = pace_of(said.device, said.block_size, self._layout.pipeline)
-        self._scheduler = Scheduler(hello.limits(said, self._config), pace)
+        self._scheduler = Scheduler(rank_info.limits(said, self._config), pace)
         self._admission = Admission(self._scheduler, self._grammars, Masker(said.vocabulary, said.device))
         self._constraints = self._admission.constraints
         self._overdue = Overdue()
@@ -76,7 +76,7 @@ class Core:
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
-        self._outbox.send(hello.dump(said))
+        self._outbox.send(rank_info.dump(said))
         self._board.set(Gauge.CONTEXT_LENGTH, said.context_length)
         self._show()
         self._board.write(CORE, ProcessSlot.PHASE, group_pb2.SERVING)
@@ -84,11 +84,11 @@ class Core:
         while True:
             self._turn()
 
-    def _wait_for_ranks(self) -> list[Hello]:
-        heard: list[Hello] = []
+    def _wait_for_ranks(self) -> list[RankCapabilities]:
+        heard: list[RankCapabilities] = []
         while len(heard) < self._layout.ranks:
             self._sleep()
-            heard += [said for record in self._answers() if (said := hello.load(record)) is not None]
+            heard += [said for record in self._answers() if (said := rank_info.load(record)) is not None]
         return heard
 
     def _answers(self) -> Iterator[bytes]:
@@ -120,7 +120,7 @@ class Core:
         for new, why in self._admission.settled():
             moved = True
             if why is not None:
-                self._outbox.send(encode(Refused(new.key, why.field, why.message)))
+                self._outbox.send(encode(RefusedRequest(new.key, why.field, why.message)))
                 continue
             self._board.add(Gauge.REQUESTS_TOTAL, 1)
             self._board.add(Gauge.PROMPT_TOKENS_TOTAL, len(new.prompt))
@@ -160,18 +160,18 @@ class Core:
 
     def _issue(self) -> bool:
         moved = False
-        self._give_masks()
+        self._send_masks()
         while not self._constraints.owing and (step := self._next()) is not None:
             moved = True
-            self._give(step)
-            self._give_masks()
+            self._send_step(step)
+            self._send_masks()
         for refused in self._scheduler.refused():
             moved = True
             self._report(refused)
         if self._constraints.owing:
             return moved
         if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
-            self._give(step)
+            self._send_step(step)
         return moved
 
     def _report(self, refused: RefusedStep) -> None:
@@ -194,24 +194,24 @@ class Core:
             return None
         return replace(step, graph=self._graphs.capture(step.number), path=self._path)
 
-    def _give(self, step: Step) -> None:
+    def _send_step(self, step: Step) -> None:
         self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
         self._board.write(CORE, ProcessSlot.ISSUED, step.number)
         self._board.write(CORE, ProcessSlot.DEADLINE, self._overdue.deadline_ns)
-        self._tell_ranks(encode(step))
+        self._send_to_ranks(encode(step))
 
-    def _give_masks(self) -> None:
+    def _send_masks(self) -> None:
         if (masks := self._constraints.masks()) is not None:
-            self._tell_ranks(encode(masks))
+            self._send_to_ranks(encode(masks))
 
-    def _tell_ranks(self, record: bytes) -> None:
-        for outlet in self._steps:
-            outlet.send(record)
-            outlet.flush()
+    def _send_to_ranks(self, record: bytes) -> None:
+        for sender in self._steps:
+            sender.send(record)
+            sender.flush()
 
     def _flush(self) -> None:
-        for outlet in (self._outbox, *self._steps):
-            outlet.flush()
+        for sender in (self._outbox, *self._steps):
+            sender.flush()
 
     def _show(self) -> None:
         load, board = self._scheduler.load(), self._board
@@ -229,8 +229,8 @@ class Core:
         self._board.beat(CORE)
 
 
-def main(wiring: Wiring) -> None:
-    Core(wiring).run()
+def main(context: ProcessContext) -> None:
+    Core(context).run()
 
 
 if __name__ == "__main__":

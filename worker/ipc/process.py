@@ -17,8 +17,8 @@ from pathlib import Path
 from octavo.shared.failure_reasons import FailureReason, failed
 from octavo.shared.parent import die_with, prctl
 from octavo.worker.errors import WorkerError
-from octavo.worker.ipc import process_context as wiring
-from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc import process_context
+from octavo.worker.ipc.process_context import ProcessContext
 
 _PR_SET_CHILD_SUBREAPER = 36
 _REPORT_BYTES = 4096  # what a pipe holds at least: the write never waits
@@ -35,23 +35,23 @@ class Report:
     message: str
 
 
-def run(name: str, main: Callable[[Wiring], None], mine: Wiring | None = None) -> None:
+def run(name: str, main: Callable[[ProcessContext], None], context: ProcessContext | None = None) -> None:
     """Be the child `name` with the wiring of the command line; returns when `main` does, exits 1 with a report when it
     raises."""
-    mine = mine or wiring.load(sys.argv[1])
-    die_with(mine.parent)
+    context = context or process_context.load(sys.argv[1])
+    die_with(context.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     logging.basicConfig(
-        level=mine.config.log_level.upper(),
+        level=context.config.log_level.upper(),
         stream=sys.stderr,
         format=f"%(asctime)s %(levelname)s worker.{name} %(message)s",
     )
     try:
-        main(mine)
+        main(context)
     except Exception as error:
         logger.exception("%s failed", name)
-        write_report(mine.report, cause(name, error))
+        write_report(context.report, cause(name, error))
         os._exit(1)
 
 

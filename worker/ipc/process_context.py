@@ -42,7 +42,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class ProcessContext:
     """One child's share.
 
     local: the leader's private socket. report: where a failure is written. rank: of the group; -1 for serve and core.
@@ -58,7 +58,7 @@ class Wiring:
     rank: int
     parent: int
 
-    def own(self) -> "Wiring":
+    def own(self) -> "ProcessContext":
         """Without the rings of the pod's other ranks."""
         shared = self.shared
         steps, results = (self.ring(shared.steps),), (self.ring(shared.results),)
@@ -82,24 +82,24 @@ def create_shared(ranks: int) -> Shared:
     )
 
 
-def dump(wiring: Wiring) -> str:
-    return json.dumps(dataclasses.asdict(wiring))
+def dump(context: ProcessContext) -> str:
+    return json.dumps(dataclasses.asdict(context))
 
 
-def load(text: str) -> Wiring:
+def load(text: str) -> ProcessContext:
     values = json.loads(text)
     fds = values["shared"]
     one = {name: RingFds(**fds[name]) for name in ("inbox", "outbox", "relay", "returned")}
     each = {name: tuple(RingFds(**ring_fds) for ring_fds in fds[name]) for name in ("steps", "results")}
     shared = Shared(fds["board"], **one, **each)  # type: ignore[arg-type]  # by name, which mypy does not follow
     config = Config(**{**values["config"], "peers": tuple(values["config"]["peers"])})
-    return Wiring(**{**values, "config": config, "shared": shared})
+    return ProcessContext(**{**values, "config": config, "shared": shared})
 
 
-def renumbered(wiring: Wiring, fds: Sequence[int], report: int) -> Wiring:
+def renumbered(context: ProcessContext, fds: Sequence[int], report: int) -> ProcessContext:
     """The same with other descriptors: fds in the order of Shared.all()."""
     board, *rest = fds
     rings = iter([RingFds(*rest[at : at + 3]) for at in range(0, len(rest), 3)])
     one = {name: next(rings) for name in ("inbox", "outbox", "relay", "returned")}
-    steps = tuple(next(rings) for _ in wiring.shared.steps)
-    return dataclasses.replace(wiring, report=report, shared=Shared(board, **one, steps=steps, results=tuple(rings)))
+    steps = tuple(next(rings) for _ in context.shared.steps)
+    return dataclasses.replace(context, report=report, shared=Shared(board, **one, steps=steps, results=tuple(rings)))

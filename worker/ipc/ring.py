@@ -72,7 +72,7 @@ class _End:
         self._map.close()
 
 
-class Writer(_End):
+class RingWriter(_End):
     """The sending end."""
 
     @property
@@ -105,7 +105,7 @@ class Writer(_End):
             self._data[: len(payload) - head] = payload[head:]
 
 
-class Reader(_End):
+class RingReader(_End):
     """The receiving end."""
 
     def __init__(self, fds: RingFds) -> None:

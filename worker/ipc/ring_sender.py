@@ -2,13 +2,13 @@
 
 from collections import deque
 
-from octavo.worker.ipc.ring import RingFds, Writer
+from octavo.worker.ipc.ring import RingFds, RingWriter
 
 
-class Outlet:
+class RingSender:
     def __init__(self, fds: RingFds) -> None:
         self.fds = fds
-        self._writer = Writer(fds)
+        self._writer = RingWriter(fds)
         self._kept: deque[bytes] = deque()
 
     @property

@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Shared
-from octavo.worker.ipc.ring import Reader
-from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc.ring import RingReader
+from octavo.worker.ipc.ring_sender import RingSender
 
 
-class Link:
+class CoreChannel:
     """Records to the core are kept in order while its ring is full; records from it are handed to `receive`."""
 
     def __init__(self, shared: Shared, receive: Callable[[bytes], None], received: Callable[[], None]) -> None:
         """received: called after each burst of records."""
-        self._outlet, self._reader = Outlet(shared.inbox), Reader(shared.outbox)
+        self._sender, self._reader = RingSender(shared.inbox), RingReader(shared.outbox)
         self._receive, self._received = receive, received
         self._room = asyncio.Event()
         self._room.set()
@@ -23,16 +23,16 @@ class Link:
         loop = asyncio.get_running_loop()
         self.broken: asyncio.Future[None] = loop.create_future()  # fails when a record cannot be dealt with
         loop.add_reader(self._reader.fds.data, self._read)
-        loop.add_reader(self._outlet.fds.space, self._write)
+        loop.add_reader(self._sender.fds.space, self._write)
 
     @property
     def largest(self) -> int:
         """Bytes of the largest record."""
-        return self._outlet.largest
+        return self._sender.largest
 
     def send(self, record: bytes) -> None:
         """Never waits; who sends much waits for `room` before."""
-        self._outlet.send(record)
+        self._sender.send(record)
         self._push()
 
     async def room(self) -> None:
@@ -40,14 +40,14 @@ class Link:
         await self._room.wait()
 
     def _push(self) -> None:
-        self._outlet.flush()
-        if self._outlet.empty:
+        self._sender.flush()
+        if self._sender.empty:
             self._room.set()
         else:
             self._room.clear()
 
     def _write(self) -> None:
-        ring.clear(self._outlet.fds.space)
+        ring.clear(self._sender.fds.space)
         self._push()
 
     def _read(self) -> None:

@@ -13,8 +13,8 @@ import grpc.aio
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.worker.channel import first
 from octavo.worker.config import Config
-from octavo.worker.leader.request_registry import Engine
-from octavo.worker.leader.router_stream import Stream
+from octavo.worker.leader.request_registry import RequestRegistry
+from octavo.worker.leader.router_stream import RouterStream
 from octavo.worker.models.folder.text_files import SERVED_FILES
 from octavo.worker.tls import Roles
 
@@ -29,8 +29,10 @@ logger = logging.getLogger(__name__)
 class EngineServicer(engine_pb2_grpc.EngineServicer):
     """incarnation, fingerprint: of this life, for the Welcome."""
 
-    def __init__(self, engine: Engine, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]) -> None:
-        self._engine = engine
+    def __init__(
+        self, registry: RequestRegistry, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]
+    ) -> None:
+        self._registry = registry
         self._config = config
         self._roles = roles
         self._incarnation = incarnation
@@ -41,14 +43,14 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
     ) -> None:
         await self._roles.require("router", context)
         name = await self._greet(await first(request_iterator), context)
-        stream = Stream(name)
-        await self._engine.ready.wait()
-        self._engine.open(stream)
+        stream = RouterStream(name)
+        await self._registry.ready.wait()
+        self._registry.open(stream)
         try:
             await context.write(self._welcome(stream))
             reason = await self._carry(stream, request_iterator, context)
         finally:
-            self._engine.close(stream)
+            self._registry.close(stream)
         if reason is not None:
             code, text = reason
             logger.warning("router %s is cut off: %s", name, text)
@@ -78,8 +80,8 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return said.hello.router
 
-    def _welcome(self, stream: Stream) -> engine_pb2.FromEngine:
-        rules = self._engine.rules
+    def _welcome(self, stream: RouterStream) -> engine_pb2.FromEngine:
+        rules = self._registry.rules
         assert rules is not None
         return engine_pb2.FromEngine(
             welcome=engine_pb2.Welcome(
@@ -87,15 +89,15 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
                 context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
                 features=sorted(rules.features),
             ),
-            credit=self._engine.credit(stream),
+            credit=self._registry.credit(stream),
         )  # fmt: skip
 
     async def _carry(
-        self, stream: Stream, messages: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
+        self, stream: RouterStream, messages: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
     ) -> tuple[grpc.StatusCode, str] | None:
         """Until either end is done; a code and text when this router must be cut off."""
         reading = asyncio.create_task(self._read(stream, messages))
-        writing = asyncio.create_task(stream.write_all(context.write, lambda: self._engine.credit(stream)))
+        writing = asyncio.create_task(stream.write_all(context.write, lambda: self._registry.credit(stream)))
         try:
             while not (reading.done() or writing.done()):
                 await asyncio.wait({reading, writing}, timeout=_CHECK_S, return_when=asyncio.FIRST_COMPLETED)
@@ -112,8 +114,8 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             writing.cancel()
             await asyncio.wait({reading, writing}, timeout=1.0)
 
-    async def _read(self, stream: Stream, messages: AsyncIterator[engine_pb2.FromRouter]) -> None:
+    async def _read(self, stream: RouterStream, messages: AsyncIterator[engine_pb2.FromRouter]) -> None:
         async for message in messages:
-            await self._engine.take(stream, message)
+            await self._registry.take(stream, message)
             for further in message.more:
-                await self._engine.take(stream, further)
+                await self._registry.take(stream, further)

@@ -14,7 +14,7 @@ _ROW = struct.Struct("<I")
 _ROW_BYTES = 13
 
 
-class Outgoing:
+class OutputBuffer:
     """Arrays of the next StepOutput, and what is sent beside it."""
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ from itertools import count
 from octavo.proto.v1 import engine_pb2
 from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import Shared
-from octavo.worker.leader.admission.credit import Bank
+from octavo.worker.leader.admission.credit import CreditLedger
 from octavo.worker.leader.admission.submit import Rules, read_submit
-from octavo.worker.leader.core_channel import Link
-from octavo.worker.leader.router_stream import Stream
-from octavo.worker.messages import rank_info as hello
+from octavo.worker.leader.core_channel import CoreChannel
+from octavo.worker.leader.router_stream import RouterStream
+from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import Outputs, decode, encode
-from octavo.worker.messages.output import Cancel, Load, Refused
-from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.output import Cancel, Load, RefusedRequest
+from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Invalid
 
 _CREDIT_S = 1.0  # every stream hears its credit at least so often
@@ -30,59 +30,59 @@ Rejected = engine_pb2.Rejected
 _NO_LOAD = Load(prompt_tokens=0, running=0, waiting=0, free_blocks=0, total_blocks=0)
 
 
-class Engine:
+class RequestRegistry:
     """The requests of all streams."""
 
     def __init__(self, config: Config, shared: Shared, eos_ids: Iterable[int]) -> None:
         self._config = config
         self._eos_ids = frozenset(eos_ids)
-        self._link = Link(shared, self._receive, self._received)
-        self._owners: dict[int, Stream] = {}  # by key
+        self._core = CoreChannel(shared, self._receive, self._received)
+        self._owners: dict[int, RouterStream] = {}  # by key
         self._keys = count(1)
-        self._streams: set[Stream] = set()
-        self._woken: set[Stream] = set()
-        self._bank: Bank | None = None
+        self._streams: set[RouterStream] = set()
+        self._woken: set[RouterStream] = set()
+        self._ledger: CreditLedger | None = None
         self._load = _NO_LOAD
-        self._told_s = 0.0
+        self._credit_sent_s = 0.0
         self.rules: Rules | None = None
         self.ready = asyncio.Event()  # the rank has said hello
         self.draining = False
 
     def start(self) -> None:
         """Begin to read what the core says."""
-        self._link.start()
+        self._core.start()
 
     @property
     def broken(self) -> asyncio.Future[None]:
         """Fails when what the core says cannot be dealt with."""
-        return self._link.broken
+        return self._core.broken
 
     @property
     def busy(self) -> bool:
         """Whether a request is under way, or output waits to be written."""
         return bool(self._owners) or any(not stream.out.empty for stream in self._streams)
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: RouterStream) -> None:
         self._streams.add(stream)
-        self._books.join(stream)
+        self._open_ledger.join(stream)
         stream.out.draining = self.draining
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: RouterStream) -> None:
         """The stream is gone, and its requests with it."""
         self._streams.discard(stream)
         for key in list(stream.numbers):
             self._abandon(stream, key)
-        self._books.leave(stream)
+        self._open_ledger.leave(stream)
 
     @property
-    def _books(self) -> Bank:
-        assert self._bank is not None, "no stream opens before the rank has said hello"
-        return self._bank
+    def _open_ledger(self) -> CreditLedger:
+        assert self._ledger is not None, "no stream opens before the rank has said hello"
+        return self._ledger
 
-    def credit(self, stream: Stream) -> engine_pb2.Credit:
+    def credit(self, stream: RouterStream) -> engine_pb2.Credit:
         """The newest; whoever asks is about to tell it."""
-        load, granted = self._load, self._books.grant(self._load)[stream]
-        stream.told_tokens = granted.tokens
+        load, granted = self._load, self._open_ledger.grant(self._load)[stream]
+        stream.sent_tokens = granted.tokens
         return engine_pb2.Credit(
             seen=granted.seen,
             tokens=granted.tokens,
@@ -91,12 +91,12 @@ class Engine:
             ),
         )
 
-    async def take(self, stream: Stream, message: engine_pb2.FromRouter) -> None:
+    async def take(self, stream: RouterStream, message: engine_pb2.FromRouter) -> None:
         """Act on one message of a router; waits only while the core's inbox is full. Raises ValueError on nonsense."""
         stream.heard_s = time.monotonic()
         kind = message.WhichOneof("kind")
         if kind == "submit":
-            await self._link.room()
+            await self._core.room()
             self._submit(stream, message.submit)
         elif kind == "cancel":
             key = stream.keys.get(message.cancel.number)
@@ -105,7 +105,7 @@ class Engine:
         elif kind == "hello":
             raise ValueError("a second Hello on one stream")
 
-    def _submit(self, stream: Stream, submit: engine_pb2.Submit) -> None:
+    def _submit(self, stream: RouterStream, submit: engine_pb2.Submit) -> None:
         if submit.number <= stream.newest:
             raise ValueError(f"submit {submit.number} after {stream.newest}: numbers must rise")
         stream.newest = submit.number
@@ -118,30 +118,32 @@ class Engine:
         try:
             new = read_submit(submit, key, self.rules)
             record = encode(new)
-            if len(record) > self._link.largest:
+            if len(record) > self._core.largest:
                 raise Invalid("prompt", f"{len(new.prompt)} tokens are more than this group takes at once")
         except Invalid as error:
             self._reject(stream, submit.number, Rejected.INVALID, error)
             return
         self._owners[key] = stream
         stream.begin(submit.number, key)
-        self._books.on_submit(stream, submit.number, len(new.prompt) + len(new.generated))
-        self._link.send(record)
+        self._open_ledger.on_submit(stream, submit.number, len(new.prompt) + len(new.generated))
+        self._core.send(record)
         stream.wake.set()
 
-    def _reject(self, stream: Stream, number: int, code: "engine_pb2.Rejected.Code.ValueType", why: Invalid) -> None:
+    def _reject(
+        self, stream: RouterStream, number: int, code: "engine_pb2.Rejected.Code.ValueType", why: Invalid
+    ) -> None:
         """Refuse a submit that the core never sees."""
-        self._books.on_refused(stream, number)
+        self._open_ledger.on_refused(stream, number)
         stream.reject(number, code, why.field, why.message)
 
-    def _abandon(self, stream: Stream, key: int) -> None:
-        self._books.on_begun(stream, stream.numbers[key])
+    def _abandon(self, stream: RouterStream, key: int) -> None:
+        self._open_ledger.on_begun(stream, stream.numbers[key])
         stream.forget(key)
         del self._owners[key]
-        self._link.send(encode(Cancel(key)))
+        self._core.send(encode(Cancel(key)))
 
     def _receive(self, record: bytes) -> None:
-        if (said := hello.load(record)) is not None:
+        if (said := rank_info.load(record)) is not None:
             self._greet(said)
             return
         message = decode(record)
@@ -149,15 +151,15 @@ class Engine:
             self._deliver(message)
         elif isinstance(message, Load):
             self._load = message
-        elif isinstance(message, Refused):
+        elif isinstance(message, RefusedRequest):
             self._refuse(message)
 
-    def _greet(self, said: Hello) -> None:
+    def _greet(self, said: RankCapabilities) -> None:
         self.rules = Rules(
             said.vocabulary, said.context_length, said.block_size, self._eos_ids, self._config.prefix_caching,
             frozenset(said.features),
         )  # fmt: skip
-        self._bank = Bank(hello.limits(said, self._config))
+        self._ledger = CreditLedger(rank_info.limits(said, self._config))
         self.ready.set()
 
     def _deliver(self, outputs: Outputs) -> None:
@@ -165,41 +167,41 @@ class Engine:
             stream = self._owners.get(output.key)
             if stream is None:
                 continue  # given up while the step was under way
-            self._books.on_begun(stream, stream.numbers[output.key])
+            self._open_ledger.on_begun(stream, stream.numbers[output.key])
             if stream.deliver(output):
                 del self._owners[output.key]
             self._woken.add(stream)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RefusedRequest) -> None:
         stream = self._owners.pop(refused.key, None)
         if stream is not None:
             number = stream.numbers[refused.key]
             stream.forget(refused.key)
-            self._books.on_begun(stream, number)
+            self._open_ledger.on_begun(stream, number)
             stream.reject(number, Rejected.INVALID, refused.field, refused.message)
 
     def _received(self) -> None:
         """After a burst of records: one wake-up a stream, and news of credit for those who had none left."""
-        if self._bank is not None:
-            for router, granted in self._bank.grant(self._load).items():
-                if isinstance(router, Stream) and router.told_tokens <= 0 < granted.tokens:
+        if self._ledger is not None:
+            for router, granted in self._ledger.grant(self._load).items():
+                if isinstance(router, RouterStream) and router.sent_tokens <= 0 < granted.tokens:
                     router.out.credit = True
                     self._woken.add(router)
         for stream in self._woken:
             stream.wake.set()
         self._woken.clear()
 
-    def _tell_credit(self) -> None:
+    def _offer_credit(self) -> None:
         for stream in self._streams:
             stream.out.credit = True
         self._woken |= self._streams
 
-    def tell_credit_when_due(self) -> None:
+    def offer_credit_when_due(self) -> None:
         """Call it often: each stream hears its credit once a second at least."""
         now = time.monotonic()
-        if now - self._told_s >= _CREDIT_S:
-            self._told_s = now
-            self._tell_credit()
+        if now - self._credit_sent_s >= _CREDIT_S:
+            self._credit_sent_s = now
+            self._offer_credit()
             self._received()
 
     def drain(self) -> None:

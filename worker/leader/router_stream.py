@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from octavo.proto.v1 import engine_pb2
-from octavo.worker.leader.output_buffer import Outgoing
+from octavo.worker.leader.output_buffer import OutputBuffer
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 
@@ -19,7 +19,7 @@ BOUND_S = 10.0
 FromEngine = engine_pb2.FromEngine
 
 
-class Stream:
+class RouterStream:
     """number: the router's name of a request; key: the engine's."""
 
     def __init__(self, router: str) -> None:
@@ -28,8 +28,8 @@ class Stream:
         self.heard_s = time.monotonic()
         self.numbers: dict[int, int] = {}  # by key
         self.keys: dict[int, int] = {}  # by number
-        self.out = Outgoing()
-        self.told_tokens = 0  # credit in the newest message
+        self.out = OutputBuffer()
+        self.sent_tokens = 0  # credit in the newest message
         self.closing = False
         self.wake = asyncio.Event()
         self._write_began_s: float | None = None

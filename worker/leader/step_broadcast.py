@@ -6,18 +6,18 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.ipc import ring
 from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process_context import Shared
-from octavo.worker.ipc.ring import Reader
-from octavo.worker.ipc.ring_sender import Outlet
+from octavo.worker.ipc.ring import RingReader
+from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.ipc.shared_board import Board, ProcessSlot
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.topology import Layout
 
 
-class Relay:
+class StepBroadcast:
     """Between the core's rings and the pods' Join streams. Everything runs on serve's event loop and never waits."""
 
     def __init__(self, shared: Shared, board: Board, layout: Layout, draining: asyncio.Event) -> None:
-        self._steps, self._returned = Reader(shared.relay), Outlet(shared.returned)
+        self._steps, self._returned = RingReader(shared.relay), RingSender(shared.returned)
         self._board = board
         self._layout = layout
         self._draining = draining

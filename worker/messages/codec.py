@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
-from octavo.worker.messages.output import Cancel, Load, Output, Refused, Scores
-from octavo.worker.messages.packing import CodecError, Reader, pack
+from octavo.worker.messages.output import Cancel, Load, Output, RefusedRequest, Scores
+from octavo.worker.messages.packing import CodecError, MessageReader, pack
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.sampling_codec import read_sampling, write_sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
@@ -43,7 +43,7 @@ class Outputs:
     rows: tuple[Output, ...]
 
 
-Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | Refused
+Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | RefusedRequest
 
 
 def encode(message: Message) -> bytes:
@@ -57,7 +57,7 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes | memoryview) -> Message:
     """Raises CodecError when `data` is not exactly one message."""
-    reader = Reader(bytes(data))
+    reader = MessageReader(bytes(data))
     kind, version = reader.head(_START)
     if version != VERSION:
         raise CodecError(f"message of version {version}, this process speaks {VERSION}; run one version everywhere")
@@ -83,7 +83,7 @@ def _encode(message: Message) -> tuple[int, bytes]:
             return 5, _encode_outputs(rows)
         case Load():
             return 6, _encode_load(message)
-        case Refused(key, field, text):
+        case RefusedRequest(key, field, text):
             name, reason = field.encode(), text.encode()
             return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
         case Masks(number, bits):
@@ -131,7 +131,7 @@ def _encode_step(step: Step) -> bytes:
     return b"".join(parts)
 
 
-def _decode_step(reader: Reader) -> Step:
+def _decode_step(reader: MessageReader) -> Step:
     number, graph_bytes, path_bytes, admits, appends, rows, samples, masks, zeros, scored = reader.head(_STEP)
     graph, path = reader.text(graph_bytes), reader.text(path_bytes)
     slots, starts, counts = reader.numbers(rows), reader.numbers(rows), reader.numbers(rows)
@@ -143,12 +143,12 @@ def _decode_step(reader: Reader) -> Step:
     return Step(number, Forward(admitted, changes, slots, starts, counts, zeroed), sample, graph, path)
 
 
-def _decode_append(reader: Reader) -> Blocks:
+def _decode_append(reader: MessageReader) -> Blocks:
     slot, first, blocks = reader.head(_APPEND)
     return Blocks(slot, first, reader.numbers(blocks))
 
 
-def _decode_admit(reader: Reader) -> Admit:
+def _decode_admit(reader: MessageReader) -> Admit:
     slot, generated_before, tokens = reader.head(_ADMIT)
     sampling = read_sampling(reader)
     return Admit(slot, reader.numbers(tokens), sampling, generated_before)
@@ -164,7 +164,7 @@ def _encode_result(result: StepResult) -> bytes:
     return b"".join((head, pack(chain(ids, failed, entries, lengths)), *pieces))
 
 
-def _decode_result(reader: Reader) -> StepResult:
+def _decode_result(reader: MessageReader) -> StepResult:
     number, ids, failed, scores, prompts = reader.head(_RESULT)
     sampled, bad, entries = reader.numbers(ids), reader.numbers(failed), reader.numbers(scores)
     pieces = [reader.take(length) for length in reader.numbers(scores + prompts)]
@@ -182,7 +182,7 @@ def _encode_new(new: NewRequest) -> bytes:
     return b"".join((head, write_sampling(new.sampling), arrays, *new.hashes, new.salt, grammar))
 
 
-def _decode_new(reader: Reader) -> NewRequest:
+def _decode_new(reader: MessageReader) -> NewRequest:
     key, priority, max_tokens, prompt, generated, stops, hashes, salt, grammar = reader.head(_NEW)
     return NewRequest(
         key=key,
@@ -198,7 +198,7 @@ def _decode_new(reader: Reader) -> NewRequest:
     )
 
 
-def _decode_cancel(reader: Reader) -> Cancel:
+def _decode_cancel(reader: MessageReader) -> Cancel:
     return Cancel(*reader.head(_KEY))
 
 
@@ -218,7 +218,7 @@ def _encode_outputs(rows: tuple[Output, ...]) -> bytes:
     return b"".join(parts)
 
 
-def _decode_outputs(reader: Reader) -> Outputs:
+def _decode_outputs(reader: MessageReader) -> Outputs:
     count, total, scored = reader.head(_OUTPUTS)
     keys = reader.numbers(count, "Q")
     lengths, cached, flat = reader.numbers(count), reader.numbers(count), reader.numbers(total)
@@ -236,7 +236,7 @@ def _decode_outputs(reader: Reader) -> Outputs:
     return Outputs(tuple(map(Output._make, zip(keys, ids, finishes, cached, scores, strict=True))))
 
 
-def _decode_scores(reader: Reader, count: int, scored: int) -> list[Scores | None]:
+def _decode_scores(reader: MessageReader, count: int, scored: int) -> list[Scores | None]:
     """One entry an output."""
     scores: list[Scores | None] = [None] * count
     last = -1
@@ -264,22 +264,22 @@ def _encode_load(load: Load) -> bytes:
     )
 
 
-def _decode_load(reader: Reader) -> Load:
+def _decode_load(reader: MessageReader) -> Load:
     return Load(*reader.head(_LOAD))
 
 
-def _decode_masks(reader: Reader) -> Masks:
+def _decode_masks(reader: MessageReader) -> Masks:
     number, size = reader.head(_MASKS)
     return Masks(number, reader.take(size))
 
 
-def _decode_refused(reader: Reader) -> Refused:
+def _decode_refused(reader: MessageReader) -> RefusedRequest:
     key, field_bytes, message_bytes = reader.head(_REFUSED)
-    return Refused(key, reader.text(field_bytes), reader.text(message_bytes))
+    return RefusedRequest(key, reader.text(field_bytes), reader.text(message_bytes))
 
 
 _FINISHES = {int(finish): finish for finish in Finish}
-_DECODERS: dict[int, Callable[[Reader], Message]] = {
+_DECODERS: dict[int, Callable[[MessageReader], Message]] = {
     1: _decode_step,
     2: _decode_result,
     3: _decode_new,

@@ -55,7 +55,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRequest:
     """core -> serve: a submitted request can never run; field and message say why."""
 
     key: int

@@ -24,7 +24,7 @@ def pack(values: Iterable[int], code: str = "I") -> bytes:
     return numbers.tobytes()
 
 
-class Reader:
+class MessageReader:
     """Takes a message apart from its beginning. Raises CodecError when it is shorter than it says, or longer."""
 
     def __init__(self, data: bytes) -> None:

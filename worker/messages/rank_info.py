@@ -13,7 +13,7 @@ _START = b"{"  # no message of the codec begins so
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class RankCapabilities:
     """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: those that
     the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not every
     device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner."""
@@ -30,16 +30,16 @@ class Hello:
     path: str = LOCAL
 
 
-def dump(hello: Hello) -> bytes:
-    return json.dumps(asdict(hello)).encode()
+def dump(capabilities: RankCapabilities) -> bytes:
+    return json.dumps(asdict(capabilities)).encode()
 
 
-def load(record: bytes) -> Hello | None:
+def load(record: bytes) -> RankCapabilities | None:
     """None when the record is another message."""
-    return Hello(**json.loads(record)) if record.startswith(_START) else None
+    return RankCapabilities(**json.loads(record)) if record.startswith(_START) else None
 
 
-def together(said: Sequence[Hello]) -> Hello:
+def intersect(said: Sequence[RankCapabilities]) -> RankCapabilities:
     """What a group of these ranks can do: as much as the least of them."""
     first, *others = said
     return replace(
@@ -54,7 +54,7 @@ def together(said: Sequence[Hello]) -> Hello:
     )
 
 
-def limits(said: Hello, config: Config) -> Limits:
+def limits(said: RankCapabilities, config: Config) -> Limits:
     """What the scheduler may hold, by what the rank has and what the pod was told."""
     return Limits(
         blocks=said.blocks, block_size=said.block_size, context_length=said.context_length,

@@ -132,7 +132,7 @@ class Scoring:
 
     end: int
     issued: int = 1
-    told: int = 1
+    returned: int = 1
 
     @property
     def done(self) -> bool:

@@ -6,7 +6,7 @@ temperature, top_k, top_p, seed, what follows u8 | [logprobs u32] | [prompt_logp
 import struct
 from itertools import chain
 
-from octavo.worker.messages.packing import CodecError, Reader, pack
+from octavo.worker.messages.packing import CodecError, MessageReader, pack
 from octavo.worker.messages.request import Adjust, Sampling
 
 _SAMPLING = struct.Struct("<dIdQB")
@@ -29,7 +29,7 @@ def write_sampling(sampling: Sampling) -> bytes:
     return head + counts + (_write_adjust(adjust) if adjust is not None else b"")
 
 
-def read_sampling(reader: Reader) -> Sampling:
+def read_sampling(reader: MessageReader) -> Sampling:
     """Raises CodecError."""
     temperature, top_k, top_p, seed, follows = reader.head(_SAMPLING)
     if follows > _LOGPROBS | _PROMPT_LOGPROBS | _ADJUST:
@@ -56,7 +56,7 @@ def _write_adjust(adjust: Adjust) -> bytes:
     return head + struct.pack(f"<{len(values)}d", *values) + numbers
 
 
-def _read_adjust(reader: Reader) -> Adjust:
+def _read_adjust(reader: MessageReader) -> Adjust:
     min_p, presence, frequency, repetition, min_tokens, bias, allowed, forbidden, words = reader.head(_HEAD)
     values = reader.head(struct.Struct(f"<{bias}d"))
     bias_ids, allowed_ids, forbidden_ids = (reader.numbers(size) for size in (bias, allowed, forbidden))

@@ -20,7 +20,7 @@ from operator import add, le, lt
 from octavo.worker.errors import WorkerError
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
-_NOBODY = -1
+_NO_SLOT = -1
 
 
 class InvalidStep(WorkerError, ValueError):
@@ -54,7 +54,7 @@ class StepCheck:
         self._own = [0] * slots  # first entry of the table that the slot may write
         self._next: dict[int, int] = {}  # of slots whose request has had a row
         self._admitted: dict[int, int] = {}  # known tokens, of slots whose request has had none
-        self._writer = [_NOBODY] * blocks
+        self._writer = [_NO_SLOT] * blocks
         self._entry = [0] * blocks  # in the table of its writer
         self._readers: dict[int, set[int]] = {}  # by block that slots share
         self._rows = _NO_ROWS
@@ -65,7 +65,7 @@ class StepCheck:
         """Follow one step more. Raises InvalidStep; every slot that it names must then be admitted again."""
         forward = step.forward
         try:
-            self._lose(forward.zeroed)
+            self._invalidate(forward.zeroed)
             for admit in forward.admits:
                 self._admit(admit)
             for blocks in forward.blocks:
@@ -112,19 +112,19 @@ class StepCheck:
         """The slot alone writes these blocks of its table, from entry `first` on."""
         writers, entries, readers, full = self._writer, self._entry, self._readers, self._full
         for entry, block in enumerate(blocks, first):
-            if (writer := writers[block]) != _NOBODY or block in readers:
+            if (writer := writers[block]) != _NO_SLOT or block in readers:
                 if writer == slot:
                     raise InvalidStep(f"slot {slot} holds block {block} twice")
-                self._lose((block,))
+                self._invalidate((block,))
             writers[block], entries[block] = slot, entry
             full.discard(block)
 
-    def _lose(self, blocks: Iterable[int]) -> None:
+    def _invalidate(self, blocks: Iterable[int]) -> None:
         """The contents of these blocks go, and whoever needs them may compute no more."""
         for block in blocks:
             if not 0 <= block < len(self._writer):
                 raise InvalidStep(f"block {block} of a pool of {len(self._writer)} is zeroed")
-            if (writer := self._writer[block]) != _NOBODY:
+            if (writer := self._writer[block]) != _NO_SLOT:
                 self._release(writer)
             for reader in [*self._readers.get(block, ())]:
                 self._release(reader)
@@ -141,7 +141,7 @@ class StepCheck:
         table, own = self._tables[slot], self._own[slot]
         for block in table[own:]:
             if self._writer[block] == slot:
-                self._writer[block] = _NOBODY
+                self._writer[block] = _NO_SLOT
         self._full.update(table[own : end // self._size])
         for block in table[:own]:
             readers = self._readers[block]
@@ -157,19 +157,19 @@ class StepCheck:
             self._settle()
             self._check_shape(forward)
             if starts != tuple(map(self._next.get, slots)):
-                raise self._elsewhere(forward)
+                raise self._discontinuous(forward)
             capacity = [self._capacity[slot] for slot in slots]
             self._rows = _Rows(slots, forward.counts, starts, capacity, dict(zip(slots, count())))
         rows = self._rows
         if starts != rows.ends:
             self._settle()
-            raise self._elsewhere(forward)
+            raise self._discontinuous(forward)
         rows.ends = ends = tuple(map(add, starts, rows.counts))
         if not all(map(le, ends, rows.capacity)):
             row = next(row for row, end in enumerate(ends) if end > rows.capacity[row])
             raise InvalidStep(f"{_row(forward, row)}: its blocks cover {rows.capacity[row]} positions")
 
-    def _elsewhere(self, forward: Forward) -> InvalidStep:
+    def _discontinuous(self, forward: Forward) -> InvalidStep:
         row, end = next(
             (row, end) for row, end in enumerate(map(self._next.get, forward.slots)) if end != forward.starts[row]
         )
@@ -217,7 +217,7 @@ class StepCheck:
                 self._readers.setdefault(block, set()).add(slot)
 
     def _is_full(self, block: int) -> bool:
-        if (writer := self._writer[block]) == _NOBODY:
+        if (writer := self._writer[block]) == _NO_SLOT:
             return block in self._full
         return (self._entry[block] + 1) * self._size <= self._next.get(writer, 0)
 

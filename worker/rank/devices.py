@@ -18,9 +18,9 @@ def open_runner(
 
     Raises ModelError, ConfigError naming the setting, or Fault; MissingKernels if this installation lacks them.
     """
-    layout = config.place.layout
+    layout = config.position.layout
     if config.device != "cpu" and layout.ranks > 1:
-        gpu.take(config.place.rank % layout.per_pod)
+        gpu.take(config.position.rank % layout.per_pod)
     gpu.check(config.device)
     if config.device == "cuda" or (config.device == "auto" and not gpu.missing()):
         from octavo.kernels.cuda.library import check_built

@@ -23,9 +23,8 @@ import warnings
 from collections.abc import Callable
 
 from octavo.shared.parent import die_with
-from octavo.worker.ipc import process
-from octavo.worker.ipc import process_context as wiring
-from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc import process, process_context
+from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.rank import pytorch
 
 PID = struct.Struct("<i")
@@ -33,13 +32,13 @@ MESSAGE_BYTES = 1 << 17
 DESCRIPTORS = 64
 
 
-def ask(end: socket.socket, share: Wiring, go: int) -> None:
+def ask(end: socket.socket, context: ProcessContext, go: int) -> None:
     """Ask for a rank. Its descriptors travel beside the message, in a fixed order, `go` as the last."""
-    fds = array.array("i", [*share.shared.all(), share.report, go])
-    end.sendmsg([wiring.dump(share).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    fds = array.array("i", [*context.shared.all(), context.report, go])
+    end.sendmsg([process_context.dump(context).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
 
 
-def _receive(end: socket.socket) -> tuple[Wiring, int] | None:
+def _receive(end: socket.socket) -> tuple[ProcessContext, int] | None:
     """What is asked for, with the descriptors as they are numbered here; None when nobody asks any more."""
     text, rights, *_ = end.recvmsg(MESSAGE_BYTES, socket.CMSG_LEN(DESCRIPTORS * array.array("i").itemsize))
     if not text:
@@ -48,10 +47,10 @@ def _receive(end: socket.socket) -> tuple[Wiring, int] | None:
     for _, _, data in rights:
         fds.frombytes(data)
     *shared, report, go = fds
-    return wiring.renumbered(wiring.load(text.decode()), shared, report), go
+    return process_context.renumbered(process_context.load(text.decode()), shared, report), go
 
 
-def _fork_rank(end: socket.socket, share: Wiring, go: int, main: Callable[[Wiring], None]) -> int:
+def _fork_rank(end: socket.socket, context: ProcessContext, go: int, main: Callable[[ProcessContext], None]) -> int:
     """Fork a rank; its pid. In the rank this does not return."""
     reading, writing = os.pipe()
     middle = os.fork()
@@ -63,22 +62,22 @@ def _fork_rank(end: socket.socket, share: Wiring, go: int, main: Callable[[Wirin
             os._exit(0)
         for fd in (reading, writing, end.fileno()):
             os.close(fd)
-        _run_rank(share, go, main, parent)
+        _run_rank(context, go, main, parent)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as pipe:
         os.close(writing)
         return int(PID.unpack(pipe.read(PID.size))[0])
 
 
-def _run_rank(share: Wiring, go: int, main: Callable[[Wiring], None], middle: int) -> None:
+def _run_rank(context: ProcessContext, go: int, main: Callable[[ProcessContext], None], middle: int) -> None:
     """Be what `python -m octavo.worker.rank` would be, once the supervisor knows this pid. Never returns."""
     try:
         if os.read(go, 1):  # else the supervisor wants it no longer
             os.close(go)
             while os.getppid() == middle:  # then it is the supervisor's child, or that has ended
                 time.sleep(0.001)
-            process.rename("octavo.worker.rank", str(share.rank))
-            process.run("rank", main, share)
+            process.rename("octavo.worker.rank", str(context.rank))
+            process.run("rank", main, context)
     finally:
         os._exit(1)
 
@@ -100,9 +99,9 @@ def main(argv: list[str]) -> None:
     gc.freeze()  # a collection would write to every object, and each rank then have its own copy
     gc.enable()
     while (asked := _receive(end)) is not None:
-        share, go = asked
-        pid = _fork_rank(end, share, go, rank.main)
-        for fd in (*share.shared.all(), share.report, go):
+        context, go = asked
+        pid = _fork_rank(end, context, go, rank.main)
+        for fd in (*context.shared.all(), context.report, go):
             os.close(fd)
         end.send(PID.pack(pid))
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from octavo.worker.addresses import rendezvous
 from octavo.worker.config import is_unix
 from octavo.worker.distributed.collective import ALONE, Collective
-from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.topology import Place
+from octavo.worker.ipc.process_context import ProcessContext
+from octavo.worker.topology import RankPosition
 
 if TYPE_CHECKING:
     from octavo.worker.distributed.pipeline.links import GrpcLinks
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 HERE = "127.0.0.1"
 
 
-def collective_of(wiring: Wiring, place: Place) -> Collective:
+def collective_of(context: ProcessContext, position: RankPosition) -> Collective:
     """Waits until every rank of the stage is there: their supervisors end a life that waits too long."""
-    layout, config = place.layout, wiring.config
+    layout, config = position.layout, context.config
     if layout.tensor == 1:
         return ALONE
     from octavo.worker.distributed.gloo import Gloo
 
-    pods, own = layout.stage_pods(place.stage), config.peers[config.pod_index] if config.peers else config.group
-    meeting = rendezvous(config.peers[pods[0]] if len(pods) > 1 else wiring.local, wiring.incarnation)
+    pods, own = layout.stage_pods(position.stage), config.peers[config.pod_index] if config.peers else config.group
+    meeting = rendezvous(config.peers[pods[0]] if len(pods) > 1 else context.local, context.incarnation)
     host = HERE if len(pods) == 1 or is_unix(own) else own.rpartition(":")[0]
-    return Gloo(place.part, layout.tensor, meeting, wiring.incarnation, host)
+    return Gloo(position.tp_rank, layout.tensor, meeting, context.incarnation, host)
 
 
-def links_of(wiring: Wiring, place: Place) -> "GrpcLinks | None":
+def links_of(context: ProcessContext, position: RankPosition) -> "GrpcLinks | None":
     """None in a group of one stage. Waits until both neighbours are there."""
-    if place.layout.pipeline == 1:
+    if position.layout.pipeline == 1:
         return None
     from octavo.worker.distributed.pipeline.links import GrpcLinks
 
-    links = GrpcLinks(wiring.config, place, wiring.incarnation)
+    links = GrpcLinks(context.config, position, context.incarnation)
     links.connect()
     return links

@@ -20,15 +20,15 @@ from octavo.shared.failure_reasons import FailureReason
 from octavo.shared.hashing import BLOCK_SIZE
 from octavo.worker.errors import Fault, KernelsMissing
 from octavo.worker.ipc import ring
-from octavo.worker.ipc.process_context import Wiring
-from octavo.worker.ipc.ring import Reader, Writer
+from octavo.worker.ipc.process_context import ProcessContext
+from octavo.worker.ipc.ring import RingReader, RingWriter
 from octavo.worker.ipc.shared_board import RANK, Board, ProcessSlot
-from octavo.worker.messages import rank_info as hello
+from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
-from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 if TYPE_CHECKING:
     from octavo.worker.runner.base import DeviceRunner, Pending
@@ -41,14 +41,14 @@ _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memo
 logger = logging.getLogger(__name__)
 
 
-def main(wiring: Wiring) -> None:
+def main(context: ProcessContext) -> None:
     """Load, say hello, run steps for ever."""
     _offer_to_the_oom_killer()
-    rank_slot = RankSlot(wiring)
+    rank_slot = RankSlot(context)
     rank_slot.write(ProcessSlot.PHASE, group_pb2.LOADING)
     Thread(target=rank_slot.beat, daemon=True, name="beat").start()
     try:
-        _loop(wiring, rank_slot, _load(wiring, rank_slot))
+        _loop(context, rank_slot, _load(context, rank_slot))
     except MissingKernels as error:
         raise KernelsMissing(str(error)) from error
     except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new life is right
@@ -63,9 +63,9 @@ def main(wiring: Wiring) -> None:
 class RankSlot:
     """This rank's slot of the board."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self._board = Board(wiring.shared.board)
-        self._slot = RANK + wiring.rank
+    def __init__(self, context: ProcessContext) -> None:
+        self._board = Board(context.shared.board)
+        self._slot = RANK + context.rank
         self.late: Callable[[], int] = lambda: 0  # how many messages of an earlier life were refused
 
     def write(self, word: ProcessSlot, value: int) -> None:
@@ -79,7 +79,7 @@ class RankSlot:
             time.sleep(_BEAT_S)
 
 
-def _load(wiring: Wiring, rank_slot: RankSlot) -> "DeviceRunner":
+def _load(context: ProcessContext, rank_slot: RankSlot) -> "DeviceRunner":
     from octavo.worker.rank.devices import open_runner
     from octavo.worker.rank.peers import collective_of, links_of
     from octavo.worker.runner.base import RunnerConfig
@@ -88,16 +88,16 @@ def _load(wiring: Wiring, rank_slot: RankSlot) -> "DeviceRunner":
         rank_slot.write(ProcessSlot.PHASE, _PHASES[phase])
         rank_slot.write(ProcessSlot.PROGRESS, percent)
 
-    config, place = wiring.config, Place(wiring.config.layout, wiring.rank)
-    collective, links = collective_of(wiring, place), links_of(wiring, place)
+    config, position = context.config, RankPosition(context.config.layout, context.rank)
+    collective, links = collective_of(context, position), links_of(context, position)
     if links is not None:
         rank_slot.late = lambda: links.late
     runner = open_runner(
         RunnerConfig(
-            model_dir=Path(wiring.model_dir), device=config.device, dtype=config.dtype,
+            model_dir=Path(context.model_dir), device=config.device, dtype=config.dtype,
             context_length=config.context_length, max_requests=config.max_requests,
             max_batch_tokens=config.max_batch_tokens, kv_cache_bytes=config.kv_cache_bytes, block_size=BLOCK_SIZE,
-            threads=config.threads, place=place,
+            threads=config.threads, position=position,
         ),
         progress,
         collective,
@@ -108,10 +108,10 @@ def _load(wiring: Wiring, rank_slot: RankSlot) -> "DeviceRunner":
     return runner
 
 
-def _loop(wiring: Wiring, rank_slot: RankSlot, runner: "DeviceRunner") -> None:
-    answers = Answers(wiring, rank_slot)
-    inbox = Inbox(Reader(wiring.ring(wiring.shared.steps)), answers.check)
-    answers.tell(hello.dump(_hello(runner)))
+def _loop(context: ProcessContext, rank_slot: RankSlot, runner: "DeviceRunner") -> None:
+    result_sender = ResultSender(context, rank_slot)
+    inbox = StepInbox(RingReader(context.ring(context.shared.steps)), result_sender.check)
+    result_sender.tell(rank_info.dump(_capabilities(runner)))
     check = StepCheck(
         slots=runner.max_requests, blocks=runner.blocks, block_size=BLOCK_SIZE,
         max_batch_tokens=runner.max_batch_tokens, context_length=runner.context_length,
@@ -125,13 +125,13 @@ def _loop(wiring: Wiring, rank_slot: RankSlot, runner: "DeviceRunner") -> None:
             continue
         check.check(step)
         rank_slot.write(ProcessSlot.ISSUED, step.number)
-        answers.await_(runner.issue(step, inbox.masks))
+        result_sender.send(runner.issue(step, inbox.masks))
 
 
-class Inbox:
+class StepInbox:
     """What the core says to this rank, in order."""
 
-    def __init__(self, steps: Reader, check: Callable[[], None]) -> None:
+    def __init__(self, steps: RingReader, check: Callable[[], None]) -> None:
         """check: called now and then while nothing comes; raises what must end the wait."""
         self._steps, self._check = steps, check
         self._poll = select.poll()
@@ -155,8 +155,8 @@ class Inbox:
         return masks
 
 
-def _hello(runner: "DeviceRunner") -> Hello:
-    return Hello(
+def _capabilities(runner: "DeviceRunner") -> RankCapabilities:
+    return RankCapabilities(
         blocks=runner.blocks, block_size=BLOCK_SIZE, vocabulary=runner.vocabulary,
         context_length=runner.context_length, max_batch_tokens=runner.max_batch_tokens,
         max_requests=runner.max_requests, graphs=runner.graphs, device=runner.device, features=runner.features,
@@ -164,22 +164,22 @@ def _hello(runner: "DeviceRunner") -> Hello:
     )  # fmt: skip
 
 
-class Answers:
+class ResultSender:
     """Tells the core the results, in the order of the steps: one rank of the group does, the others are as far.
 
     A thread of its own waits for the device, so that the next step is issued while this one runs.
     """
 
-    def __init__(self, wiring: Wiring, rank_slot: RankSlot) -> None:
+    def __init__(self, context: ProcessContext, rank_slot: RankSlot) -> None:
         self._rank_slot = rank_slot
-        self._ring = Writer(wiring.ring(wiring.shared.results))
-        self._answers = wiring.rank == wiring.config.layout.answering
+        self._ring = RingWriter(context.ring(context.shared.results))
+        self._sends_results = context.rank == context.config.layout.output_rank
         self._pending: SimpleQueue[Pending] = SimpleQueue()
         self._failure: Exception | None = None
-        self._wake = wiring.ring(wiring.shared.steps).data  # the loop sleeps on it
+        self._wake = context.ring(context.shared.steps).data  # the loop sleeps on it
         Thread(target=self._run, daemon=True, name="answers").start()
 
-    def await_(self, pending: "Pending") -> None:
+    def send(self, pending: "Pending") -> None:
         self._pending.put(pending)
 
     def check(self) -> None:
@@ -196,7 +196,7 @@ class Answers:
             while True:
                 result = self._pending.get().result()
                 self._rank_slot.write(ProcessSlot.FINISHED, result.number)
-                if self._answers:
+                if self._sends_results:
                     self.tell(encode(result))
         except Exception as error:
             self._failure = error

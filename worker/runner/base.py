@@ -9,7 +9,7 @@ import torch
 from octavo.proto.v1 import group_pb2
 from octavo.worker.errors import ConfigError
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -40,12 +40,12 @@ class RunnerConfig:
     block_size: int = 16
     threads: int | None = None
     backend: str = "cpu"
-    place: Place = field(default_factory=Place)
+    position: RankPosition = field(default_factory=RankPosition)
 
     def sizes(self, max_requests: int, max_batch_tokens: int) -> tuple[int, int]:
         """Requests, and tokens of a step; the arguments are the device's defaults. A request that decodes takes a token
         of every step of its micro-batch: raises ConfigError when more are wished for than there are tokens."""
-        stages, tokens = self.place.layout.pipeline, self.max_batch_tokens or max_batch_tokens
+        stages, tokens = self.position.layout.pipeline, self.max_batch_tokens or max_batch_tokens
         requests = self.max_requests or min(max_requests, stages * tokens)
         if requests > stages * tokens:
             raise ConfigError(

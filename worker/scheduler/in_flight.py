@@ -108,7 +108,7 @@ class UnderWay:
             scores[part.entry] = Scores(tokens, prompt)
             scoring = self.request(part.entry).scoring
             if prompt and scoring is not None and part.entry not in self.skipped:
-                scoring.told = part.end
+                scoring.returned = part.end
         return scores
 
     def _special(self, entry: int, result: StepResult, failed: bool, scores: Scores | None) -> Output:

@@ -97,7 +97,7 @@ class Requests:
         self.cache.isolate(request)
         self._leave(request, Phase.PREEMPTED, failed=True)
         if request.scoring is not None:
-            request.scoring.issued = request.scoring.told
+            request.scoring.issued = request.scoring.returned
         _begin_again(request)
 
     def settle(self) -> None:

@@ -12,9 +12,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from octavo.worker.ipc import process_context as wiring
+from octavo.worker.ipc import process_context
 from octavo.worker.ipc.process import Report, read_report
-from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.supervisor.fork_server_client import ForkServerClient
 
 _MODULES = {"serve": "octavo.worker.leader.server", "core": "octavo.worker.engine_core.core"}
@@ -60,15 +60,15 @@ class Children:
         """For how long killed children have refused to end; 0 when none does."""
         return 0.0 if self._killing_since is None else time.monotonic() - self._killing_since
 
-    def start(self, name: str, share: Wiring) -> int:
+    def start(self, name: str, context: ProcessContext) -> int:
         """Start `serve` or `core`; its pid. Raises OSError."""
         reading, writing = _report()
-        argument = wiring.dump(replace(share, report=writing))
+        argument = process_context.dump(replace(context, report=writing))
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", _MODULES[name], argument],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[*share.shared.all(), writing],
+                pass_fds=[*context.shared.all(), writing],
             )
         except BaseException:
             os.close(reading)
@@ -76,22 +76,22 @@ class Children:
         finally:
             os.close(writing)
         process.returncode = 0  # of no use to us, and else it would look itself
-        self._alive[process.pid] = _Child(name, share.rank, reading)
+        self._alive[process.pid] = _Child(name, context.rank, reading)
         return process.pid
 
-    async def fork_rank(self, share: Wiring) -> int:
+    async def fork_rank(self, context: ProcessContext) -> int:
         """Start a rank; its pid. Raises OSError."""
         reading, writing = _report()
         self._forks += 1
         try:
-            pid, go = await self._fork_server.fork_rank(replace(share, report=writing))
+            pid, go = await self._fork_server.fork_rank(replace(context, report=writing))
         except BaseException:
             os.close(reading)
             raise
         finally:
             os.close(writing)
             self._forks -= 1
-        child = _Child("rank", share.rank, reading)
+        child = _Child("rank", context.rank, reading)
         if (code := self._gone.get(pid)) is not None:  # it has ended before its pid was heard here
             self._collect(child, code)
         else:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from octavo.worker.ipc.process_context import Wiring
+from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.rank import fork_server
 
 # A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
@@ -36,13 +36,13 @@ class ForkServerClient:
         self._pid = 0
         self._silent_since_s = 0.0  # with an answer to come
 
-    async def fork_rank(self, share: Wiring) -> tuple[int, int]:
+    async def fork_rank(self, context: ProcessContext) -> tuple[int, int]:
         """(pid, go) of a new rank, a child of this process. It begins when a byte is written to the descriptor `go`,
         and vanishes when that is closed before. Raises OSError."""
         async with self._lock:
             reading, go = os.pipe2(os.O_CLOEXEC)
             try:
-                self._ask(share.own(), reading)
+                self._ask(context.own(), reading)
                 forked = self._forked = asyncio.get_running_loop().create_future()
                 try:
                     return await forked, go
@@ -55,7 +55,7 @@ class ForkServerClient:
                 self._forked = None
                 os.close(reading)
 
-    def _ask(self, share: Wiring, go: int) -> None:
+    def _ask(self, context: ProcessContext, go: int) -> None:
         now_s = time.monotonic()
         if not self._unwanted:
             self._silent_since_s = now_s
@@ -65,10 +65,10 @@ class ForkServerClient:
             self._close()
         if self._end is not None:
             with suppress(ConnectionError):  # it was lost while nobody asked
-                fork_server.ask(self._end, share, go)
+                fork_server.ask(self._end, context, go)
                 return
             self._close()
-        fork_server.ask(self._open(), share, go)
+        fork_server.ask(self._open(), context, go)
 
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

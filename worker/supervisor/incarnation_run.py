@@ -19,7 +19,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.addresses import rendezvous_files
 from octavo.worker.config import Config
-from octavo.worker.ipc.process_context import Wiring, create_shared
+from octavo.worker.ipc.process_context import ProcessContext, create_shared
 from octavo.worker.ipc.shared_board import Board, Gauge, ProcessSlot
 from octavo.worker.lifecycle.liveness import Violation, Watch, check
 from octavo.worker.membership import pod
@@ -65,7 +65,7 @@ class IncarnationRun:
         self._membership = pod.Membership(_handshake(spec), self)
         self._step_receiver: StepReceiver | None = None
         self._group = group_pb2.PHASE_UNSPECIFIED  # else as the leader says
-        self._begun: asyncio.Future[Wiring] = asyncio.get_running_loop().create_future()
+        self._begun: asyncio.Future[ProcessContext] = asyncio.get_running_loop().create_future()
         self._served_since: float | None = None
         self._draining = False
 
@@ -154,22 +154,22 @@ class IncarnationRun:
 
     def _start(self, incarnation: str) -> None:
         """Start this pod's processes; its ranks as soon as the nursery has them."""
-        share = self._share(incarnation)
+        context = self._context(incarnation)
         for name in ("serve", "core") if self._config.leads else ():
-            logger.info("started %s, pid %d", name, self._children.start(name, share))
-        self._begun.set_result(share)
+            logger.info("started %s, pid %d", name, self._children.start(name, context))
+        self._begun.set_result(context)
 
-    def _share(self, incarnation: str) -> Wiring:
+    def _context(self, incarnation: str) -> ProcessContext:
         spec = self._spec
-        return Wiring(
+        return ProcessContext(
             config=spec.config, model_dir=spec.model_dir, fingerprint=spec.fingerprint, incarnation=incarnation,
             shared=self._shared, local=spec.local, report=-1, rank=-1, parent=spec.parent,
         )  # fmt: skip
 
     async def _start_ranks(self) -> None:
-        share = await self._begun
+        context = await self._begun
         for rank in self._config.layout.ranks_of(self._config.pod_index):
-            logger.info("started rank %d, pid %d", rank, await self._children.fork_rank(replace(share, rank=rank)))
+            logger.info("started rank %d, pid %d", rank, await self._children.fork_rank(replace(context, rank=rank)))
 
     async def _exit(self) -> Ended:
         while not self._children.exits:

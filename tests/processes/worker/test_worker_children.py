@@ -8,7 +8,7 @@ import pytest
 from support.patience import PATIENCE_S
 
 from octavo.worker.config import Config
-from octavo.worker.ipc.process_context import Wiring, create_shared
+from octavo.worker.ipc.process_context import ProcessContext, create_shared
 from octavo.worker.membership.status import GroupState
 from octavo.worker.supervisor.child_processes import Children
 from octavo.worker.supervisor.fork_server_client import ForkServerClient
@@ -23,7 +23,9 @@ async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_kil
     config = Config(model="/m", served_name="m", **ADDRESSES)
     children = Children(ForkServerClient())
     try:
-        share = Wiring(config, "/m", "f", "i", shared, local="unix:/tmp/y", report=-1, rank=-1, parent=os.getpid())
+        share = ProcessContext(
+            config, "/m", "f", "i", shared, local="unix:/tmp/y", report=-1, rank=-1, parent=os.getpid()
+        )
         pid = children.start("no_such_process", share)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now, and no SIGCHLD was handled
         children.signal("no_such_process", 15)

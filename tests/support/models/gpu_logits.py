@@ -12,7 +12,7 @@ from octavo.worker.messages.step import Admit, Blocks, Forward
 from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.runner import CudaRunner
-from octavo.worker.topology import Layout, Place
+from octavo.worker.topology import Layout, RankPosition
 
 
 def of(runner: DeviceRunner, prompt: Sequence[int]) -> torch.Tensor:
@@ -28,5 +28,5 @@ def of_rank(
 ) -> torch.Tensor:
     """Of its columns. large: bytes of what is large to the ranks' sums; None: what they think themselves."""
     collectives._LARGE_BYTES = large or collectives._LARGE_BYTES
-    place = Place(Layout(gloo.size, 1, gloo.size), gloo.rank)
-    return of(CudaRunner(RunnerConfig(folder, device="cuda", place=place, **settings), collective=gloo), prompt)
+    position = RankPosition(Layout(gloo.size, 1, gloo.size), gloo.rank)
+    return of(CudaRunner(RunnerConfig(folder, device="cuda", position=position, **settings), collective=gloo), prompt)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from octavo.worker.config import Config
 from octavo.worker.ipc import process
-from octavo.worker.ipc.process_context import Wiring, create_shared
+from octavo.worker.ipc.process_context import ProcessContext, create_shared
 from octavo.worker.supervisor import fork_server_client as cradles
 from octavo.worker.supervisor.child_processes import Children
 from octavo.worker.supervisor.fork_server_client import ForkServerClient
@@ -24,7 +24,7 @@ async def main() -> None:
     shared = create_shared(1)
     config = Config(model="/nowhere", served_name="m", device="cpu", **ADDRESSES)
     report, _ = os.pipe()
-    share = Wiring(config, "/nowhere", "f", "i", shared, "unix:/tmp/y", report, rank=0, parent=os.getpid())
+    share = ProcessContext(config, "/nowhere", "f", "i", shared, "unix:/tmp/y", report, rank=0, parent=os.getpid())
     client = ForkServerClient()
     unwanted = asyncio.create_task(client.fork_rank(share))
     await asyncio.sleep(0)  # it has asked
@@ -68,7 +68,7 @@ class Early(ForkServerClient):
 
     children: Children
 
-    async def fork_rank(self, share: Wiring) -> tuple[int, int]:
+    async def fork_rank(self, share: ProcessContext) -> tuple[int, int]:
         pid, go = await super().fork_rank(share)
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

@@ -29,7 +29,7 @@ from support.worker.group import GroupProcesses
 from support.worker.worker import until
 
 from octavo.worker.lifecycle import liveness as watch
-from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import EAGER, Step
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
 
 
 def _install(gate: Callable[[str], Gate]) -> None:
-    from octavo.worker.messages import rank_info as hello
+    from octavo.worker.messages import rank_info
     from octavo.worker.models.weights import Reader
     from octavo.worker.rank import peers, rank
     from octavo.worker.runner.cpu.runner import Runner
@@ -118,22 +118,22 @@ def _install(gate: Callable[[str], Gate]) -> None:
     _wrap(rank, "_load", gate("born"))
     _wrap(peers, "collective_of", gate("meet"))
     _wrap(Reader, "read", gate("read"), first=_READS)
-    _wrap(rank, "_hello", gate("hello"))
+    _wrap(rank, "_capabilities", gate("hello"))
     _claim(rank, gate("capture"))
     _wrap(Runner, "run", gate("capture"), when=_captures)
-    _wrap(hello, "together", gate("ranks"))
+    _wrap(rank_info, "together", gate("ranks"))
     _wrap(Runner, "run", gate("step"))
 
 
 def _claim(rank: ModuleType, gate: Gate) -> None:
     """While the gate is closed, a rank tells of a graph; that a CPU has none does not disturb its steps."""
-    hello = rank._hello
+    rank_info = rank._capabilities
 
-    def claiming(runner: "DeviceRunner") -> Hello:
-        said: Hello = hello(runner)
+    def claiming(runner: "DeviceRunner") -> RankCapabilities:
+        said: RankCapabilities = rank_info(runner)
         return replace(said, graphs=[GRAPH]) if gate.closed else said
 
-    rank._hello = claiming
+    rank._capabilities = claiming
 
 
 def _captures(_: object, step: Step, *rest: object) -> bool:

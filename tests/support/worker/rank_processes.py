@@ -19,13 +19,12 @@ from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.config import Config
 from octavo.worker.devices.gpu import VISIBLE
 from octavo.worker.errors import Fault
-from octavo.worker.ipc import process_context as wiring
-from octavo.worker.ipc import ring
-from octavo.worker.ipc.process_context import Wiring, create_shared
-from octavo.worker.ipc.ring import Reader, Writer
-from octavo.worker.messages import rank_info as hello
+from octavo.worker.ipc import process_context, ring
+from octavo.worker.ipc.process_context import ProcessContext, create_shared
+from octavo.worker.ipc.ring import RingReader, RingWriter
+from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
-from octavo.worker.messages.rank_info import Hello
+from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 
 _BE_RANK = "from octavo.worker.ipc.process import run; from octavo.worker.rank.rank import main; run('rank', main)"
@@ -49,8 +48,8 @@ class RankProcesses:
         configs = [Config(str(model), "m", group=group, pod_index=pod, **values) for pod, group in enumerate(groups)]
         self.layout = configs[0].layout
         self._shared = create_shared(self.layout.ranks)
-        self._steps = [Writer(fds) for fds in self._shared.steps]
-        self._results = [Reader(fds) for fds in self._shared.results]
+        self._steps = [RingWriter(fds) for fds in self._shared.steps]
+        self._results = [RingReader(fds) for fds in self._shared.results]
         self._poll = select.poll()
         for reader in self._results:
             self._poll.register(reader.fds.data, select.POLLIN)
@@ -69,28 +68,28 @@ class RankProcesses:
         reading, writing = os.pipe()
         self._reports.append(reading)
         pod = config.pod_index
-        mine = Wiring(
+        mine = ProcessContext(
             config, str(model), "", "one", self._shared, local=f"unix:{self._folder.name}/local-{pod}", report=writing,
             rank=rank, parent=os.getpid(),
         )  # fmt: skip
         seen = os.environ.get(VISIBLE)
         names = [str(index) for index in range(self.layout.ranks)] if seen is None else seen.split(",")
         own = ",".join(names[index] for index in self.layout.ranks_of(pod) if index < len(names))
-        command = [sys.executable, "-c", self._code, wiring.dump(mine)]
+        command = [sys.executable, "-c", self._code, process_context.dump(mine)]
         environment = {**os.environ, VISIBLE: own} if config.device == "cuda" else dict(os.environ)
         started = subprocess.Popen(command, pass_fds=[*self._shared.all(), writing], env=environment)
         os.close(writing)
         return started
 
-    def _hellos(self, timeout_s: float) -> Hello:
-        heard: list[Hello] = []
+    def _hellos(self, timeout_s: float) -> RankCapabilities:
+        heard: list[RankCapabilities] = []
         end = time.monotonic() + timeout_s
         while len(heard) < self.layout.ranks:
             if time.monotonic() > end:
                 self.close()
                 raise TimeoutError(f"{len(heard)} of {self.layout.ranks} ranks said hello within {timeout_s} s")
-            heard += [said for record in self._wait() if (said := hello.load(record)) is not None]
-        return hello.together(heard)
+            heard += [said for record in self._wait() if (said := rank_info.load(record)) is not None]
+        return rank_info.intersect(heard)
 
     def _wait(self) -> list[bytes]:
         """What the ranks say, once they say something or some time has passed."""
@@ -128,7 +127,7 @@ class RankProcesses:
     def collect(self, number: int) -> StepResult:
         """Of the oldest step without one, which is called so here."""
         self._refuse_if_closed()
-        reader = self._results[self.layout.answering]
+        reader = self._results[self.layout.output_rank]
         end = time.monotonic() + _STEP_S
         while True:
             if (record := reader.pop()) is not None:

@@ -20,7 +20,7 @@ from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
-from octavo.worker.topology import Layout, Place
+from octavo.worker.topology import Layout, RankPosition
 
 _START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.runner.cpu.runner")
@@ -39,8 +39,8 @@ class QueueLinks:
 
     transport = group_pb2.TRANSPORT_UNSPECIFIED
 
-    def __init__(self, place: Place, hidden: Sequence[Queue], sampled: Sequence[Queue]) -> None:
-        self._place = place
+    def __init__(self, position: RankPosition, hidden: Sequence[Queue], sampled: Sequence[Queue]) -> None:
+        self._place = position
         self._hidden, self._sampled = hidden, sampled
 
     def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
@@ -73,11 +73,11 @@ class About:
 
 def _rank(config: RunnerConfig, meeting: Together | Path, queues: Sequence[Sequence[Queue]]) -> None:
     """queues: steps, answers, hidden and sampled of each rank. An answer may be what went wrong."""
-    place, (steps, answers, hidden, sampled) = config.place, queues
-    inbox, outbox = steps[place.rank], answers[place.rank]
+    position, (steps, answers, hidden, sampled) = config.position, queues
+    inbox, outbox = steps[position.rank], answers[position.rank]
     try:
-        links = QueueLinks(place, hidden, sampled) if place.layout.pipeline > 1 else None
-        runner = Runner(config, collective=_collective(place, meeting), links=links)
+        links = QueueLinks(position, hidden, sampled) if position.layout.pipeline > 1 else None
+        runner = Runner(config, collective=_collective(position, meeting), links=links)
         names = About.__dataclass_fields__
         outbox.put(About(**{name: getattr(runner, name) for name in names}))
         while (asked := inbox.get()) is not None:
@@ -89,12 +89,12 @@ def _rank(config: RunnerConfig, meeting: Together | Path, queues: Sequence[Seque
             meeting.barrier.abort()
 
 
-def _collective(place: Place, meeting: Together | Path) -> Collective:
+def _collective(position: RankPosition, meeting: Together | Path) -> Collective:
     if isinstance(meeting, Together):
-        return (LateCollective if meeting.late else ThreadCollective)(meeting, place.part)
-    if place.layout.tensor == 1:
+        return (LateCollective if meeting.late else ThreadCollective)(meeting, position.tp_rank)
+    if position.layout.tensor == 1:
         return ALONE
-    return Gloo(place.part, place.layout.tensor, f"file://{meeting}.{place.stage}", "first")
+    return Gloo(position.tp_rank, position.layout.tensor, f"file://{meeting}.{position.stage}", "first")
 
 
 def _logits(runner: Runner, step: Step) -> Any:
@@ -120,10 +120,10 @@ class Ranks:
         queues: list[list[Queue]] = [[queue() for _ in ranks] for _ in range(4)]
         self._steps, self._answers = queues[:2]
         config = replace(config, threads=1)
-        places = [Place(self.layout, rank) for rank in ranks]
+        places = [RankPosition(self.layout, rank) for rank in ranks]
         self._workers = [
-            worker(target=_rank, args=(replace(config, place=place), stages[place.stage], queues), daemon=True)
-            for place in places
+            worker(target=_rank, args=(replace(config, position=position), stages[position.stage], queues), daemon=True)
+            for position in places
         ]
         for one in self._workers:
             one.start()
@@ -145,15 +145,15 @@ class Ranks:
     def collect(self) -> StepResult:
         """Of the oldest step without one. Every rank of the last stage says the same, the others nothing."""
         results: list[StepResult] = [self._answer(rank) for rank in range(self.layout.ranks)]
-        last = results[self.layout.answering :]
+        last = results[self.layout.output_rank :]
         assert all(result == last[0] for result in last), last
-        assert all(result == StepResult(last[0].number) for result in results[: self.layout.answering])
+        assert all(result == StepResult(last[0].number) for result in results[: self.layout.output_rank])
         return last[0]
 
     def logits(self, step: Step) -> torch.Tensor:
         """[rows, vocabulary]; what pads it is cut off."""
         self._give("logits", step)
-        parts = [self._answer(rank) for rank in range(self.layout.ranks)][self.layout.answering :]
+        parts = [self._answer(rank) for rank in range(self.layout.ranks)][self.layout.output_rank :]
         return torch.cat([torch.from_numpy(part) for part in parts], dim=1)[:, : self.vocabulary]
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from support.processes.forked import preload
 from octavo.worker.config import Config
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.distributed.pipeline.links import GrpcLinks
-from octavo.worker.topology import Layout, Place
+from octavo.worker.topology import Layout, RankPosition
 
 _START = multiprocessing.get_context("forkserver")
 preload("octavo.worker.distributed.pipeline.links")
@@ -60,7 +60,7 @@ def tensor_of(step: int, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
 def _run(pipe: Connection, values: dict[str, Any], rank: int, incarnation: str) -> None:
     torch.set_num_threads(1)
     config = Config(model="m", served_name="m", **dict.fromkeys(_SPARE, values["group"]), **values)
-    links = GrpcLinks(config, Place(Layout(1, config.pipeline, 1), rank), incarnation)
+    links = GrpcLinks(config, RankPosition(Layout(1, config.pipeline, 1), rank), incarnation)
     while True:
         name, arguments = pipe.recv()
         try:

@@ -9,7 +9,7 @@ from octavo.worker.errors import PeerLost
 Item = TypeVar("Item")
 
 
-class Passage(Generic[Item]):
+class BoundedQueue(Generic[Item]):
     """Every call raises PeerLost once it is broken; what was put before is still got.
 
     It opens when its stream is there; what is put before then waits in it.

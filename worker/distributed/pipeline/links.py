@@ -12,11 +12,11 @@ from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.distributed.pipeline import wire
-from octavo.worker.distributed.pipeline.bounded_queue import Passage
-from octavo.worker.distributed.pipeline.receiver import Inlet
-from octavo.worker.distributed.pipeline.sender import Outlet
+from octavo.worker.distributed.pipeline.bounded_queue import BoundedQueue
+from octavo.worker.distributed.pipeline.receiver import LinkReceiver
+from octavo.worker.distributed.pipeline.sender import LinkSender
 from octavo.worker.distributed.pipeline.wire import Hidden, Received
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 _ROOM = 4  # messages at either end: more than a peer that keeps pace leaves waiting, and a bound to memory
 
@@ -26,20 +26,20 @@ class GrpcLinks:
 
     transport = group_pb2.GRPC
 
-    def __init__(self, config: Config, place: Place, incarnation: str) -> None:
+    def __init__(self, config: Config, position: RankPosition, incarnation: str) -> None:
         """Listens and dials from now on, and does not wait. Raises ConfigError when it cannot listen."""
         self._incarnation = incarnation
-        self._received: Passage[Received] = Passage(_ROOM)
-        self._sending: Passage[bytes] = Passage(_ROOM)
-        self._inlet = Inlet(config, place, incarnation, self._received, self._lost)
-        pod, local = divmod(place.next, place.layout.per_pod)
-        introduction = wire.encode_introduction(incarnation, config.service_uid, place.rank)
-        Outlet(rank_address(config.peers[pod], local), config, introduction, self._sending, self._lost)
+        self._received: BoundedQueue[Received] = BoundedQueue(_ROOM)
+        self._sending: BoundedQueue[bytes] = BoundedQueue(_ROOM)
+        self._receiver = LinkReceiver(config, position, incarnation, self._received, self._lost)
+        pod, local = divmod(position.next, position.layout.per_pod)
+        introduction = wire.encode_introduction(incarnation, config.service_uid, position.rank)
+        LinkSender(rank_address(config.peers[pod], local), config, introduction, self._sending, self._lost)
 
     @property
     def late(self) -> int:
         """Streams and messages of other lives that were refused."""
-        return self._inlet.late
+        return self._receiver.late
 
     def connect(self) -> None:
         """Wait until both neighbours are linked, however long they take to load."""

@@ -18,11 +18,11 @@ from octavo.worker import channel
 from octavo.worker.addresses import rank_address
 from octavo.worker.config import Config
 from octavo.worker.distributed.pipeline import wire
-from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.bounded_queue import BoundedQueue
 from octavo.worker.distributed.pipeline.wire import Received
 from octavo.worker.errors import PeerLost, WorkerError
 from octavo.worker.tls import Roles, bind
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 ADMITTED = ("admitted", "yes")  # initial metadata of the answer
 _OPTIONS = (
@@ -42,28 +42,33 @@ class PeerRefused(WorkerError):
         self.code = code
 
 
-class Inlet:
+class LinkReceiver:
     """What comes goes into `passage`, which opens when the rank before was admitted.
 
     late: streams and messages of other lives that were refused.
     """
 
     def __init__(
-        self, config: Config, place: Place, incarnation: str, passage: Passage[Received], lost: Callable[[str], None]
+        self,
+        config: Config,
+        position: RankPosition,
+        incarnation: str,
+        queue: BoundedQueue[Received],
+        lost: Callable[[str], None],
     ) -> None:
         """Listens from now on. lost: called when the stream that was admitted has ended. Raises ConfigError."""
         self.late = 0
         self._roles, self._uid, self._incarnation = Roles(config), config.service_uid, incarnation
-        self._speaker = (place.rank - place.layout.tensor) % place.layout.ranks
-        self._kind = "sampled" if place.first else "hidden"
-        self._passage, self._lost = passage, lost
+        self._speaker = (position.rank - position.layout.tensor) % position.layout.ranks
+        self._kind = "sampled" if position.first else "hidden"
+        self._queue, self._lost = queue, lost
         self._admitting, self._taken = Lock(), False
         self._step = -1
         self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "inlet"), options=_OPTIONS)
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._activations)
         handlers = grpc.method_handlers_generic_handler(wire.SERVICE, {"Activations": handler})
         self._server.add_generic_rpc_handlers((handlers,))
-        bind(self._server, "--group", rank_address(config.group, place.rank % place.layout.per_pod), config)
+        bind(self._server, "--group", rank_address(config.group, position.rank % position.layout.per_pod), config)
         self._server.start()
 
     def _activations(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
@@ -74,9 +79,9 @@ class Inlet:
         why = "its stream has ended"
         try:
             context.send_initial_metadata((ADMITTED,))
-            self._passage.open()
+            self._queue.open()
             for message in messages:
-                self._passage.put(self._received(message))
+                self._queue.put(self._received(message))
         except PeerRefused as refused:
             why = str(refused)
             _turn_away(context, refused)
@@ -92,17 +97,18 @@ class Inlet:
         said, _ = self._decode(_first(messages, context))
         if said.WhichOneof("kind") != "introduction":
             raise PeerRefused(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Activations is its introduction")
-        who = said.introduction
-        if (who.service_uid, who.rank) != (self._uid, self._speaker):
+        introduction = said.introduction
+        if (introduction.service_uid, introduction.rank) != (self._uid, self._speaker):
             expected = f"rank {self._speaker} of service {self._uid!r}"
             raise PeerRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"rank {who.rank} of service {who.service_uid!r} speaks where {expected} is expected",
+                f"rank {introduction.rank} of service {introduction.service_uid!r} speaks where {expected} is expected",
             )
         with self._admitting:
             if self._taken:
                 raise PeerRefused(
-                    grpc.StatusCode.ALREADY_EXISTS, f"rank {who.rank} has come already; an incarnation has one stream"
+                    grpc.StatusCode.ALREADY_EXISTS,
+                    f"rank {introduction.rank} has come already; an incarnation has one stream",
                 )
             self._taken = True
 

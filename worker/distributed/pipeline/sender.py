@@ -13,7 +13,7 @@ import grpc
 
 from octavo.worker.config import Config
 from octavo.worker.distributed.pipeline import wire
-from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.bounded_queue import BoundedQueue
 from octavo.worker.distributed.pipeline.receiver import ADMITTED
 from octavo.worker.errors import PeerLost
 from octavo.worker.tls import REDIAL, towards
@@ -27,15 +27,15 @@ _AGAIN_S = 0.2
 logger = logging.getLogger(__name__)
 
 
-class Outlet:
+class LinkSender:
     """What is in `passage` goes, in order, once the next rank has admitted us; it opens then."""
 
     def __init__(
-        self, address: str, config: Config, introduction: bytes, passage: Passage[bytes], lost: Callable[[str], None]
+        self, address: str, config: Config, introduction: bytes, queue: BoundedQueue[bytes], lost: Callable[[str], None]
     ) -> None:
         """lost: called when the stream has ended, or is refused for good."""
         self._address, self._introduction = address, introduction
-        self._passage, self._lost = passage, lost
+        self._queue, self._lost = queue, lost
         channel = _channel(address, config)
         self._method: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(f"/{wire.SERVICE}/Activations")
         Thread(target=self._run, daemon=True, name="outlet").start()
@@ -46,7 +46,7 @@ class Outlet:
             call = self._method.future(self._messages(admitted), wait_for_ready=True)
             admitted.set_result(ADMITTED in (call.initial_metadata() or ()))  # waits for it, or for the end
             if admitted.result():
-                self._passage.open()
+                self._queue.open()
             call.exception()  # waits for the end
             why = f"{self._address}: {call.code().name}: {call.details()}"
             if admitted.result() or call.code() not in _AGAIN:
@@ -58,7 +58,7 @@ class Outlet:
         yield self._introduction
         try:
             while admitted.result():
-                yield self._passage.get()
+                yield self._queue.get()
         except PeerLost:  # and the stream ends
             return
 

@@ -41,8 +41,8 @@ Received: TypeAlias = Hidden | Sampled
 
 
 def encode_introduction(incarnation: str, service_uid: str, rank: int) -> bytes:
-    who = group_pb2.Introduction(service_uid=service_uid, rank=rank)
-    return group_pb2.Activation(incarnation=incarnation, introduction=who).SerializeToString()
+    introduction = group_pb2.Introduction(service_uid=service_uid, rank=rank)
+    return group_pb2.Activation(incarnation=incarnation, introduction=introduction).SerializeToString()
 
 
 def encode_hidden(incarnation: str, step: int, hidden: torch.Tensor) -> bytes:

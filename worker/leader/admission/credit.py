@@ -33,7 +33,7 @@ class Credit:
     tokens: int
 
 
-class Account:
+class RouterAccount:
     """One router's stream, as the leader saw it so far."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Account:
         self.queued: set[int] = set()  # numbers that have not begun to answer
 
 
-class Bank:
+class CreditLedger:
     """What `serve` knows of its routers. It sees every request go to the scheduler, in the order of Load.received."""
 
     def __init__(self, limits: Limits) -> None:
@@ -49,13 +49,13 @@ class Bank:
         self._depth = limits.depth
         self._watermark_blocks = limits.watermark_blocks
         self._slots = limits.slots
-        self._accounts: dict[Hashable, Account] = {}
+        self._accounts: dict[Hashable, RouterAccount] = {}
         self._sent = 0  # submits given to the scheduler
         self._fresh: deque[tuple[int, int]] = deque()  # (ordinal, tokens) that no Load has counted yet
 
     def join(self, router: Hashable) -> None:
         """A stream begins. A router that reconnects is a new one, with numbers of its own."""
-        self._accounts[router] = Account()
+        self._accounts[router] = RouterAccount()
 
     def leave(self, router: Hashable) -> None:
         """A stream has ended; its requests are cancelled."""

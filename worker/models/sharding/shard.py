@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from octavo.worker.errors import ConfigError
 from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.sharding.pipeline_split import stage_layers
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Shard:
     stages: int = 1
 
     @staticmethod
-    def at(place: Place) -> "Shard":
-        return Shard(place.part, place.layout.tensor, place.stage, place.layout.pipeline)
+    def at(position: RankPosition) -> "Shard":
+        return Shard(position.tp_rank, position.layout.tensor, position.stage, position.layout.pipeline)
 
     @property
     def first(self) -> bool:
@@ -53,7 +53,7 @@ class Shard:
     def layers(self, config: ModelConfig) -> range:
         return stage_layers(config, self.stages)[self.stage]
 
-    def part(self, total: int) -> slice:
+    def tp_rank(self, total: int) -> slice:
         """This rank's share of `total` equal things."""
         width = total // self.size
         return slice(self.rank * width, (self.rank + 1) * width)

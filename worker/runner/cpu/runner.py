@@ -58,12 +58,12 @@ class Runner:
         links: Links | None = None,
     ) -> None:
         """Load weights and allocate KV; links: None in a group of one stage. Raises ModelError, or ConfigError."""
-        layout = config.place.layout
-        assert (collective.rank, collective.size) == (config.place.part, layout.tensor)
+        layout = config.position.layout
+        assert (collective.rank, collective.size) == (config.position.tp_rank, layout.tensor)
         assert (links is None) == (layout.pipeline == 1)
         torch.set_num_threads(threads(config.threads, ranks=layout.per_pod))
         checkpoint = inspect(config.model_dir)
-        model, self._shard = checkpoint.config, Shard.at(config.place)
+        model, self._shard = checkpoint.config, Shard.at(config.position)
         self._shard.check(model)
         self._dtype = DTYPES["float32" if config.dtype == "auto" else config.dtype]
         self._links = links

@@ -23,7 +23,7 @@ from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.runner.cuda.buffers import upload_words
 from octavo.worker.runner.cuda.shared import Unshared, share
 from octavo.worker.runner.pending_tokens import Awaited, checked, most_awaited
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 logger = logging.getLogger(__name__)
 
@@ -52,45 +52,45 @@ class Sizes(NamedTuple):
     rows: int
     hidden_bytes: int
 
-    def boxes(self, place: Place) -> mailbox.Boxes:
+    def boxes(self, position: RankPosition) -> mailbox.Boxes:
         """Of what comes to this rank. Ids are taken late: all that are not taken have a box, and one more."""
-        if place.first:
-            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_awaited(place.layout).bit_length())
+        if position.first:
+            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_awaited(position.layout).bit_length())
         return mailbox.Boxes(-(-self.hidden_bytes // 16) * 16, 2)
 
 
-def on_device(links: Links, place: Place, sizes: Sizes) -> DeviceLinks:
+def on_device(links: Links, position: RankPosition, sizes: Sizes) -> DeviceLinks:
     """links: of the hosts, by which the ranks agree."""
-    pipeline, tensor = place.layout.pipeline, place.layout.tensor
+    pipeline, tensor = position.layout.pipeline, position.layout.tensor
     try:
-        size = mailbox.region_bytes(sizes.boxes(place))
-        regions = share(size, place.stage, lambda said: around(links, place, said))
+        size = mailbox.region_bytes(sizes.boxes(position))
+        regions = share(size, position.stage, lambda said: around(links, position, said))
     except Unshared as error:
         logger.warning("stages pass on by way of their hosts: %s", error)
         return HostLinks(links)
-    own, following, before = (regions[(place.stage + apart) % pipeline] for apart in (0, 1, -1))
-    towards = Place(place.layout, (place.rank + tensor) % place.layout.ranks)
+    own, following, before = (regions[(position.stage + apart) % pipeline] for apart in (0, 1, -1))
+    towards = RankPosition(position.layout, (position.rank + tensor) % position.layout.ranks)
     return MailboxLinks(
-        mailbox.Inbox(own, before, sizes.boxes(place)), mailbox.Outbox(own, following, sizes.boxes(towards))
+        mailbox.Inbox(own, before, sizes.boxes(position)), mailbox.Outbox(own, following, sizes.boxes(towards))
     )
 
 
-def around(links: Links, place: Place, said: bytes) -> list[bytes]:
+def around(links: Links, position: RankPosition, said: bytes) -> list[bytes]:
     """What every stage's rank of this column said, by stage; all call it, before any step."""
-    stages = place.layout.pipeline
-    heard = {place.stage: said}
+    stages = position.layout.pipeline
+    heard = {position.stage: said}
     for apart in range(1, stages):
-        passed = heard[(place.stage - apart + 1) % stages]
+        passed = heard[(position.stage - apart + 1) % stages]
         words = array("I", passed.ljust(-(-len(passed) // 4) * 4, b"\0"))
-        if place.last:
+        if position.last:
             links.send_sampled(Sampled(0, tuple(words)))
         else:
             links.send_hidden(0, torch.frombuffer(bytearray(words.tobytes()), dtype=torch.float32))
-        if place.first:
+        if position.first:
             came = array("I", links.receive_sampled().ids).tobytes()
         else:
             came = links.receive_hidden(0).view(torch.uint8).numpy().tobytes()
-        heard[(place.stage - apart) % stages] = came
+        heard[(position.stage - apart) % stages] = came
     return [heard[stage][: len(said)] for stage in range(stages)]
 
 

@@ -48,7 +48,7 @@ from octavo.worker.runner.cuda.model_forward import Passes
 from octavo.worker.runner.cuda.stages import Stages
 from octavo.worker.runner.cuda.state_update import change, zero
 from octavo.worker.runner.cuda.vocab_parallel import Alone, Together
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
 _REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048
@@ -68,28 +68,28 @@ class CudaRunner:
     ) -> None:
         """Load weights, measure a step, allocate KV, on the current device. collective: of the stage's ranks, on their
         CPUs; links: None in a group of one stage. Raises ModelError, ConfigError, or Fault."""
-        if config.place.layout.per_pod != config.place.layout.tensor:
+        if config.position.layout.per_pod != config.position.layout.tensor:
             raise ConfigError(
                 "accelerator.perPod (--ranks-per-pod): on GPUs the ranks of a stage share a pod; leave it out"
             )
         self._device = torch.device("cuda", torch.cuda.current_device())
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        checkpoint, place = inspect(config.model_dir), config.place
-        model, shard = checkpoint.config, Shard.at(place)
+        checkpoint, position = inspect(config.model_dir), config.position
+        model, shard = checkpoint.config, Shard.at(position)
         shard.check(model)
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
-        tokens = max(_BATCH_TOKENS // place.layout.pipeline, _LEAST_TOKENS)
+        tokens = max(_BATCH_TOKENS // position.layout.pipeline, _LEAST_TOKENS)
         self.max_requests, self.max_batch_tokens = config.sizes(_REQUESTS, tokens)
         context = config.context(model.context_length)
         heads = local_heads(model, shard)[0]
-        shape = KvShape.of(model, place.layout, config.block_size, self._dtype.itemsize)
+        shape = KvShape.of(model, position.layout, config.block_size, self._dtype.itemsize)
         self._layers = len(shard.layers(model))
         check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
             together = collectives.on_device(collective)
-            self._stages = None if links is None else self._stages_of(links, place, model.hidden)
+            self._stages = None if links is None else self._stages_of(links, position, model.hidden)
             self.path, self.collective = path_of(together), together.transport
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
             begin = time.monotonic()
@@ -112,13 +112,13 @@ class CudaRunner:
         if plan.note:
             logger.warning("%s", plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
-        self._turns = Turns(self.max_requests, place.layout.pipeline)
+        self._turns = Turns(self.max_requests, position.layout.pipeline)
         self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks
         torch.cuda.synchronize(self._device)
 
-    def _stages_of(self, links: Links, place: Place, hidden: int) -> Stages:
+    def _stages_of(self, links: Links, position: RankPosition, hidden: int) -> Stages:
         arrived = torch.zeros((self.max_batch_tokens, hidden), dtype=self._dtype, device=self._device)
-        return Stages(links, place, self.max_requests, arrived)
+        return Stages(links, position, self.max_requests, arrived)
 
     def _head_of(self, model: ModelConfig, shard: Shard, together: Collective) -> Head:
         columns = shard.vocabulary(model.vocabulary)

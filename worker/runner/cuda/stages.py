@@ -8,17 +8,17 @@ from octavo.worker.distributed.links import Links
 from octavo.worker.messages.step import Forward, Step
 from octavo.worker.runner.cuda.links import Sizes, on_device
 from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
-from octavo.worker.topology import Place
+from octavo.worker.topology import RankPosition
 
 
 class Stages:
     """arrived: [tokens, hidden] of the largest step, what the stage before has computed; None on the first."""
 
-    def __init__(self, links: Links, place: Place, rows: int, arrived: torch.Tensor) -> None:
+    def __init__(self, links: Links, position: RankPosition, rows: int, arrived: torch.Tensor) -> None:
         """rows: of the largest step."""
-        self.links = on_device(links, place, Sizes(rows, arrived.numel() * arrived.element_size()))
-        self.arrived = None if place.first else arrived
-        self._awaited = AwaitedIds(most_awaited(place.layout)) if place.first else None
+        self.links = on_device(links, position, Sizes(rows, arrived.numel() * arrived.element_size()))
+        self.arrived = None if position.first else arrived
+        self._awaited = AwaitedIds(most_awaited(position.layout)) if position.first else None
 
     def settle(self, forward: Forward, state: State) -> None:
         """Before anything else of a step: sampled ids that it reads are in the token pool then."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from octavo.worker.distributed.pipeline.bounded_queue import Passage
+from octavo.worker.distributed.pipeline.bounded_queue import BoundedQueue
 from octavo.worker.errors import PeerLost
 
 
@@ -19,40 +19,40 @@ def aside(work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
 
 
 def test_items_come_in_order_and_no_more_than_there_is_room_for_wait() -> None:
-    passage: Passage[int] = Passage(2)
-    passage.put(1)
-    passage.put(2)
-    third = aside(passage.put, 3)
+    queue: BoundedQueue[int] = BoundedQueue(2)
+    queue.put(1)
+    queue.put(2)
+    third = aside(queue.put, 3)
     with pytest.raises(TimeoutError):
         third.result(0.1)
-    assert passage.get() == 1
+    assert queue.get() == 1
     third.result(5)
-    assert (passage.get(), passage.get()) == (2, 3)
+    assert (queue.get(), queue.get()) == (2, 3)
 
 
 @pytest.mark.parametrize("call", ["get", "opened"])
 def test_who_waits_hears_that_it_broke(call: str) -> None:
-    passage: Passage[int] = Passage(1)
-    waiting = aside(getattr(passage, call))
-    passage.break_("rank 1: gone")
-    passage.break_("later")
+    queue: BoundedQueue[int] = BoundedQueue(1)
+    waiting = aside(getattr(queue, call))
+    queue.break_("rank 1: gone")
+    queue.break_("later")
     with pytest.raises(PeerLost, match="rank 1: gone"):
         waiting.result(5)
 
 
 def test_who_waits_for_room_hears_that_it_broke() -> None:
-    passage: Passage[int] = Passage(1)
-    passage.put(1)
-    waiting = aside(passage.put, 2)
-    passage.break_("gone")
+    queue: BoundedQueue[int] = BoundedQueue(1)
+    queue.put(1)
+    waiting = aside(queue.put, 2)
+    queue.break_("gone")
     with pytest.raises(PeerLost):
         waiting.result(5)
 
 
 def test_what_came_before_the_break_is_still_got() -> None:
-    passage: Passage[int] = Passage(1)
-    passage.put(1)
-    passage.break_("gone")
-    assert passage.get() == 1
+    queue: BoundedQueue[int] = BoundedQueue(1)
+    queue.put(1)
+    queue.break_("gone")
+    assert queue.get() == 1
     with pytest.raises(PeerLost):
-        passage.get()
+        queue.get()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.worker.ipc.ring import Reader, RingBroken, Writer, create
+from octavo.worker.ipc.ring import RingBroken, RingReader, RingWriter, create
 
 
 def _close(*ends):
@@ -29,7 +29,7 @@ def _close(*ends):
 )
 def test_records_of_any_size_arrive_whole_and_in_order_across_the_wrap(actions):
     fds = create("test", 4096)
-    writer, reader = Writer(fds), Reader(fds)
+    writer, reader = RingWriter(fds), RingReader(fds)
     sent, received = [], []
     for action in actions:
         if action is None:
@@ -50,7 +50,7 @@ def test_records_of_any_size_arrive_whole_and_in_order_across_the_wrap(actions):
 
 def test_a_full_ring_refuses_and_wakes_the_writer_when_there_is_room():
     fds = create("test", 4096)
-    writer, reader = Writer(fds), Reader(fds)
+    writer, reader = RingWriter(fds), RingReader(fds)
     while writer.push(b"x" * 100):
         pass
     assert not select.select([fds.space], [], [], 0)[0]
@@ -62,7 +62,7 @@ def test_a_full_ring_refuses_and_wakes_the_writer_when_there_is_room():
 
 def test_a_record_that_can_never_fit_is_an_error_not_a_wait():
     fds = create("test", 4096)
-    writer = Writer(fds)
+    writer = RingWriter(fds)
     assert writer.push(b"x" * writer.largest)
     with pytest.raises(ValueError, match="larger than the ring"):
         writer.push(b"x" * (writer.largest + 1))
@@ -71,7 +71,7 @@ def test_a_record_that_can_never_fit_is_an_error_not_a_wait():
 
 def test_a_write_that_was_never_published_is_not_read():
     fds = create("test", 4096)
-    writer, reader = Writer(fds), Reader(fds)
+    writer, reader = RingWriter(fds), RingReader(fds)
     writer._put(0, struct.pack("<II", 3, 0) + b"abc")  # a writer that died before it moved its cursor
     assert reader.pop() is None
     assert writer.push(b"whole")
@@ -81,7 +81,7 @@ def test_a_write_that_was_never_published_is_not_read():
 
 def test_a_torn_record_is_never_delivered_and_in_the_end_called_broken():
     fds = create("test", 4096)
-    writer, reader = Writer(fds), Reader(fds)
+    writer, reader = RingWriter(fds), RingReader(fds)
     writer.push(b"a record whose middle is torn")
     os.pwrite(fds.memory, b"\0\0\0", 4096 + 12)
     with pytest.raises(RingBroken, match="checksum"):
@@ -108,7 +108,7 @@ while True:
 
 def test_two_processes_exchange_thousands_of_records_through_small_rings():
     there, back = create("there", 8192), create("back", 8192)
-    writer, reader = Writer(there), Reader(back)
+    writer, reader = RingWriter(there), RingReader(back)
     fds = [*there.all(), *back.all()]
     child = subprocess.Popen([sys.executable, "-c", _ECHO, *map(str, fds)], pass_fds=fds)
     records = [bytes([n % 256]) * (n * 37 % 3000) for n in range(5000)] + [b"end"]

@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from octavo.worker.ipc.process_context import create_shared
-from octavo.worker.ipc.ring import Writer
-from octavo.worker.leader.core_channel import Link
+from octavo.worker.ipc.ring import RingWriter
+from octavo.worker.leader.core_channel import CoreChannel
 from octavo.worker.messages.codec import CodecError, decode
 
 
 async def test_a_record_that_cannot_be_read_breaks_the_link():
     shared = create_shared(1)
-    link = Link(shared, decode, lambda: None)
+    link = CoreChannel(shared, decode, lambda: None)
     link.start()
-    Writer(shared.outbox).push(b"\xff\xff nonsense")
+    RingWriter(shared.outbox).push(b"\xff\xff nonsense")
     try:
         with pytest.raises(CodecError):
             await asyncio.wait_for(link.broken, 5)
@@ -25,9 +25,9 @@ async def test_a_record_that_cannot_be_read_breaks_the_link():
 async def test_a_link_that_works_is_not_broken():
     shared = create_shared(1)
     seen: list[bytes] = []
-    link = Link(shared, seen.append, lambda: None)
+    link = CoreChannel(shared, seen.append, lambda: None)
     link.start()
-    Writer(shared.outbox).push(b"good")
+    RingWriter(shared.outbox).push(b"good")
     await asyncio.sleep(0.05)
     loop = asyncio.get_running_loop()
     loop.remove_reader(shared.inbox.space)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from octavo.worker.leader.admission.credit import Bank, Credit
+from octavo.worker.leader.admission.credit import Credit, CreditLedger
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.output import Load
 
@@ -19,8 +19,8 @@ LIMITS = Limits(
 IDLE = Load(prompt_tokens=0, running=0, waiting=0, free_blocks=1000, total_blocks=1000)
 
 
-def bank(*routers: str) -> Bank:
-    made = Bank(LIMITS)
+def bank(*routers: str) -> CreditLedger:
+    made = CreditLedger(LIMITS)
     for router in routers:
         made.join(router)
     return made
@@ -82,7 +82,7 @@ def test_nothing_is_granted_while_requests_wait_for_a_slot() -> None:
 
 
 def test_a_pipeline_has_slots_for_the_micro_batch_of_each_stage() -> None:
-    made = Bank(replace(LIMITS, max_batch_tokens=4, stages=2, depth=3))
+    made = CreditLedger(replace(LIMITS, max_batch_tokens=4, stages=2, depth=3))
     made.join("a")
     made.on_submit("a", 1, 1)
     running = replace(IDLE, received=1, running=7, waiting=1)
@@ -126,7 +126,7 @@ class Delays(RuleBasedStateMachine):
 
     @initialize(routers=st.integers(1, 3))
     def start(self, routers: int) -> None:
-        self.bank = Bank(LIMITS)
+        self.bank = CreditLedger(LIMITS)
         self.routers = {name: Router() for name in range(routers)}
         self.queue: deque[list[int]] = deque()  # [router, number, tokens] in the scheduler
         self.inbox: deque[list[int]] = deque()  # on their way from serve to core

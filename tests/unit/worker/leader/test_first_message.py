@@ -14,7 +14,7 @@ from octavo.proto.v1 import engine_pb2_grpc, group_pb2_grpc
 from octavo.worker import channel
 from octavo.worker.config import Config
 from octavo.worker.leader.engine_service import EngineServicer
-from octavo.worker.leader.request_registry import Engine
+from octavo.worker.leader.request_registry import RequestRegistry
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
 from octavo.worker.tls import Roles
@@ -27,7 +27,7 @@ async def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     config = Config("m", "m", *[address] * 5)
     roles = Roles(config)
     server = grpc.aio.server()
-    engine = EngineServicer(cast(Engine, None), config, roles, "i", (tmp_path, "f"))
+    engine = EngineServicer(cast(RequestRegistry, None), config, roles, "i", (tmp_path, "f"))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
     group = GroupServicer(Incarnation("i", Identity("", "", "f"), 1), roles, LeaderEar())
     group_pb2_grpc.add_GroupServicer_to_server(group, server)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
 from octavo.worker.leader.admission.submit import Rules, read_submit
-from octavo.worker.leader.output_buffer import NO_TOKEN, Outgoing
-from octavo.worker.leader.router_stream import BOUND_BYTES, BOUND_S, Stream
+from octavo.worker.leader.output_buffer import NO_TOKEN, OutputBuffer
+from octavo.worker.leader.router_stream import BOUND_BYTES, BOUND_S, RouterStream
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, Invalid
 
@@ -67,7 +67,7 @@ _OUTPUT = st.tuples(
 
 @given(st.lists(st.lists(_OUTPUT, max_size=5), max_size=5))
 def test_merged_steps_hold_every_row_in_order(steps):
-    out = Outgoing()
+    out = OutputBuffer()
     expected = []
     for step in steps:
         for number, ids, finish, cached in step:
@@ -91,7 +91,7 @@ def test_merged_steps_hold_every_row_in_order(steps):
 
 
 def test_everything_that_waits_is_said_one_message_at_a_time_with_the_credit():
-    out = Outgoing()
+    out = OutputBuffer()
     out.draining = out.credit = True
     out.add(1, Output(1, (5,)))
     out.reject(engine_pb2.Rejected(number=2))
@@ -105,7 +105,7 @@ def test_everything_that_waits_is_said_one_message_at_a_time_with_the_credit():
 
 
 def test_a_reader_is_cut_at_4_mib_or_10_s_and_not_before():
-    stream = Stream("router")
+    stream = RouterStream("router")
     now = stream.heard_s
     assert stream.overrun(now + BOUND_S) is None
     assert "heard" in (stream.overrun(now + BOUND_S + 0.1) or "")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.worker.messages.codec import VERSION, CodecError, Message, Outputs, decode, encode
-from octavo.worker.messages.output import Cancel, Load, Output, Refused, Scores
+from octavo.worker.messages.output import Cancel, Load, Output, RefusedRequest, Scores
 from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
@@ -56,7 +56,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Cancel, u64),
     outputs,
     st.builds(Load, *[u64] * 10),
-    st.builds(Refused, u64, words, words),
+    st.builds(RefusedRequest, u64, words, words),
     st.builds(Masks, u64, st.binary(max_size=40)),
 )
 

@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from octavo.worker.messages.rank_info import Hello, dump, load, together
+from octavo.worker.messages.rank_info import RankCapabilities, dump, intersect, load
 
-ONE = Hello(100, 16, 512, 4096, 8192, 256, ["decode-1", "decode-2"], "cuda", ["min_p"], "peers")
+ONE = RankCapabilities(100, 16, 512, 4096, 8192, 256, ["decode-1", "decode-2"], "cuda", ["min_p"], "peers")
 
 
 def test_the_least_of_the_ranks_bounds_the_group() -> None:
-    said = together([ONE, replace(ONE, blocks=90, max_requests=8, graphs=["decode-2"], features=[])])
+    said = intersect([ONE, replace(ONE, blocks=90, max_requests=8, graphs=["decode-2"], features=[])])
     assert (said.blocks, said.max_requests, said.graphs, said.features) == (90, 8, ["decode-2"], [])
     assert said.context_length == 90 * 16
 
 
 def test_the_path_names_every_way_in_which_stages_add_up() -> None:
-    assert together([ONE, ONE]).path == "peers"
-    assert together([ONE, replace(ONE, path="nccl"), ONE]).path == "nccl+peers"
+    assert intersect([ONE, ONE]).path == "peers"
+    assert intersect([ONE, replace(ONE, path="nccl"), ONE]).path == "nccl+peers"
 
 
 def test_it_travels_as_it_is() -> None:

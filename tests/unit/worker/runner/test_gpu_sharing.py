@@ -14,7 +14,7 @@ from octavo.kernels.errors import KernelError
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.runner.cuda.links import Sizes, around
 from octavo.worker.runner.cuda.shared import Unshared, share
-from octavo.worker.topology import Layout, Place
+from octavo.worker.topology import Layout, RankPosition
 
 RANKS, SIZES = 3, (5000, 16, 1000)
 
@@ -121,8 +121,8 @@ def test_other_hosts_are_not_reached(memory: Memory, monkeypatch: pytest.MonkeyP
 class Ring:
     """Links as the inlets of ranks take them: ids come to the first stage, hidden states to the others."""
 
-    def __init__(self, place: Place, queues: list["SimpleQueue[Any]"]) -> None:
-        self._own, self._next, self._place = queues[place.rank], queues[place.next], place
+    def __init__(self, position: RankPosition, queues: list["SimpleQueue[Any]"]) -> None:
+        self._own, self._next, self._place = queues[position.rank], queues[position.next], position
 
     def send_hidden(self, step: int, hidden: torch.Tensor) -> None:
         assert not self._place.last and step == 0
@@ -146,13 +146,13 @@ class Ring:
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("size", [1, 4, 99])
 def test_what_goes_around_reaches_every_stage(stages: int, size: int) -> None:
-    places = [Place(Layout(1, stages, 1), rank) for rank in range(stages)]
+    places = [RankPosition(Layout(1, stages, 1), rank) for rank in range(stages)]
     queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in places]
     said = [bytes([250 - rank] * size) for rank in range(stages)]
 
-    def go(place: Place) -> list[list[bytes]]:
-        links = Ring(place, queues)
-        return [around(links, place, said[place.rank]), around(links, place, said[place.rank][::-1])]
+    def go(position: RankPosition) -> list[list[bytes]]:
+        links = Ring(position, queues)
+        return [around(links, position, said[position.rank]), around(links, position, said[position.rank][::-1])]
 
     with ThreadPoolExecutor(stages) as pool:
         assert list(pool.map(go, places)) == [[said, said]] * stages
@@ -160,4 +160,4 @@ def test_what_goes_around_reaches_every_stage(stages: int, size: int) -> None:
 
 def test_a_box_holds_the_largest_message() -> None:
     sizes, layout = Sizes(rows=5, hidden_bytes=1001), Layout(1, 3, 1)
-    assert [sizes.boxes(Place(layout, rank)) for rank in range(3)] == [(96, 8), (1008, 2), (1008, 2)]
+    assert [sizes.boxes(RankPosition(layout, rank)) for rank in range(3)] == [(96, 8), (1008, 2), (1008, 2)]

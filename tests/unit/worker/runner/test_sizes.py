@@ -6,11 +6,11 @@ import pytest
 
 from octavo.worker.errors import ConfigError
 from octavo.worker.runner.base import RunnerConfig
-from octavo.worker.topology import Layout, Place
+from octavo.worker.topology import Layout, RankPosition
 
 
 def _config(pipeline: int = 1, **sizes: int) -> RunnerConfig:
-    return RunnerConfig(Path("m"), place=Place(Layout(1, pipeline, 1)), **sizes)  # type: ignore[arg-type]
+    return RunnerConfig(Path("m"), position=RankPosition(Layout(1, pipeline, 1)), **sizes)  # type: ignore[arg-type]
 
 
 def test_what_is_not_wished_is_the_devices_and_fits_what_is() -> None:
