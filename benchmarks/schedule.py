@@ -38,7 +38,7 @@ class Run:
         self.random = random.Random(seed)
         self.limits = replace(LIMITS, stages=stages, depth=stages + 1)
         self.scheduler = Scheduler(self.limits)
-        self.under_way: deque[tuple[Step, float]] = deque()
+        self.in_flight: deque[tuple[Step, float]] = deque()
         self.keys = 0
         self.rows: list[int] = []
         self.parts: dict[str, list[float]] = {"schedule": [], "update": [], "codec": [], "observe": []}
@@ -51,12 +51,12 @@ class Run:
     def step(self) -> int:
         """One step out and one result in, as in the engine's loop; returns how many requests ended."""
         clock = time.perf_counter
-        while len(self.under_way) < self.limits.depth:
+        while len(self.in_flight) < self.limits.depth:
             before = clock()
             step = self.scheduler.schedule()
             assert step is not None, "256 requests always have work"
-            self.under_way.append((step, clock() - before))
-        step, schedule_s = self.under_way.popleft()
+            self.in_flight.append((step, clock() - before))
+        step, schedule_s = self.in_flight.popleft()
         result = StepResult(step.number, tuple(self.random.choices(range(3, VOCABULARY), k=len(step.sample.rows))))
         begin = clock()
         outputs = self.scheduler.update(result)

@@ -32,8 +32,8 @@ from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
-from octavo.worker.scheduler.step_deadline import Overdue
-from octavo.worker.scheduler.step_time_model import pace_of
+from octavo.worker.scheduler.step_deadline import StepDeadline
+from octavo.worker.scheduler.step_time_model import step_time_model_of
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
@@ -67,11 +67,11 @@ class Core:
         self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
         self._poll.register(self._grammars.finished, select.POLLIN)
         said = rank_info.intersect(self._wait_for_ranks())
-        pace = pace_of(said.device, said.block_size, self._layout.pipeline)
-        self._scheduler = Scheduler(rank_info.limits(said, self._config), pace)
+        step_times = step_time_model_of(said.device, said.block_size, self._layout.pipeline)
+        self._scheduler = Scheduler(rank_info.limits(said, self._config), step_times)
         self._admission = Admission(self._scheduler, self._grammars, Masker(said.vocabulary, said.device))
         self._constraints = self._admission.constraints
-        self._overdue = Overdue()
+        self._step_deadline = StepDeadline()
         self._path = said.path
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
@@ -132,7 +132,7 @@ class Core:
             moved = True
             result = decode(record)
             assert isinstance(result, StepResult)
-            took_ns = self._overdue.returned(time.monotonic_ns())
+            took_ns = self._step_deadline.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
             if broken := self._constraints.returned(result.number, outputs):
                 outputs = self._fail(broken, outputs)
@@ -145,7 +145,7 @@ class Core:
             self._board.add(Gauge.STEPS_TOTAL, 1)
             self._board.add(Gauge.STEP_NANOSECONDS_TOTAL, took_ns)
             self._board.add(Gauge.GENERATED_TOKENS_TOTAL, sum(len(output.ids) for output in outputs))
-            self._board.write(CORE, ProcessSlot.DEADLINE, self._overdue.deadline_ns)
+            self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
         return moved
 
     def _fail(self, broken: Sequence[int], outputs: Sequence[Output]) -> list[Output]:
@@ -170,7 +170,10 @@ class Core:
             self._report(refused)
         if self._constraints.owing:
             return moved
-        if self._overdue.idle_ns(time.monotonic_ns()) > _IDLE_NS and (step := self._scheduler.heartbeat()) is not None:
+        if (
+            self._step_deadline.idle_ns(time.monotonic_ns()) > _IDLE_NS
+            and (step := self._scheduler.heartbeat()) is not None
+        ):
             self._send_step(step)
         return moved
 
@@ -195,9 +198,9 @@ class Core:
         return replace(step, graph=self._graphs.capture(step.number), path=self._path)
 
     def _send_step(self, step: Step) -> None:
-        self._overdue.issued(time.monotonic_ns(), self._scheduler.predict(step))
+        self._step_deadline.issued(time.monotonic_ns(), self._scheduler.predict(step))
         self._board.write(CORE, ProcessSlot.ISSUED, step.number)
-        self._board.write(CORE, ProcessSlot.DEADLINE, self._overdue.deadline_ns)
+        self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
         self._send_to_ranks(encode(step))
 
     def _send_masks(self) -> None:

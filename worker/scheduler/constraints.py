@@ -18,7 +18,7 @@ from octavo.worker.messages.output import Output
 from octavo.worker.messages.step import Masks, Step
 
 
-class Bound(Protocol):
+class Constraint(Protocol):
     """A request's place in its grammar."""
 
     def take(self, ids: Sequence[int]) -> None: ...
@@ -28,7 +28,7 @@ class Bound(Protocol):
         """It does not know any more what may follow."""
 
 
-M = TypeVar("M", bound=Bound)
+M = TypeVar("M", bound=Constraint)
 
 
 class Constraints(Generic[M]):
@@ -37,7 +37,7 @@ class Constraints(Generic[M]):
     def __init__(self, fill: Callable[[Sequence[M | None]], bytes]) -> None:
         self._fill = fill
         self._matchers: dict[int, M] = {}  # by the request's key
-        self._under_way: deque[tuple[int, tuple[int, ...]]] = deque()  # steps with bound rows: number, keys
+        self._in_flight: deque[tuple[int, tuple[int, ...]]] = deque()  # steps with bound rows: number, keys
         self._owed: tuple[int, tuple[int, ...]] | None = None
 
     @property
@@ -63,7 +63,7 @@ class Constraints(Generic[M]):
         if not bound:
             return step
         self._owed = (step.number, tuple(keys[entry] for entry in bound))
-        self._under_way.append(self._owed)
+        self._in_flight.append(self._owed)
         return replace(step, sample=replace(step.sample, masked=bound))
 
     def masks(self) -> Masks | None:
@@ -71,7 +71,7 @@ class Constraints(Generic[M]):
         if self._owed is None:
             return None
         number, keys = self._owed
-        waiting = {key for earlier, some in self._under_way if earlier != number for key in some}
+        waiting = {key for earlier, some in self._in_flight if earlier != number for key in some}
         if any(key in waiting and key in self._matchers for key in keys):
             return None
         self._owed = None
@@ -80,11 +80,11 @@ class Constraints(Generic[M]):
     def returned(self, number: int, outputs: Iterable[Output]) -> list[int]:
         """The result of step `number` is here, and what it says. Keys of requests that cannot be bound any longer: what
         they say now is not to be believed, an end least of all."""
-        if not self._matchers and not self._under_way:
+        if not self._matchers and not self._in_flight:
             return []
         broken = []
-        if self._under_way and self._under_way[0][0] == number:
-            self._under_way.popleft()
+        if self._in_flight and self._in_flight[0][0] == number:
+            self._in_flight.popleft()
         for output in outputs:
             matcher = self._matchers.get(output.key)
             if matcher is None:

@@ -30,7 +30,7 @@ class Members:
     appends: tuple[Callable[[int], None], ...]  # of each request's tokens
 
 
-class Lane:
+class DecodeBatch:
     def __init__(self, block_size: int, stages: int = 1) -> None:
         self.requests: list[Request] = []  # with a row in its next step
         self.joining: list[Request] = []  # without one yet
@@ -61,7 +61,7 @@ class Lane:
         request.phase = Phase.DECODING
         self.joining.append(request)
 
-    def take_in(self, number: int) -> None:
+    def admit_joining(self, number: int) -> None:
         """Rows for those who join and need wait for nothing in step `number`."""
         if self.joining:
             joining, self.joining = self.joining, []
@@ -87,7 +87,7 @@ class Lane:
         self.context -= request.issued
         self._members = None
 
-    def short(self) -> list[Request]:
+    def needing_block(self) -> list[Request]:
         """Requests whose next position lies beyond their blocks."""
         return list(self._needs.get(self._tick, ()))
 

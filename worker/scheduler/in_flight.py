@@ -10,7 +10,7 @@ from octavo.worker.messages.request import Finish, Request
 from octavo.worker.messages.step import StepResult
 from octavo.worker.scheduler.decode_batch import Members
 
-NOBODY = Members((), (), (), (), (), ())
+NO_MEMBERS = Members((), (), (), (), (), ())
 _output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
 
 
@@ -23,7 +23,7 @@ class ScoredPart:
 
 
 @dataclass(slots=True)
-class UnderWay:
+class InFlightStep:
     """The result will hold one entry for each decoding member, then one for each of `others`.
 
     others: requests whose prefill ends in this step. last: entries that are their request's last, by length.

@@ -11,53 +11,53 @@ from collections.abc import Iterator
 
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Request
-from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.decode_batch import DecodeBatch
 
 
-class Lanes:
+class MicroBatches:
     def __init__(self, limits: Limits) -> None:
-        self._lanes = [Lane(limits.block_size, limits.stages) for _ in range(limits.stages)]
+        self._batches = [DecodeBatch(limits.block_size, limits.stages) for _ in range(limits.stages)]
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes))
+        return sum(map(len, self._batches))
 
-    def __iter__(self) -> Iterator[Lane]:
-        return iter(self._lanes)
+    def __iter__(self) -> Iterator[DecodeBatch]:
+        return iter(self._batches)
 
     @property
     def requests(self) -> list[Request]:
-        return [request for lane in self._lanes for request in (*lane.requests, *lane.joining)]
+        return [request for batch in self._batches for request in (*batch.requests, *batch.joining)]
 
     def join(self, request: Request) -> None:
         """To one of the smallest lanes, of those to the one where it gets its row first."""
-        newest = max(lane.number for lane in self._lanes)
-        lane = min(self._lanes, key=lambda lane: (len(lane), lane.number < newest, lane.number))
-        lane.join(request)
+        newest = max(batch.number for batch in self._batches)
+        batch = min(self._batches, key=lambda batch: (len(batch), batch.number < newest, batch.number))
+        batch.join(request)
 
     def leave(self, request: Request) -> None:
-        next(lane for lane in self._lanes if request in lane.requests or request in lane.joining).leave(request)
+        next(batch for batch in self._batches if request in batch.requests or request in batch.joining).leave(request)
 
-    def even_out(self) -> None:
+    def rebalance(self) -> None:
         """Those longest in a lane move: nobody moves again before all its neighbours have."""
         while True:
-            largest, smallest = max(self._lanes, key=len), min(self._lanes, key=len)
+            largest, smallest = max(self._batches, key=len), min(self._batches, key=len)
             if len(largest) - len(smallest) < 2:
                 return
             request = (largest.requests or largest.joining)[0]
             largest.leave(request)
             smallest.join(request)
 
-    def turns(self, number: int) -> Iterator[Lane]:
+    def next_batches(self, number: int) -> Iterator[DecodeBatch]:
         """The lanes that step `number` could take, best first, each with those rows that it would have.
 
         At first those whose rows wait for nothing, and those without rows, whose turn is good for prefill; then those
         that wait, first the one that does so least.
         """
-        order = sorted(self._lanes, key=lambda lane: lane.number)
-        for lane in order:
-            lane.take_in(number)
-            if not lane.requests or lane.ready() <= number:
-                yield lane
-        for lane in sorted(filter(len, order), key=Lane.ready):
-            lane.take_in(lane.ready())
-            yield lane
+        order = sorted(self._batches, key=lambda batch: batch.number)
+        for batch in order:
+            batch.admit_joining(number)
+            if not batch.requests or batch.ready() <= number:
+                yield batch
+        for batch in sorted(filter(len, order), key=DecodeBatch.ready):
+            batch.admit_joining(batch.ready())
+            yield batch

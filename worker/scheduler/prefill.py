@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Phase, Request
-from octavo.worker.scheduler.decode_batch import Lane
-from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
-from octavo.worker.scheduler.micro_batches import Lanes
+from octavo.worker.scheduler.decode_batch import DecodeBatch
+from octavo.worker.scheduler.kv_cache.kv_quarantine import QuarantiningCache
+from octavo.worker.scheduler.micro_batches import MicroBatches
 from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk
-from octavo.worker.scheduler.step_time_model import Pace, Work
+from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
 _PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
 _ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and wishes, and its ring has an end
@@ -23,7 +23,7 @@ Room = Callable[
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class PrefillPlan:
     """chunks: of one step; of `admitted` the first ones. work: all that the step has to do."""
 
     chunks: list[Chunk]
@@ -36,15 +36,22 @@ class Portion:
 
 
 class Prefill:
-    def __init__(self, limits: Limits, pace: Pace, cache: CleanCache, slots: Slots, lanes: Lanes) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        step_times: StepTimeModel,
+        cache: QuarantiningCache,
+        slots: Slots,
+        micro_batches: MicroBatches,
+    ) -> None:
         self.waiting: list[Request] = []  # the next one stands last
         self.running: list[Request] = []  # in order of admission
         self._admissions = 0
         self._limits = limits
-        self._pace = pace
+        self._step_times = step_times
         self._cache = cache
         self._slots = slots
-        self._lanes = lanes
+        self._batches = micro_batches
 
     def wait(self, request: Request) -> None:
         request.phase = Phase.WAITING
@@ -55,16 +62,16 @@ class Prefill:
         """Not issued, and not found in the prefix cache as far as one can tell."""
         return sum(request.uncached for request in (*self.waiting, *self.running))
 
-    def portion(self, lane: Lane, admit: bool) -> Portion:
+    def plan(self, batch: DecodeBatch, admit: bool) -> PrefillPlan:
         """Chunks of those admitted before, then of the waiting, within the token budget and the time left to prefill
         in the next step of `lane`.
 
         A chunk of one token goes first, beside the decoding rows.
         """
         admissions = self._admissions
-        rows = len(lane.requests)
+        rows = len(batch.requests)
         budget = self._limits.max_batch_tokens - rows
-        decode = work = Work(rows, lane.context)
+        decode = work = Work(rows, batch.context)
         chunks: list[Chunk] = []
 
         def room(one: Request, start: int, long: bool) -> int:
@@ -78,15 +85,15 @@ class Prefill:
             budget -= count
         chunks.sort(key=lambda chunk: chunk.count > 1)
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
-        return Portion(chunks, admitted, work)
+        return PrefillPlan(chunks, admitted, work)
 
     def _room(self, decode: Work, work: Work, start: int, long: bool) -> int:
         """Tokens from `start` on that the time of this step still allows. Those of other lanes wait for it, too."""
-        decoding = len(self._lanes)
+        decoding = len(self._batches)
         if not decoding:
             return self._limits.max_batch_tokens
         crowd = (len(self.waiting) + len(self.running)) / decoding
-        return self._pace.room(decode, work, start, long, crowd)
+        return self._step_times.room(decode, work, start, long, crowd)
 
     def _candidates(self, admit: bool, room: Room) -> Iterator[Request]:
         """Requests that get at least one token of the step, each with the state in which it does."""
@@ -108,7 +115,7 @@ class Prefill:
             before, admitted_words = admitted_words, admitted_words + _words(request)
             if before and admitted_words > _ADMITTED_WORDS:
                 return
-            watermark = self._limits.watermark_blocks if self._lanes or self.running else 0
+            watermark = self._limits.watermark_blocks if self._batches or self.running else 0
             if not self._cache.fits(request, hits, watermark):
                 return
             start = len(hits) * self._limits.block_size
@@ -116,13 +123,13 @@ class Prefill:
             if room(request, start, long) <= 0:  # the prefix cache holds less, or more, than was likely
                 return
             self.waiting.pop(-1 - passed)
-            self._take_in(request, hits, long)
+            self._admit(request, hits, long)
             yield request
 
     def _is_long(self, request: Request, start: int) -> bool:
-        return self._pace.is_long(start, request.known - start)
+        return self._step_times.is_long(start, request.known - start)
 
-    def _take_in(self, request: Request, hits: list[int], long: bool) -> None:
+    def _admit(self, request: Request, hits: list[int], long: bool) -> None:
         self._cache.admit(request, hits)
         request.slot = self._slots.free.pop()
         if not request.admitted:

@@ -4,24 +4,24 @@
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import Invalid, NewRequest, Phase, Request, Scoring
 from octavo.worker.messages.step import Blocks
-from octavo.worker.scheduler.decode_batch import Lane
-from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
-from octavo.worker.scheduler.micro_batches import Lanes
+from octavo.worker.scheduler.decode_batch import DecodeBatch
+from octavo.worker.scheduler.kv_cache.kv_quarantine import QuarantiningCache
+from octavo.worker.scheduler.micro_batches import MicroBatches
 from octavo.worker.scheduler.prefill import Prefill
 from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk
-from octavo.worker.scheduler.step_time_model import Pace
+from octavo.worker.scheduler.step_time_model import StepTimeModel
 from octavo.worker.scheduler.stops import Stops
 
 
 class Requests:
-    def __init__(self, limits: Limits, pace: Pace) -> None:
+    def __init__(self, limits: Limits, step_times: StepTimeModel) -> None:
         self._limits = limits
         self.live: dict[int, Request] = {}  # by key
-        self.cache = CleanCache(limits)
+        self.cache = QuarantiningCache(limits)
         self.slots = Slots(limits.slots)
-        self.lanes = Lanes(limits)
-        self.prefill = Prefill(limits, pace, self.cache, self.slots, self.lanes)
+        self.micro_batches = MicroBatches(limits)
+        self.prefill = Prefill(limits, step_times, self.cache, self.slots, self.micro_batches)
         self.stops = Stops()
         self.received = 0
         self.preemptions = 0
@@ -42,22 +42,22 @@ class Requests:
         self.stops.add(new.stop_ids)
         self.prefill.wait(request)
 
-    def grow(self, lane: Lane) -> list[Blocks]:
+    def grow(self, batch: DecodeBatch) -> list[Blocks]:
         """A block for each request of the lane that needs one, if need be taken from the least deserving of all."""
         grown: dict[Request, Blocks] = {}
-        for request in lane.short():
+        for request in batch.needing_block():
             while not self.cache.blocks.free and request.phase is Phase.DECODING:
                 victim = self._victim()
                 grown.pop(victim, None)
                 self._preempt(victim)
             if request.phase is Phase.DECODING:
                 grown[request] = Blocks(request.slot, len(request.blocks), (self.cache.grow(request),))
-                lane.grown(request)
+                batch.grown(request)
         return list(grown.values())
 
     def _victim(self) -> Request:
         """The last admitted of the lowest priority."""
-        running = [*self.lanes.requests, *self.prefill.running]
+        running = [*self.micro_batches.requests, *self.prefill.running]
         return min(running, key=lambda request: (request.new.priority, -request.admitted))
 
     def _preempt(self, request: Request) -> None:
@@ -77,7 +77,7 @@ class Requests:
             self.all_issued(request)
         elif samples:
             self.prefill.running.remove(request)
-            self.lanes.join(request)
+            self.micro_batches.join(request)
 
     def all_issued(self, request: Request) -> None:
         """Its last position was issued: what it needs no more, others may have."""
@@ -92,7 +92,7 @@ class Requests:
         del self.live[request.new.key]
         self.stops.drop(request.new.stop_ids)
 
-    def compute_anew(self, request: Request) -> None:
+    def recompute(self, request: Request) -> None:
         """From its known tokens, all of which are right, and untouched by what others may have spoilt."""
         self.cache.isolate(request)
         self._leave(request, Phase.PREEMPTED, failed=True)
@@ -110,7 +110,7 @@ class Requests:
         before, request.phase = request.phase, phase
         runs = before in (Phase.PREFILLING, Phase.DECODING)
         if before is Phase.DECODING:
-            self.lanes.leave(request)
+            self.micro_batches.leave(request)
         elif before is Phase.PREFILLING:
             self.prefill.running.remove(request)
         if runs:

@@ -26,12 +26,12 @@ from octavo.worker.messages.output import Load, Output
 from octavo.worker.messages.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.messages.step import Blocks, Forward, Sample, Step, StepResult
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
-from octavo.worker.scheduler.decode_batch import Lane, Members
-from octavo.worker.scheduler.in_flight import NOBODY, ScoredPart, UnderWay
-from octavo.worker.scheduler.prefill import Portion
+from octavo.worker.scheduler.decode_batch import DecodeBatch, Members
+from octavo.worker.scheduler.in_flight import NO_MEMBERS, InFlightStep, ScoredPart
+from octavo.worker.scheduler.prefill import PrefillPlan
 from octavo.worker.scheduler.requests import Requests
-from octavo.worker.scheduler.step_builder import Changes, Chunk, Decoding, assemble
-from octavo.worker.scheduler.step_time_model import Pace, Work
+from octavo.worker.scheduler.step_builder import Chunk, Decoding, StepChanges, build_step
+from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "RefusedStep", "Scheduler"]
 
@@ -45,11 +45,11 @@ class RefusedStep:
 
 
 class Scheduler:
-    def __init__(self, limits: Limits, pace: Pace | None = None) -> None:
+    def __init__(self, limits: Limits, step_times: StepTimeModel | None = None) -> None:
         self._limits = limits
-        self._pace = pace or Pace(least=limits.block_size)
-        self._requests = Requests(limits, self._pace)
-        self._under_way: deque[UnderWay] = deque()
+        self._step_times = step_times or StepTimeModel(least=limits.block_size)
+        self._requests = Requests(limits, self._step_times)
+        self._in_flight: deque[InFlightStep] = deque()
         self._work: dict[int, Work] = {}  # of steps whose seconds have not been told; heartbeats teach nothing
         self._number = 0  # newest step issued
         self._check = StepCheck(
@@ -78,27 +78,27 @@ class Scheduler:
         """Step `number` occupied the device for so long; called once its result is here."""
         work = self._work.pop(number, None)
         if work is not None:
-            self._pace.observe(work, seconds)
+            self._step_times.observe(work, seconds)
 
     def predict(self, step: Step) -> float:
         """Seconds that an issued step should take at most, unless something is wrong."""
-        return self._pace.patience(self._work.get(step.number, Work()))
+        return self._step_times.timeout(self._work.get(step.number, Work()))
 
     # Steps out
 
     def schedule(self) -> Step | None:
         """The next step; None when `depth` steps are under way or there is nothing to do."""
-        if len(self._under_way) >= self._limits.depth:
+        if len(self._in_flight) >= self._limits.depth:
             return None
         requests = self._requests
         preemptions = requests.preemptions
-        requests.lanes.even_out()
-        for lane in requests.lanes.turns(self._number + 1):
-            grown = requests.grow(lane)
-            prefill = requests.prefill.portion(lane, admit=requests.preemptions == preemptions)
-            if not lane.requests and not prefill.chunks:
+        requests.micro_batches.rebalance()
+        for batch in requests.micro_batches.next_batches(self._number + 1):
+            grown = requests.grow(batch)
+            prefill = requests.prefill.plan(batch, admit=requests.preemptions == preemptions)
+            if not batch.requests and not prefill.chunks:
                 continue
-            return self._issue(lane, grown, prefill) or self.schedule()
+            return self._issue(batch, grown, prefill) or self.schedule()
         return None
 
     def refused(self) -> list[RefusedStep]:
@@ -108,25 +108,25 @@ class Scheduler:
 
     def sampled(self) -> tuple[int, ...]:
         """Keys of the requests that the newest step samples for, in the order of its entries."""
-        newest = self._under_way[-1]
+        newest = self._in_flight[-1]
         return newest.members.keys + tuple(request.new.key for request in newest.others)
 
     def heartbeat(self) -> Step | None:
         """A step without rows, to see that the ranks live; None when `depth` steps are under way."""
-        if len(self._under_way) >= self._limits.depth:
+        if len(self._in_flight) >= self._limits.depth:
             return None
         self._number += 1
-        self._under_way.append(UnderWay(self._number, NOBODY))
+        self._in_flight.append(InFlightStep(self._number, NO_MEMBERS))
         step = Step(self._number, Forward(zeroed=self._requests.cache.due()), Sample())
         self._check.check(step)
         return step
 
-    def _issue(self, lane: Lane, grown: list[Blocks], prefill: Portion) -> Step | None:
+    def _issue(self, batch: DecodeBatch, grown: list[Blocks], prefill: PrefillPlan) -> Step | None:
         """None: the step would have been invalid, and its requests have failed."""
         blocks = grown + [Blocks(request.slot, 0, tuple(request.blocks)) for request in prefill.admitted]
-        changes = Changes(prefill.admitted, blocks, self._requests.cache.due())
-        decoding = Decoding(lane.members(), *lane.advance(self._number + 1))
-        step = assemble(self._number + 1, changes, decoding, prefill.chunks)
+        changes = StepChanges(prefill.admitted, blocks, self._requests.cache.due())
+        decoding = Decoding(batch.members(), *batch.advance(self._number + 1))
+        step = build_step(self._number + 1, changes, decoding, prefill.chunks)
         try:
             self._check.check(step)
         except InvalidStep as error:
@@ -138,34 +138,34 @@ class Scheduler:
             self._refused.append(RefusedStep(str(error), outputs))
             return None
         self._number += 1
-        self._move_on(lane, decoding.members, prefill)
+        self._move_on(batch, decoding.members, prefill)
         self._work[self._number] = prefill.work
         self._work.pop(self._number - 64, None)  # nobody told
         return step
 
-    def _move_on(self, lane: Lane, members: Members, prefill: Portion) -> None:
+    def _move_on(self, batch: DecodeBatch, members: Members, prefill: PrefillPlan) -> None:
         """Everybody's state as if the step had run."""
         others = tuple(chunk.request for chunk in prefill.chunks if chunk.samples)
         scored, partial = _scored(prefill.chunks, len(members.rows), len(others))
-        done = lane.done()
+        done = batch.done()
         last = {members.requests.index(request) for request in done}
         for request in done:
             self._requests.all_issued(request)
         for chunk in prefill.chunks:
             self._requests.computed(chunk, self._number)
         last.update(entry for entry, request in enumerate(others, len(members.rows)) if request.phase is Phase.ISSUED)
-        under_way = UnderWay(self._number, members, others, last, prefill.tokens, scored=scored, partial=partial)
-        self._under_way.append(under_way)
+        in_flight = InFlightStep(self._number, members, others, last, prefill.tokens, scored=scored, partial=partial)
+        self._in_flight.append(in_flight)
 
     # Results in
 
     def update(self, result: StepResult) -> list[Output]:
         """Take the result of the oldest step under way. Raises ValueError when it is another's, or of another size."""
-        if not self._under_way:
+        if not self._in_flight:
             raise ValueError(f"result of step {result.number}, awaited is none")
-        step = self._under_way[0]
+        step = self._in_flight[0]
         step.check(result)
-        self._under_way.popleft()
+        self._in_flight.popleft()
         requests = self._requests
         requests.slots.returned = step.number
         for entry in step.skipped.intersection(result.failed):
@@ -175,7 +175,7 @@ class Scheduler:
             request, failed = step.request(entry), outputs[entry].finish is Finish.FAILED
             if failed and not requests.cache.isolated(request):
                 request.cached = outputs[entry].cached
-                requests.compute_anew(request)
+                requests.recompute(request)
                 self._skip(request)
                 step.skipped.add(entry)
             else:
@@ -191,16 +191,16 @@ class Scheduler:
 
     def _skip(self, request: Request) -> None:
         """What the steps under way sample for it counts no more."""
-        for step in self._under_way:
+        for step in self._in_flight:
             step.skip(request)
 
     def load(self) -> Load:
         requests = self._requests
         prefill, blocks = requests.prefill, requests.cache.blocks
-        under_way = sum(step.prefill_tokens for step in self._under_way)
+        in_flight = sum(step.prefill_tokens for step in self._in_flight)
         return Load(
-            prompt_tokens=prefill.queued_tokens + under_way,
-            running=len(requests.lanes) + len(prefill.running),
+            prompt_tokens=prefill.queued_tokens + in_flight,
+            running=len(requests.micro_batches) + len(prefill.running),
             waiting=len(prefill.waiting),
             free_blocks=blocks.free,
             total_blocks=blocks.total,

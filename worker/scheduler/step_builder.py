@@ -32,7 +32,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StepChanges:
     """What a step changes on the device before its pass, as in Forward."""
 
     admitted: Sequence[Request]
@@ -49,7 +49,7 @@ class Decoding:
     counters: tuple[int, ...]
 
 
-def assemble(number: int, changes: Changes, decoding: Decoding, chunks: Sequence[Chunk]) -> Step:
+def build_step(number: int, changes: StepChanges, decoding: Decoding, chunks: Sequence[Chunk]) -> Step:
     """Rows: the decoding ones, then the chunks in their order. Call it while the requests still hold their slots."""
     members = decoding.members
     first = len(members.rows)

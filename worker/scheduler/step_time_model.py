@@ -47,7 +47,7 @@ class Work:
         return Work(self.tokens + count, self.reads, self.attended + count * (start + count / 2))
 
 
-class Weights:
+class StepTimeWeights:
     """What was learned of one kind of step."""
 
     def __init__(self) -> None:
@@ -73,19 +73,19 @@ class Weights:
         self._weights = [weight * math.exp(pull * share) for weight, share in zip(self._weights, shares, strict=True)]
 
 
-class Pace:
+class StepTimeModel:
     """target_s: inter-token latency that prefill must leave to those who decode; stretch: where decoding alone comes
     near the target or misses it, prefill may still make a step this many times as long, so that it never starves.
     gentle_s: the target beside a long prompt; None: the same. least: tokens of prefill that a step may always carry."""
 
     def __init__(
-        self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16, gentle_s: float | None = None
+        self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16, long_prompt_s: float | None = None
     ) -> None:
         self._target_s = target_s
-        self._gentle_s = target_s if gentle_s is None else gentle_s
+        self._long_prompt_s = target_s if long_prompt_s is None else long_prompt_s
         self._stretch = stretch
         self._least = least
-        self._any, self._alone = Weights(), Weights()
+        self._any, self._decode_only = StepTimeWeights(), StepTimeWeights()
         self._largest = 0.0  # of the steps seen
         self._stale = 0  # steps since one that only decoded
 
@@ -93,7 +93,7 @@ class Pace:
         """Predicted duration of a step."""
         return self._any.seconds(_inputs(work))
 
-    def patience(self, work: Work) -> float:
+    def timeout(self, work: Work) -> float:
         """Seconds that a step which is not stuck may be expected to take."""
         return self.seconds(work) * (_UNSEEN if self._unseen(work) else 1.0)
 
@@ -101,14 +101,14 @@ class Pace:
         """Whether computing positions start .. start+count-1 takes longer than a step should."""
         return self.seconds(Work().with_chunk(start, count)) > self._target_s
 
-    def room(self, decode: Work, work: Work, start: int, gentle: bool = False, crowd: float = 1.0) -> int:
+    def room(self, decode: Work, work: Work, start: int, long_prompt: bool = False, crowd: float = 1.0) -> int:
         """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding.
 
         gentle: of a long prompt. crowd: requests that wait for their first token, for each that decodes.
         """
-        if gentle and self._stale >= _STALE:
+        if long_prompt and self._stale >= _STALE:
             return 0
-        shortest = self._gentle_s if gentle else self._target_s
+        shortest = self._long_prompt_s if long_prompt else self._target_s
         allowed = max(shortest, self._stretch * max(1.0, crowd) * self._decoding(decode))
         least = self._least if work == decode else 0
         left = allowed - self.seconds(work)
@@ -123,7 +123,7 @@ class Pace:
 
     def _decoding(self, decode: Work) -> float:
         """Predicted duration of a step that only decodes."""
-        return (self._alone if self._alone.observed else self._any).seconds(_inputs(decode))
+        return (self._decode_only if self._decode_only.observed else self._any).seconds(_inputs(decode))
 
     def observe(self, work: Work, seconds: float) -> None:
         """A step with this work took this long."""
@@ -135,18 +135,20 @@ class Pace:
         self._stale += 1
         if work.tokens and not work.attended:
             self._stale = 0
-            self._alone.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._alone.observed))
+            self._decode_only.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._decode_only.observed))
         self._largest = max(self._largest, _size(work))
 
     def _unseen(self, work: Work) -> bool:
         return _size(work) > 2 * self._largest
 
 
-def pace_of(device: str, least: int, stages: int = 1) -> Pace:
+def step_time_model_of(device: str, least: int, stages: int = 1) -> StepTimeModel:
     """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply. Of a pipeline
     each step may take its share of the target: a request that decodes has a row in one of as many."""
-    target_s, gentle_s = 0.05 / stages, 0.005 / stages
-    return Pace(target_s, 1.8, least, gentle_s) if device == "cuda" else Pace(target_s, least=least)
+    target_s, long_prompt_s = 0.05 / stages, 0.005 / stages
+    return (
+        StepTimeModel(target_s, 1.8, least, long_prompt_s) if device == "cuda" else StepTimeModel(target_s, least=least)
+    )
 
 
 def _fitting(left: float, slope: float, pair: float) -> int:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
-from octavo.worker.scheduler.step_time_model import Pace
+from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 TOKENS = 64
 BOUNDARIES = (15, 16, 17, 31, 32, 33)  # around the ends of blocks
@@ -68,7 +68,9 @@ def make_subject(folder: Path) -> Subject:
     runner, oracle = Runner(RunnerConfig(folder, max_requests=64, kv_cache_bytes=512 << 20, threads=1)), Oracle(folder)
     eos_ids = inspect(folder).eos_ids
     asked = [*prompts, *(prompt for pair in prefixed.values() for prompt in pair)]
-    engine = LocalEngine(runner, pace=Pace(target_s=1e6))  # a slow machine may not spread the prompts out
+    engine = LocalEngine(
+        runner, step_times=StepTimeModel(target_s=1e6)
+    )  # a slow machine may not spread the prompts out
     answers = [answer.ids for answer in engine.generate(asked, TOKENS, stop_ids=eos_ids)]
     for prompt, answer in zip(asked, answers, strict=True):
         oracle.confirm(prompt, answer, TOKENS)

@@ -12,7 +12,7 @@ from support.worker.engine import GREEDY, LocalEngine
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
-from octavo.worker.scheduler.step_time_model import Pace
+from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 _SAMPLING = ("top_k", "top_p")
 
@@ -20,7 +20,8 @@ _SAMPLING = ("top_k", "top_p")
 class Reference:
     def __init__(self, folder: Path) -> None:
         self._engine = LocalEngine(
-            Runner(RunnerConfig(folder, max_requests=4, kv_cache_bytes=32 << 20, threads=1)), pace=Pace(target_s=1e6)
+            Runner(RunnerConfig(folder, max_requests=4, kv_cache_bytes=32 << 20, threads=1)),
+            step_times=StepTimeModel(target_s=1e6),
         )
         self._oracle = Oracle(folder)
 

@@ -13,8 +13,8 @@ from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step
 from octavo.worker.runner.base import DeviceRunner, Pending
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
-from octavo.worker.scheduler.step_deadline import Overdue
-from octavo.worker.scheduler.step_time_model import Pace, pace_of
+from octavo.worker.scheduler.step_deadline import StepDeadline
+from octavo.worker.scheduler.step_time_model import StepTimeModel, step_time_model_of
 
 GREEDY = Sampling()
 
@@ -46,7 +46,7 @@ class LocalEngine:
         blocks: int = 0,
         max_batch_tokens: int = 0,
         max_requests: int = 0,
-        pace: Pace | None = None,
+        step_times: StepTimeModel | None = None,
         stages: int = 1,
         prefix_caching: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -65,17 +65,17 @@ class LocalEngine:
             stages=stages,
         )
         self._clock = clock
-        self._pace = pace or pace_of(runner.device, 16, stages)
-        self.scheduler = Scheduler(self._limits, self._pace)
+        self._step_times = step_times or step_time_model_of(runner.device, 16, stages)
+        self.scheduler = Scheduler(self._limits, self._step_times)
         self._graphs = GraphBook(runner.graphs)
-        self._overdue = Overdue()
+        self._step_deadline = StepDeadline()
         self._keys = 0
         self.largest_batch = 0
         self.steps = 0
 
     def forget(self) -> None:
         """Empty the prefix cache, as a new engine has it. Only when nothing runs."""
-        self.scheduler = Scheduler(self._limits, self._pace)
+        self.scheduler = Scheduler(self._limits, self._step_times)
 
     def capture(self) -> None:
         """Every graph that the runner has; a server does it between steps that serve."""
@@ -106,15 +106,15 @@ class LocalEngine:
         The device begins as soon as it has enough for two steps; the other prompts are taken in meanwhile.
         """
         answers: dict[int, Answer] = {}
-        under_way: deque[Pending] = deque()
+        in_flight: deque[Pending] = deque()
         queued = 0
         for index, prompt in enumerate(prompts):
             how = sampling if isinstance(sampling, Sampling) else sampling[index]
             answers[self._submit(prompt, max_tokens[index], how, stop_ids)] = Answer()
             queued += len(prompt)
-            if not under_way and queued >= 2 * self._limits.max_batch_tokens:
-                self._fill(under_way)
-        self._drive(answers, under_way)
+            if not in_flight and queued >= 2 * self._limits.max_batch_tokens:
+                self._fill(in_flight)
+        self._drive(answers, in_flight)
         return list(answers.values())
 
     def answer(self, new: NewRequest) -> Answer:
@@ -131,21 +131,21 @@ class LocalEngine:
         self.scheduler.submit(new)
         return self._keys
 
-    def _drive(self, answers: dict[int, Answer], under_way: deque[Pending]) -> None:
+    def _drive(self, answers: dict[int, Answer], in_flight: deque[Pending]) -> None:
         while any(answer.finish is Finish.NOT_FINISHED for answer in answers.values()):
-            self._fill(under_way)
-            for output in self._settle(under_way.popleft()):
+            self._fill(in_flight)
+            for output in self._settle(in_flight.popleft()):
                 answers[output.key].take(output)
-        for pending in under_way:  # issued before the last stop was seen
+        for pending in in_flight:  # issued before the last stop was seen
             self._settle(pending)
 
-    def _fill(self, under_way: deque[Pending]) -> None:
+    def _fill(self, in_flight: deque[Pending]) -> None:
         while (step := self.scheduler.schedule()) is not None:
             self.largest_batch = max(self.largest_batch, len(step.forward.slots))
-            under_way.append(self._issue(replace(step, graph=self._graphs.pick(step))))
+            in_flight.append(self._issue(replace(step, graph=self._graphs.pick(step))))
 
     def _issue(self, step: Step) -> Pending:
-        self._overdue.issued(self._clock(), 0.0)
+        self._step_deadline.issued(self._clock(), 0.0)
         return self._give(step)
 
     def _give(self, step: Step) -> Pending:
@@ -153,7 +153,7 @@ class LocalEngine:
 
     def _settle(self, pending: Pending) -> list[Output]:
         result = pending.result()
-        self.scheduler.observe(result.number, self._overdue.returned(self._clock()) / 1e9)
+        self.scheduler.observe(result.number, self._step_deadline.returned(self._clock()) / 1e9)
         self._graphs.returned(result.number)
         self.steps += 1
         return self.scheduler.update(result)

@@ -15,7 +15,7 @@ from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 from octavo.worker.messages.step import Forward, Step
 from octavo.worker.runner.base import DeviceRunner, Pending
-from octavo.worker.scheduler.step_time_model import pace_of
+from octavo.worker.scheduler.step_time_model import step_time_model_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TrafficEngine(LocalEngine):
             blocks=setup.blocks,
             max_batch_tokens=setup.max_batch_tokens,
             max_requests=max(setup.max_requests, stages),
-            pace=pace_of(setup.device, 16, stages),
+            step_times=step_time_model_of(setup.device, 16, stages),
             stages=stages,
             prefix_caching=setup.prefix_caching,
             clock=self._uneven,
@@ -86,7 +86,7 @@ class TrafficEngine(LocalEngine):
     def serve(self, arrivals: Sequence[Arrival]) -> list[Answer]:
         """What each was answered; of those cancelled as far as they came."""
         answers: dict[int, Answer] = {}
-        under_way: deque[Pending] = deque()
+        in_flight: deque[Pending] = deque()
         coming, leaving = deque(arrivals), list[tuple[int, int]]()  # leaving: (turn, key)
         turn, open_keys = 0, set[int]()
         while coming or open_keys:
@@ -104,20 +104,20 @@ class TrafficEngine(LocalEngine):
                     self.scheduler.cancel(key)
                     self.cancelled.add(key)
                     open_keys.remove(key)
-            self._turn(under_way, answers)
+            self._turn(in_flight, answers)
             open_keys -= {key for key in open_keys if answers[key].finish is not Finish.NOT_FINISHED}
             turn += 1
-        while under_way:
-            self._take(under_way.popleft(), answers)
+        while in_flight:
+            self._take(in_flight.popleft(), answers)
         return [answers[one.new.key] for one in arrivals]
 
-    def _turn(self, under_way: deque[Pending], answers: dict[int, Answer]) -> None:
+    def _turn(self, in_flight: deque[Pending], answers: dict[int, Answer]) -> None:
         """Steps are issued and one result is taken; at times the host is late, and nothing is issued before."""
-        if not under_way or self._rng.random() < 0.9:
-            self._fill(under_way)
-        if not under_way and (step := self.scheduler.heartbeat()) is not None:
-            under_way.append(self._issue(step))
-        self._take(under_way.popleft(), answers)
+        if not in_flight or self._rng.random() < 0.9:
+            self._fill(in_flight)
+        if not in_flight and (step := self.scheduler.heartbeat()) is not None:
+            in_flight.append(self._issue(step))
+        self._take(in_flight.popleft(), answers)
 
     def _take(self, pending: Pending, answers: dict[int, Answer]) -> None:
         for output in self._settle(pending):

@@ -63,7 +63,7 @@ class Blocks:
                 else:
                     self._blank.append(block)
 
-    def spoil(self, hashes: Iterable[bytes]) -> None:
+    def poison(self, hashes: Iterable[bytes]) -> None:
         """Contents that must not be found again, though some may still use them."""
         for digest in hashes:
             block = self._prefix.find(digest)

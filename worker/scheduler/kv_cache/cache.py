@@ -77,9 +77,9 @@ class Cache:
         self.blocks.release(reversed(request.blocks))
         request.blocks = []
 
-    def spoil(self, request: Request) -> None:
+    def poison(self, request: Request) -> None:
         """Nobody shall find what this request computed or shared."""
-        self.blocks.spoil(request.hashes)
+        self.blocks.poison(request.hashes)
 
     def _usable(self, request: Request) -> int:
         return (request.known - 1) // self._size

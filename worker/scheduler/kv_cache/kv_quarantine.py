@@ -17,12 +17,12 @@ from octavo.worker.messages.request import Request
 from octavo.worker.scheduler.kv_cache.cache import Cache
 
 
-class CleanCache(Cache):
+class QuarantiningCache(Cache):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._shared: dict[Request, int] = {}  # leading blocks of those who hold some that others wrote
         self._given: dict[Request, list[int]] = {}  # written and given back by those with results to come
-        self._suspect: set[int] = set()
+        self._quarantined: set[int] = set()
         self._due: set[int] = set()
         self._isolated: set[Request] = set()
 
@@ -58,20 +58,20 @@ class CleanCache(Cache):
         return block
 
     def index(self, request: Request) -> None:
-        if not self._suspect or self._suspect.isdisjoint(request.blocks):
+        if not self._quarantined or self._quarantined.isdisjoint(request.blocks):
             super().index(request)
 
     def leave(self, request: Request, failed: bool = False) -> None:
         """Give back its blocks, the full ones into the prefix cache unless it failed."""
         if failed:
-            self.spoil(request)
+            self.poison(request)
         else:
             self.index(request)
         blocks = request.blocks
         self.give_back(request)
         self._given[request] = blocks[self._shared.pop(request) :]
-        if self._suspect:
-            self._sort(self._suspect.intersection(blocks))
+        if self._quarantined:
+            self._sort(self._quarantined.intersection(blocks))
 
     def settled(self, request: Request) -> None:
         """All results of a request that left are here."""
@@ -85,17 +85,17 @@ class CleanCache(Cache):
         """The logits of a request that left were not finite: nobody shall find or inherit what it computed."""
         if request not in self._given:  # known already
             return
-        self.spoil(request)
+        self.poison(request)
         blocks = self._given.pop(request)
         for other in {*live, *self._given}:
             if not {*other.blocks, *self._given.get(other, ())}.isdisjoint(blocks):
-                self.spoil(other)
+                self.poison(other)
         self._sort(blocks)
 
     def _sort(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if self.blocks.uses(block):
-                self._suspect.add(block)
+                self._quarantined.add(block)
             else:
-                self._suspect.discard(block)
+                self._quarantined.discard(block)
                 self._due.add(block)

@@ -108,23 +108,23 @@ def test_each_mask_knows_exactly_the_tokens_before_its_sample(
     for key, script in bound.items():
         constraints.bind(key, script)
     sampled = dict.fromkeys(range(5), 0)
-    under_way: list[tuple[int, list[int]]] = []
+    in_flight: list[tuple[int, list[int]]] = []
     alive = set(range(5))
 
     def take_one() -> None:
-        number, keys = under_way.pop(0)
+        number, keys = in_flight.pop(0)
         constraints.returned(number, outputs([key for key in keys if key in alive]))
 
     for number, batch in enumerate(batches, 1):
         keys = sorted(batch & alive)
-        if len(under_way) > stages:
+        if len(in_flight) > stages:
             take_one()
         expected = [(entry, sampled[key]) for entry, key in enumerate(keys) if key in bound]
         marked = constraints.mark(step(number, keys), keys) if constraints.bound else step(number, keys)
         assert marked.sample.masked == tuple(entry for entry, _ in expected)
         for key in keys:
             sampled[key] += 1
-        under_way.append((number, keys))
+        in_flight.append((number, keys))
         while constraints.owing:
             if (masks := constraints.masks()) is not None:
                 assert masks.number == number

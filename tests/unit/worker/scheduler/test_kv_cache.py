@@ -40,7 +40,7 @@ def test_a_block_in_use_again_is_the_last_to_go() -> None:
 
 def test_blank_blocks_are_taken_before_cached_ones() -> None:
     blocks, prefix = filled(3)
-    blocks.spoil([name(1)])
+    blocks.poison([name(1)])
     assert blocks.take() == 1
     assert prefix.match([name(0)]) == [0]
 
@@ -80,7 +80,7 @@ def test_the_first_block_with_some_contents_keeps_the_name() -> None:
 def test_spoilt_contents_are_not_found_though_still_used() -> None:
     blocks, prefix = filled(1)
     blocks.share([0])
-    blocks.spoil([name(0), b"?" * 16])
+    blocks.poison([name(0), b"?" * 16])
     assert prefix.match([name(0)]) == []
     blocks.release([0])
     assert (blocks.free, blocks.cached) == (1, 0)

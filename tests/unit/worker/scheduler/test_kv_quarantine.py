@@ -4,12 +4,12 @@ import pytest
 
 from octavo.worker.messages.limits import Limits
 from octavo.worker.messages.request import NewRequest, Request, Sampling
-from octavo.worker.scheduler.kv_cache.kv_quarantine import CleanCache
+from octavo.worker.scheduler.kv_cache.kv_quarantine import QuarantiningCache
 
 LIMITS = Limits(blocks=8, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64)
 
 
-def admitted(cache: CleanCache, first: int) -> Request:
+def admitted(cache: QuarantiningCache, first: int) -> Request:
     """With 9 tokens, so with three blocks, of which two will be full."""
     prompt = tuple(range(first, first + 9))
     request = Request(NewRequest(first, prompt, Sampling(), 4), first, 13, list(prompt))
@@ -19,7 +19,7 @@ def admitted(cache: CleanCache, first: int) -> Request:
 
 @pytest.mark.parametrize("indexed", ["before", "after", "before it left"])
 def test_a_block_taken_before_the_failure_was_known_is_zeroed_after_its_use_and_not_found(indexed: str) -> None:
-    cache = CleanCache(LIMITS)
+    cache = QuarantiningCache(LIMITS)
     failing = admitted(cache, 100)
     cache.leave(failing)
     heir = admitted(cache, 200)
@@ -42,7 +42,7 @@ def test_a_block_taken_before_the_failure_was_known_is_zeroed_after_its_use_and_
 
 
 def test_a_failure_that_is_told_again_zeroes_nothing_that_others_have_got_since() -> None:
-    cache = CleanCache(LIMITS)
+    cache = QuarantiningCache(LIMITS)
     failing = admitted(cache, 100)
     cache.leave(failing, failed=True)
     cache.failed(failing, [])
@@ -54,7 +54,7 @@ def test_a_failure_that_is_told_again_zeroes_nothing_that_others_have_got_since(
 
 
 def test_an_isolated_request_finds_nothing_and_has_all_its_blocks_zeroed() -> None:
-    cache = CleanCache(LIMITS)
+    cache = QuarantiningCache(LIMITS)
     first = admitted(cache, 100)
     first.issued = 9
     cache.leave(first)

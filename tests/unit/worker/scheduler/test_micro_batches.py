@@ -23,7 +23,7 @@ class Pipeline:
         self.scheduler = Scheduler(replace(limits, stages=stages, depth=stages + 1))
         self.random = random.Random(5)
         self.steps: list[Step] = []
-        self.under_way: deque[Step] = deque()
+        self.in_flight: deque[Step] = deque()
         self.keys = 0
 
     def submit(self, max_tokens: int = 900, prompt: int = 3) -> int:
@@ -34,7 +34,7 @@ class Pipeline:
 
     def fill(self) -> None:
         while (step := self.scheduler.schedule()) is not None:
-            self.under_way.append(step)
+            self.in_flight.append(step)
             self.steps.append(step)
 
     def run(self, rounds: int) -> list[Step]:
@@ -42,9 +42,9 @@ class Pipeline:
         first = len(self.steps)
         for _ in range(rounds):
             self.fill()
-            if not self.under_way:
+            if not self.in_flight:
                 break
-            step = self.under_way.popleft()
+            step = self.in_flight.popleft()
             ids = tuple(self.random.choices(range(100), k=len(step.sample.rows)))
             self.scheduler.update(StepResult(step.number, ids))
         return self.steps[first:]
@@ -112,7 +112,7 @@ def test_a_lonely_request_has_a_row_in_every_step_that_is_under_way(stages: int)
     pipeline = Pipeline(stages)
     pipeline.submit(max_tokens=100)
     pipeline.fill()
-    assert [step.forward.starts for step in pipeline.under_way] == [(0,), *((3 + step,) for step in range(stages))]
+    assert [step.forward.starts for step in pipeline.in_flight] == [(0,), *((3 + step,) for step in range(stages))]
     assert [step.forward.starts for step in pipeline.run(20)] == [(3 + stages + step,) for step in range(19)]
 
 

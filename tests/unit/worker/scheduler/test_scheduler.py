@@ -13,7 +13,7 @@ from octavo.worker.messages.codec import encode
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
-from octavo.worker.scheduler.decode_batch import Lane
+from octavo.worker.scheduler.decode_batch import DecodeBatch
 from octavo.worker.scheduler.scheduler import Invalid, Limits, Scheduler
 
 LIMITS = Limits(blocks=64, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64, watermark=0.0)
@@ -30,7 +30,7 @@ class Engine:
         self.limits = limits
         self.scheduler = Scheduler(limits)
         self.device = SpoiltDevice(limits.block_size)
-        self.under_way: deque[tuple[Step, StepResult]] = deque()
+        self.in_flight: deque[tuple[Step, StepResult]] = deque()
         self.steps: list[Step] = []
         self.outputs: dict[int, list[Output]] = {}
 
@@ -38,18 +38,18 @@ class Engine:
         step = self.scheduler.schedule()
         if step is not None:
             self.steps.append(step)
-            self.under_way.append((step, self.device.run(step)))
+            self.in_flight.append((step, self.device.run(step)))
         return step
 
     def finish(self) -> None:
-        for output in self.scheduler.update(self.under_way.popleft()[1]):
+        for output in self.scheduler.update(self.in_flight.popleft()[1]):
             self.outputs.setdefault(output.key, []).append(output)
 
     def run(self, rounds: int = 1000) -> None:
         for _ in range(rounds):
             while self.issue():
                 pass
-            if not self.under_way:
+            if not self.in_flight:
                 return
             self.finish()
 
@@ -101,11 +101,11 @@ def test_a_refused_prompt_holds_up_nobody() -> None:
     engine = Engine()
     with pytest.raises(Invalid):
         engine.scheduler.submit(request(0, range(500)))
-    short = [request(key, [key]) for key in range(1, 21)]
-    for new in short:
+    needing_block = [request(key, [key]) for key in range(1, 21)]
+    for new in needing_block:
         engine.scheduler.submit(new)
     engine.run()
-    for new in short:
+    for new in needing_block:
         engine.check(new)
 
 
@@ -239,11 +239,11 @@ def run_spoilt(engine: Engine, is_spoilt: Callable[[int], bool]) -> None:
     while True:
         while engine.issue():
             pass
-        if not engine.under_way:
+        if not engine.in_flight:
             return
-        step, result = engine.under_way[0]
+        step, result = engine.in_flight[0]
         if is_spoilt(step.number):
-            engine.under_way[0] = step, replace(result, prompts=(b"",) * len(result.prompts))
+            engine.in_flight[0] = step, replace(result, prompts=(b"",) * len(result.prompts))
         engine.finish()
 
 
@@ -611,8 +611,8 @@ def test_a_step_that_would_be_wrong_is_not_issued_and_costs_its_own_requests_alo
     later = request(3, range(20, 31), 12)
     engine.scheduler.submit(later)
     with monkeypatch.context() as fault:  # decode rows skip a position
-        advance = Lane.advance
-        fault.setattr(Lane, "advance", lambda *lane: (tuple(start + 1 for start in advance(*lane)[0]), (0, 0)))
+        advance = DecodeBatch.advance
+        fault.setattr(DecodeBatch, "advance", lambda *batch: (tuple(start + 1 for start in advance(*batch)[0]), (0, 0)))
         assert engine.issue() is None
     (refused,) = engine.scheduler.refused()
     assert "count 1): its slot's last row ended at" in refused.message

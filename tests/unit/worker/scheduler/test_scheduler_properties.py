@@ -65,7 +65,7 @@ class Traffic(RuleBasedStateMachine):
         self.limits = Limits(blocks, 4, budget, slots, CONTEXT, depth, caching, watermark, stages)
         self.scheduler = Scheduler(self.limits)
         self.device = SpoiltDevice(4)
-        self.under_way: deque[tuple[Step, StepResult]] = deque()
+        self.in_flight: deque[tuple[Step, StepResult]] = deque()
         self.clients: dict[int, Client] = {}
 
     @rule(
@@ -118,10 +118,10 @@ class Traffic(RuleBasedStateMachine):
     def issue_heartbeat(self) -> None:
         self.take(self.scheduler.heartbeat())
 
-    @precondition(lambda self: self.under_way)
+    @precondition(lambda self: self.in_flight)
     @rule(seconds=st.one_of(st.sampled_from((0.001, 0.05, 3.0)), st.floats(1e-6, 60.0)))
     def finish_step(self, seconds: float) -> None:
-        step, result = self.under_way.popleft()
+        step, result = self.in_flight.popleft()
         for output in self.scheduler.update(result):
             self.show(output)
         self.scheduler.observe(step.number, seconds)
@@ -130,7 +130,7 @@ class Traffic(RuleBasedStateMachine):
     def go_on(self, rounds: int) -> None:
         for _ in range(rounds):
             self.issue(self.limits.depth)
-            if self.under_way:
+            if self.in_flight:
                 self.finish_step(0.01)
 
     def take(self, step: Step | None) -> None:
@@ -138,13 +138,13 @@ class Traffic(RuleBasedStateMachine):
         if step is None:
             return
         forward = step.forward
-        busy = {slot for earlier, _ in self.under_way for slot in earlier.forward.slots}
+        busy = {slot for earlier, _ in self.in_flight for slot in earlier.forward.slots}
         assert not busy.intersection(admit.slot for admit in forward.admits), "a slot was reused under a step"
         assert forward.tokens <= self.limits.max_batch_tokens
         assert len(set(forward.slots)) == len(forward.slots)
         assert list(forward.counts) == sorted(forward.counts, key=lambda count: count > 1), "decode rows come first"
-        self.under_way.append((step, self.device.run(step)))
-        assert len(self.under_way) <= self.limits.depth
+        self.in_flight.append((step, self.device.run(step)))
+        assert len(self.in_flight) <= self.limits.depth
         assert self.scheduler.predict(step) >= 0
 
     def show(self, output: Output) -> None:
@@ -167,7 +167,7 @@ class Traffic(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         requests, total = self.scheduler._requests, self.limits.blocks
-        blocks, holders = requests.cache.blocks, [*requests.lanes.requests, *requests.prefill.running]
+        blocks, holders = requests.cache.blocks, [*requests.micro_batches.requests, *requests.prefill.running]
         assert sum(blocks.uses(block) > 0 for block in range(total)) + blocks.free == total
         assert sum(map(blocks.uses, range(total))) == sum(len(request.blocks) for request in holders)
         assert self.limits.prefix_caching or not blocks.cached
@@ -176,8 +176,8 @@ class Traffic(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         steps = 0
-        while self.under_way or (step := self.scheduler.schedule()) is not None:
-            if not self.under_way:
+        while self.in_flight or (step := self.scheduler.schedule()) is not None:
+            if not self.in_flight:
                 self.take(step)
             self.go_on(1)
             steps += 1

@@ -11,7 +11,7 @@ from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
-from octavo.worker.scheduler.step_time_model import pace_of
+from octavo.worker.scheduler.step_time_model import step_time_model_of
 
 CONTEXT, BLOCK = 2200, 16
 PROMPTS, REQUESTS = 40, 64  # so that prompts come again while their prefixes are cached, and when they no longer are
@@ -44,14 +44,14 @@ def test_every_step_can_be_computed_and_every_answer_is_right(seed: int) -> None
         max_requests=rng.choice((24, 64)), context_length=CONTEXT, depth=stages + 1, stages=stages,
         prefix_caching=rng.random() < 0.8,
     )  # fmt: skip
-    scheduler = Scheduler(limits, pace_of(device_name, BLOCK, stages))
+    scheduler = Scheduler(limits, step_time_model_of(device_name, BLOCK, stages))
     device, arriving = PagedDevice(BLOCK), requests(rng)
     news = {new.key: new for new in arriving}
     shown: dict[int, list[int]] = {key: [] for key in news}
     ends: dict[int, Output] = {}
     cancelled: set[int] = set()
-    under_way: deque[tuple[Step, StepResult]] = deque()
-    while arriving or under_way or scheduler.load().running or scheduler.load().waiting:
+    in_flight: deque[tuple[Step, StepResult]] = deque()
+    while arriving or in_flight or scheduler.load().running or scheduler.load().waiting:
         for _ in range(rng.choice((0, 1, 3, 10))):
             if arriving:
                 scheduler.submit(arriving.pop())
@@ -60,10 +60,10 @@ def test_every_step_can_be_computed_and_every_answer_is_right(seed: int) -> None
             scheduler.cancel(key)
             arriving = [new for new in arriving if new.key != key]
         while (step := scheduler.schedule()) is not None:
-            under_way.append((step, device.run(step)))
+            in_flight.append((step, device.run(step)))
         assert not scheduler.refused()
-        if under_way:
-            step, result = under_way.popleft()
+        if in_flight:
+            step, result = in_flight.popleft()
             for output in scheduler.update(result):
                 assert output.key not in cancelled and output.key not in ends
                 shown[output.key] += output.ids

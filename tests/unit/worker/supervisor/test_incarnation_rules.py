@@ -10,7 +10,7 @@ from octavo.worker.ipc.process import Report
 from octavo.worker.lifecycle.backoff import Backoff
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.lifecycle.liveness import ProcessHealth, Violation, Watch, check
-from octavo.worker.scheduler.step_deadline import Overdue
+from octavo.worker.scheduler.step_deadline import StepDeadline
 from octavo.worker.supervisor.cgroup import oom_kills
 from octavo.worker.supervisor.child_processes import Exit
 from octavo.worker.supervisor.failure import name_exit, root_cause
@@ -111,7 +111,7 @@ def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
 
 
 def test_a_step_is_overdue_after_5_s_or_ten_times_its_prediction_from_when_it_had_the_device():
-    steps = Overdue()
+    steps = StepDeadline()
     assert steps.deadline_ns == 0
     steps.issued(100 * S, 0.01)
     steps.issued(101 * S, 2.0)
