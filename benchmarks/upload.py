@@ -18,7 +18,7 @@ from shapes import NAMES, checkpoint
 
 from octavo.kernels.cuda import upload
 from octavo.worker.models.folder.checkpoint import inspect
-from octavo.worker.models.weights import Reader
+from octavo.worker.models.weights import TensorReader
 
 WANTED = 0.8  # of the bus's speed
 COPIED_BYTES, COPIES = 256 << 20, 20
@@ -41,7 +41,7 @@ def bus_bytes_per_s() -> float:
 def uploaded_s(folder: Path) -> float:
     """Of one upload, from files that are mapped for it as a rank maps them."""
     tensors = inspect(folder).tensors
-    reader = Reader(tensors)
+    reader = TensorReader(tensors)
     sources = [reader.read(name) for name in tensors]
     targets = [torch.empty(source.shape, dtype=source.dtype, device="cuda") for source in sources]
     torch.cuda.synchronize()

@@ -131,21 +131,21 @@ def test_slots_that_requests_with_wishes_leave_serve_others_plainly(pair: Pair) 
 
 
 def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    from octavo.worker.runner.cuda.model_forward import Passes
+    from octavo.worker.runner.cuda.model_forward import ModelForward
 
     events: list[str] = []
-    run = Passes.run
+    run = ModelForward.run
 
-    def noted(passes: Passes, bucket: Any) -> Any:
+    def noted(model_forward: ModelForward, bucket: Any) -> Any:
         events.append("pass")
-        return run(passes, bucket)
+        return run(model_forward, bucket)
 
     class Noting(Masking):
         def ask(self, masks: Masks) -> Masks:
             events.append("masks")
             return masks
 
-    monkeypatch.setattr(Passes, "run", noted)
+    monkeypatch.setattr(ModelForward, "run", noted)
     Noting(pair.gpu).generate(PROMPTS[3:4], 6)
     assert "masks" in events
     assert all(events[at - 1] == "pass" for at, event in enumerate(events) if event == "masks")

@@ -41,7 +41,7 @@ class LayerWeights:
     down: torch.Tensor
 
 
-class Reader:
+class TensorReader:
     """Tensors of a checkpoint as views of mapped files."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -75,7 +75,7 @@ class Weights:
         self.config, self.shard = checkpoint.config, shard
         self.dtype, self.device = dtype, device
         self._copy = copy
-        self._reader = Reader(checkpoint.tensors)
+        self._reader = TensorReader(checkpoint.tensors)
 
     def embedding(self) -> torch.Tensor:
         """[vocabulary / size, hidden], padded with zeros."""

@@ -14,7 +14,7 @@ from octavo.worker.topology import Layout
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class StepTokens:
     """What step `number` samples: one id for each of slots, to be written at places."""
 
     number: int
@@ -22,16 +22,16 @@ class Awaited:
     places: tuple[int, ...]
 
 
-def most_awaited(layout: Layout) -> int:
+def most_pending(layout: Layout) -> int:
     """Steps whose ids may be on their way: as many as are under way when another is issued."""
     return layout.pipeline + 1
 
 
-class AwaitedIds:
+class PendingTokens:
     def __init__(self, most: int) -> None:
         """most: steps that are awaited when another is issued."""
         self._most = most
-        self._awaited: deque[Awaited] = deque()
+        self._pending: deque[StepTokens] = deque()
 
     def expect(self, step: Step) -> None:
         """The step has been handed on, so that its ids will come: if it samples any, or none because it has no rows."""
@@ -39,21 +39,21 @@ class AwaitedIds:
         if rows or not forward.slots:
             slots = tuple(forward.slots[row] for row in rows)
             places = tuple(forward.starts[row] + forward.counts[row] for row in rows)
-            self._awaited.append(Awaited(step.number, slots, places))
+            self._pending.append(StepTokens(step.number, slots, places))
 
-    def due(self, forward: Forward) -> Iterator[Awaited]:
+    def due(self, forward: Forward) -> Iterator[StepTokens]:
         """Those to be taken in now, in order: of every step up to the last that sampled for a slot which `forward`
         names, and of the oldest beyond `most`."""
         named = {*forward.slots, *(admit.slot for admit in forward.admits)}
-        while len(self._awaited) > self._most or any(not named.isdisjoint(awaited.slots) for awaited in self._awaited):
-            yield self._awaited.popleft()
+        while len(self._pending) > self._most or any(not named.isdisjoint(pending.slots) for pending in self._pending):
+            yield self._pending.popleft()
 
 
-def checked(awaited: Awaited, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
+def checked(pending: StepTokens, number: int, ids: tuple[int, ...]) -> tuple[int, ...]:
     """The ids that came. Raises ValueError when others were awaited."""
-    if number != awaited.number or len(ids) != len(awaited.slots):
+    if number != pending.number or len(ids) != len(pending.slots):
         raise ValueError(
-            f"{len(ids)} ids of step {number} came from the last stage; awaited are {len(awaited.slots)} of step "
-            f"{awaited.number}"
+            f"{len(ids)} ids of step {number} came from the last stage; awaited are {len(pending.slots)} of step "
+            f"{pending.number}"
         )
     return ids

@@ -19,7 +19,7 @@ from octavo.kernels.cuda.sampling.adjust import (
 )
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
-from octavo.worker.runner.cpu.adjust import UNLIKELY, Adjusted, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import UNLIKELY, AdjustedRow, Columns, adjust_
 from octavo.worker.runner.cpu.adjust import Changes as OnCpu
 from octavo.worker.runner.cpu.masks import bind
 
@@ -88,7 +88,7 @@ def on_cpu(case: Case) -> torch.Tensor:
     if case.masks is not None:
         bind(logits, case.masked, Masks(1, case.masks.numpy().tobytes()), 0)
     adjusted = [
-        Adjusted(
+        AdjustedRow(
             row,
             OnCpu(wish, Columns(0, logits.shape[1])),
             torch.tensor(case.prompts[row] + case.generated[row], dtype=torch.int64),

@@ -108,7 +108,7 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
 
 def _install(gate: Callable[[str], Gate]) -> None:
     from octavo.worker.messages import rank_info
-    from octavo.worker.models.weights import Reader
+    from octavo.worker.models.weights import TensorReader
     from octavo.worker.rank import peers, rank
     from octavo.worker.runner.cpu.runner import Runner
 
@@ -117,7 +117,7 @@ def _install(gate: Callable[[str], Gate]) -> None:
     sys.meta_path.insert(0, _Finder({f"octavo.worker.{module}": gate(point) for point, module in IMPORTED.items()}))
     _wrap(rank, "_load", gate("born"))
     _wrap(peers, "collective_of", gate("meet"))
-    _wrap(Reader, "read", gate("read"), first=_READS)
+    _wrap(TensorReader, "read", gate("read"), first=_READS)
     _wrap(rank, "_capabilities", gate("hello"))
     _claim(rank, gate("capture"))
     _wrap(Runner, "run", gate("capture"), when=_captures)

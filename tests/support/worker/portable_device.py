@@ -13,7 +13,7 @@ from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu import sampler
-from octavo.worker.runner.cpu.adjust import Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import AdjustedRow, Changes, Columns, adjust_
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 
@@ -46,7 +46,7 @@ def adjust(
         if low or high:
             prompt, how = read_changes(low | high << 32)
             known = tokens[slot, :end].long()
-            adjust_(changed, [Adjusted(0, Changes(how, Columns(first, out.shape[1])), known, end - prompt)])
+            adjust_(changed, [AdjustedRow(0, Changes(how, Columns(first, out.shape[1])), known, end - prompt)])
 
 
 def read_changes(address: int) -> tuple[int, Adjust]:

@@ -17,18 +17,18 @@ _SIGNS = (b",", b":", b"[", b"{")  # there is one of them for each value
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class SizeLimit:
     """Of a file, or of a header: bytes and values."""
 
     size: int
     values: int
 
 
-SETTINGS = Bound(16 << 20, 750_000)  # an index of 90,000 tensors has 9 MiB and 180,000 values; parsed: below 64 MiB
-TOKENIZER = Bound(128 << 20, 8_000_000)  # several times the largest there are
+SETTINGS = SizeLimit(16 << 20, 750_000)  # an index of 90,000 tensors has 9 MiB and 180,000 values; parsed: below 64 MiB
+TOKENIZER = SizeLimit(128 << 20, 8_000_000)  # several times the largest there are
 
 
-def read_json(path: Path, required: bool, bound: Bound = SETTINGS) -> Json:
+def read_json(path: Path, required: bool, bound: SizeLimit = SETTINGS) -> Json:
     """The JSON object in `path`; {} when it is absent and not required."""
     try:
         if (size := path.stat().st_size) > bound.size:

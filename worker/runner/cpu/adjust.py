@@ -29,7 +29,7 @@ class Columns:
         return ids[(ids >= self.first) & (ids < self.first + self.count)] - self.first
 
 
-class Changes:
+class RowChanges:
     """One request's wishes on some columns, as tensors: made once, applied in every step."""
 
     def __init__(self, how: Adjust, columns: Columns) -> None:
@@ -43,22 +43,22 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Adjusted:
+class AdjustedRow:
     """A row of the logits and its request. tokens: [n] ids of the prompt, then those generated."""
 
     row: int
-    changes: Changes
+    changes: RowChanges
     tokens: torch.Tensor
     generated: int
 
 
-def adjust_(logits: torch.Tensor, rows: Sequence[Adjusted]) -> None:
+def adjust_(logits: torch.Tensor, rows: Sequence[AdjustedRow]) -> None:
     """Change rows of logits [rows, columns] in place."""
     for row in rows:
         _adjust_row(logits[row.row], row)
 
 
-def _adjust_row(logits: torch.Tensor, row: Adjusted) -> None:
+def _adjust_row(logits: torch.Tensor, row: AdjustedRow) -> None:
     """logits: [columns]"""
     changes = row.changes
     how, columns = changes.how, changes.columns

@@ -11,7 +11,7 @@ from octavo.worker.models.decoder import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SlotState:
     """tokens: [slots, context] ids; tables: [slots, blocks] block indices; dtype: of the model, for its masks."""
 
     tokens: torch.Tensor
@@ -20,7 +20,7 @@ class State:
     dtype: torch.dtype
 
 
-def make_batch(forward: Forward, state: State, scored: Sequence[Scored] = ()) -> Batch:
+def make_batch(forward: Forward, state: SlotState, scored: Sequence[Scored] = ()) -> Batch:
     """The tensors of `forward`, whose changes were applied to `state` already. scored: further positions of rows whose
     hidden states are kept, after those of all rows' last."""
     tables, block_size = state.tables, state.block_size
@@ -47,14 +47,14 @@ def make_batch(forward: Forward, state: State, scored: Sequence[Scored] = ()) ->
     return Batch(state.tokens[token_slots, positions], positions, paged, kept)
 
 
-def _decode_rows(slots: torch.Tensor, starts: torch.Tensor, state: State) -> DecodeRows:
+def _decode_rows(slots: torch.Tensor, starts: torch.Tensor, state: SlotState) -> DecodeRows:
     lengths = starts + 1
     width = -(-int(lengths.max()) // state.block_size)
     mask = additive_mask(torch.arange(width * state.block_size) < lengths[:, None], state.dtype)
     return DecodeRows(state.tables[slots, :width], lengths, mask[None, :, None, :])
 
 
-def _prefill_rows(forward: Forward, first: int, state: State) -> tuple[PrefillRow, ...]:
+def _prefill_rows(forward: Forward, first: int, state: SlotState) -> tuple[PrefillRow, ...]:
     rows = []
     begin = first
     parts = (part[first:] for part in (forward.slots, forward.starts, forward.counts))

@@ -8,7 +8,7 @@ import torch
 
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Admit, Step
-from octavo.worker.runner.cpu.adjust import Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.logprobs import logprobs
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
@@ -18,28 +18,28 @@ _SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawLogits:
     """Logits [asking, columns] before any change, of the sampled entries that want log-probabilities."""
 
     entries: tuple[int, ...]
     logits: torch.Tensor
 
 
-class Wishes:
+class LogitsProcessors:
     def __init__(self, vocabulary: Vocabulary, tokens: torch.Tensor) -> None:
         """tokens: the pool, [slots, context]; here it holds sampled ids too."""
         self._vocabulary = vocabulary
         self._tokens = tokens
         self._adjusts: dict[int, tuple[Adjust, int]] = {}  # by slot: how, tokens of the prompt
-        self._changes: dict[int, Changes] = {}  # the same for these columns, once needed
+        self._changes: dict[int, RowChanges] = {}  # the same for these columns, once needed
         self._tops: dict[int, int] = {}  # by slot: of sampled tokens
         self._prompt_tops: dict[int, int] = {}
 
     def admit(self, admit: Admit) -> None:
         """Another request has the slot."""
         sampling, slot = admit.sampling, admit.slot
-        for wishes in (self._adjusts, self._changes, self._tops, self._prompt_tops):
-            wishes.pop(slot, None)
+        for processors in (self._adjusts, self._changes, self._tops, self._prompt_tops):
+            processors.pop(slot, None)
         if sampling.adjust is not None:
             self._adjusts[slot] = sampling.adjust, len(admit.tokens) - admit.generated_before
         if sampling.logprobs is not None:
@@ -63,16 +63,16 @@ class Wishes:
             if slot in self._adjusts:
                 how, prompt = self._adjusts[slot]
                 if slot not in self._changes:
-                    self._changes[slot] = Changes(how, Columns(self._vocabulary.first, logits.shape[1]))
-                rows.append(Adjusted(row, self._changes[slot], self._tokens[slot, :end], end - prompt))
+                    self._changes[slot] = RowChanges(how, Columns(self._vocabulary.first, logits.shape[1]))
+                rows.append(AdjustedRow(row, self._changes[slot], self._tokens[slot, :end], end - prompt))
         adjust_(logits, rows)
 
-    def raw(self, logits: torch.Tensor, slots: list[int]) -> Raw | None:
+    def raw(self, logits: torch.Tensor, slots: list[int]) -> RawLogits | None:
         """A copy of what `scores` will need; None when nobody asks."""
         entries = tuple(entry for entry, slot in enumerate(slots) if slot in self._tops) if self._tops else ()
-        return Raw(entries, logits[list(entries)]) if entries else None
+        return RawLogits(entries, logits[list(entries)]) if entries else None
 
-    def scores(self, raw: Raw | None, slots: list[int], ids: torch.Tensor) -> tuple[tuple[int, bytes], ...]:
+    def scores(self, raw: RawLogits | None, slots: list[int], ids: torch.Tensor) -> tuple[tuple[int, bytes], ...]:
         """As StepResult.scores; ids: [rows], what was sampled."""
         if raw is None:
             return ()
@@ -83,13 +83,13 @@ class Wishes:
     def prompts(self, step: Step, hidden: torch.Tensor, logits_of: LogitsOf) -> tuple[bytes, ...]:
         """As StepResult.prompts. hidden: of all rows' last positions, then of the scored ones."""
         forward, begin = step.forward, len(step.forward.slots)
-        told = []
+        results = []
         for row, first, count in step.sample.scored:
             slot, at = forward.slots[row], forward.starts[row] + first
             ids = self._tokens[slot, at + 1 : at + 1 + count]
-            told.append(self._prompt(hidden[begin : begin + count], ids, self._prompt_tops[slot], logits_of))
+            results.append(self._prompt(hidden[begin : begin + count], ids, self._prompt_tops[slot], logits_of))
             begin += count
-        return tuple(told)
+        return tuple(results)
 
     def _prompt(self, hidden: torch.Tensor, ids: torch.Tensor, top: int, logits_of: LogitsOf) -> bytes:
         """Empty when a logit is not finite."""

@@ -15,7 +15,7 @@ from octavo.worker.runner.cpu.sampler import Vocabulary
 FLOOR = -9999.0  # JSON knows no infinity
 
 
-class Scores(NamedTuple):
+class TokenLogprobs(NamedTuple):
     """finite: [rows] whether the logits were; ranks: [rows] of the token, from 1; ids, values: [rows, 1 + top], the
     token first; values in float32, none below FLOOR."""
 
@@ -31,7 +31,7 @@ def logprobs(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Voca
     return Found(scores(logits, ids, top, vocabulary))
 
 
-def scores(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabulary) -> Scores:
+def scores(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabulary) -> TokenLogprobs:
     """The same, left where the logits are."""
     collective, columns = vocabulary.collective, logits.shape[1]
     local = ids - vocabulary.first
@@ -42,7 +42,7 @@ def scores(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabu
     ranks = 1 + collective.sum_((logits > chosen.float()[:, None]).count_nonzero(dim=1))
     values, likeliest = _likeliest(logits, min(top, vocabulary.size), vocabulary)
     values = (torch.cat((chosen[:, None], values), dim=1) - total[:, None]).float()
-    return Scores(
+    return TokenLogprobs(
         finite=torch.isfinite(total),
         ranks=ranks,
         ids=torch.cat((ids[:, None], likeliest), dim=1),
@@ -53,7 +53,7 @@ def scores(logits: torch.Tensor, ids: torch.Tensor, top: int, vocabulary: Vocabu
 class Found:
     """Scores on their way to the wire."""
 
-    def __init__(self, scores: Scores) -> None:
+    def __init__(self, scores: TokenLogprobs) -> None:
         self.finite = scores.finite
         self._ranks, self._ids, self._values = scores.ranks.tolist(), scores.ids.tolist(), scores.values.tolist()
 

@@ -28,12 +28,12 @@ from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
-from octavo.worker.runner.cpu.batch import State, make_batch
-from octavo.worker.runner.cpu.logits_processors import Wishes
+from octavo.worker.runner.cpu.batch import SlotState, make_batch
+from octavo.worker.runner.cpu.logits_processors import LogitsProcessors
 from octavo.worker.runner.cpu.masks import bind
-from octavo.worker.runner.cpu.sampled import take_in
+from octavo.worker.runner.cpu.sampled import receive_tokens
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
-from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
+from octavo.worker.runner.pending_tokens import PendingTokens, most_pending
 
 _REQUESTS, _BATCH_TOKENS = 64, 512
 logger = logging.getLogger(__name__)
@@ -91,10 +91,10 @@ class Runner:
         if plan.note:
             logger.warning("%s", plan.note)
         self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
-        self._wishes = Wishes(self._part, self._state.tokens)
-        self._awaited: AwaitedIds | None = None
+        self._processors = LogitsProcessors(self._part, self._state.tokens)
+        self._pending: PendingTokens | None = None
         if links is not None and self._shard.first:
-            self._awaited = AwaitedIds(most_awaited(layout))
+            self._pending = PendingTokens(most_pending(layout))
 
     def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
@@ -104,7 +104,7 @@ class Runner:
         # One position more than the context: the token sampled at the last one has a place.
         tokens = torch.zeros((slots, plan.context_length + 1), dtype=torch.int64)
         tables = torch.full((slots, width), plan.blocks, dtype=torch.int64)
-        self._state = State(tokens, tables, shape.block_size, self._dtype)
+        self._state = SlotState(tokens, tables, shape.block_size, self._dtype)
         self._temperature = torch.zeros(slots)
         self._top_k = torch.zeros(slots, dtype=torch.int64)
         self._top_p = torch.ones(slots)
@@ -125,9 +125,9 @@ class Runner:
         """Apply the changes, run the layers. On the last stage [rows, hidden] of each row's last position, then of the
         scored ones; the others hand on and return None, as for a step without rows."""
         forward = step.forward
-        if self._awaited is not None and self._links is not None:
-            for awaited in self._awaited.due(forward):
-                take_in(self._links, self._state.tokens, awaited)
+        if self._pending is not None and self._links is not None:
+            for pending in self._pending.due(forward):
+                receive_tokens(self._links, self._state.tokens, pending)
         self._apply(forward)
         if not forward.slots:
             self._prove(step)
@@ -137,8 +137,8 @@ class Runner:
         if self._shard.last or self._links is None:
             return hidden
         self._links.send_hidden(step.number, hidden)
-        if self._awaited is not None:
-            self._awaited.expect(step)
+        if self._pending is not None:
+            self._pending.expect(step)
         return None
 
     def _prove(self, step: Step) -> None:
@@ -153,8 +153,8 @@ class Runner:
             self._links.send_sampled(Sampled(step.number, ()))
         else:
             self._links.send_hidden(step.number, torch.zeros(1, dtype=self._dtype))
-        if self._awaited is not None:
-            self._awaited.expect(step)
+        if self._pending is not None:
+            self._pending.expect(step)
 
     def _apply(self, forward: Forward) -> None:
         if forward.zeroed:
@@ -174,7 +174,7 @@ class Runner:
         self._top_k[slot] = sampling.top_k
         self._top_p[slot] = sampling.top_p
         self._seeds[slot] = _signed(sampling.seed)
-        self._wishes.admit(admit)
+        self._processors.admit(admit)
 
     def _append(self, blocks: Blocks) -> None:
         end = blocks.first + len(blocks.blocks)
@@ -191,25 +191,25 @@ class Runner:
 
         hidden: what `forward` returned.
         """
-        wanted, wishes, slots = step.sample, self._wishes, step.forward.slots
-        prompts = wishes.prompts(step, hidden, self.logits) if wanted.scored else ()
+        wanted, processors, slots = step.sample, self._processors, step.forward.slots
+        prompts = processors.prompts(step, hidden, self.logits) if wanted.scored else ()
         if not wanted.rows:
             return StepResult(step.number, prompts=prompts)
         chosen = [slots[row] for row in wanted.rows]
         ends = [step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows]
         everyone = len(wanted.rows) == hidden.shape[0]
         logits = self.logits(hidden if everyone else hidden[torch.tensor(wanted.rows)])
-        raw = wishes.raw(logits, chosen)
+        raw = processors.raw(logits, chosen)
         if wanted.masked:
             bind(logits, wanted.masked, masks(step.number), self._part.first)
-        wishes.adjust(logits, chosen, ends)
+        processors.adjust(logits, chosen, ends)
         found, finite = sample(logits, self._draw(chosen, wanted), self._part)
         ids = tuple(found.tolist())
         self._state.tokens[chosen, ends] = found
         if self._links is not None:
             self._links.send_sampled(Sampled(step.number, ids))
         failed = tuple((~finite).nonzero().squeeze(1).tolist())
-        return StepResult(step.number, ids, failed, wishes.scores(raw, chosen, found), prompts)
+        return StepResult(step.number, ids, failed, processors.scores(raw, chosen, found), prompts)
 
     def _draw(self, chosen: list[int], wanted: Sample) -> Draw:
         slots = torch.tensor(chosen)
@@ -219,7 +219,7 @@ class Runner:
             top_p=self._top_p[slots],
             seeds=self._seeds[slots],
             counters=torch.tensor(wanted.counters),
-            min_p=self._wishes.min_p(chosen),
+            min_p=self._processors.min_p(chosen),
         )
 
 

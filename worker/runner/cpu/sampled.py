@@ -3,12 +3,12 @@
 import torch
 
 from octavo.worker.distributed.links import Links
-from octavo.worker.runner.pending_tokens import Awaited, checked
+from octavo.worker.runner.pending_tokens import StepTokens, checked
 
 
-def take_in(links: Links, tokens: torch.Tensor, awaited: Awaited) -> None:
+def receive_tokens(links: Links, tokens: torch.Tensor, pending: StepTokens) -> None:
     """tokens: the pool, [slots, context]. Waits for the ids; raises ValueError when others come."""
     sampled = links.receive_sampled()
-    ids = checked(awaited, sampled.number, sampled.ids)
+    ids = checked(pending, sampled.number, sampled.ids)
     if ids:
-        tokens[list(awaited.slots), list(awaited.places)] = torch.tensor(ids)
+        tokens[list(pending.slots), list(pending.places)] = torch.tensor(ids)

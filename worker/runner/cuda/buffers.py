@@ -17,7 +17,7 @@ _SPARE = 3
 
 
 @dataclass(slots=True)
-class Turn:
+class StagingBuffer:
     """down: what the host says; up: ids and failures, [2, S]. done: everything of the step has happened."""
 
     down: torch.Tensor
@@ -30,13 +30,13 @@ class Turn:
         return array
 
 
-class Turns:
+class StagingBuffers:
     """Pinned memory of the steps under way."""
 
     def __init__(self, rows: int, stages: int = 1) -> None:
         words = packed_words(rows, rows)
-        self._turns = [
-            Turn(
+        self._staging = [
+            StagingBuffer(
                 torch.zeros(words, dtype=torch.int32, pin_memory=True),
                 torch.zeros((2, rows), dtype=torch.int32, pin_memory=True),
                 torch.cuda.Event(blocking=True),
@@ -45,14 +45,14 @@ class Turns:
         ]
         self._next = 0
 
-    def take(self) -> Turn:
-        turn = self._turns[self._next]
-        self._next = (self._next + 1) % len(self._turns)
-        turn.done.synchronize()
-        return turn
+    def take(self) -> StagingBuffer:
+        staging = self._staging[self._next]
+        self._next = (self._next + 1) % len(self._staging)
+        staging.done.synchronize()
+        return staging
 
 
-class Layout:
+class StepLayout:
     """The device's side of steps of up to `rows` rows and `tokens` tokens, seen through any smaller bucket.
 
     packed: what the host said. All buckets share one memory: steps run one after another.

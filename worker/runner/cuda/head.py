@@ -24,7 +24,7 @@ from octavo.worker.runner.cuda.vocab_parallel import draw_of
 _REDRAWN = 32  # rows at a time: a bound to memory
 
 
-class Output(NamedTuple):
+class ForwardOutput(NamedTuple):
     """Of a pass: on the last stage, of the sampled rows, ids, 1 where the logits were not finite ([rows] int32 each),
     and the logits [rows, columns] of this rank. hidden: states of all tokens [tokens, hidden], on other stages, and of
     passes that keep them."""
@@ -42,15 +42,15 @@ class Head:
         self._model, self._vocabulary, self._collective = model, vocabulary, collective
         self._logits = logits
 
-    def sample(self, hidden: torch.Tensor, step: StepBuffers, state: State) -> Output:
+    def sample(self, hidden: torch.Tensor, step: StepBuffers, state: State) -> ForwardOutput:
         """hidden: [rows, hidden]. The ids are in the token pool then."""
         logits = self._model.logits(hidden)
         if self._collective.size == 1:
-            return Output(*sample(logits, step, state), logits)
+            return ForwardOutput(*sample(logits, step, state), logits)
         rows, columns = logits.shape
         kept = self._logits[:rows].copy_(logits)  # where no later kernel of the pass puts anything
         parts = sample_parts(logits, step, state, self._collective.rank * columns)
-        return Output(*join_samples(self._collective.gather(parts), columns, step, state), kept)
+        return ForwardOutput(*join_samples(self._collective.gather(parts), columns, step, state), kept)
 
     @property
     def shared(self) -> Vocabulary:

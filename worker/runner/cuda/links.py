@@ -22,7 +22,7 @@ from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.runner.cuda.buffers import upload_words
 from octavo.worker.runner.cuda.shared import Unshared, share
-from octavo.worker.runner.pending_tokens import Awaited, checked, most_awaited
+from octavo.worker.runner.pending_tokens import StepTokens, checked, most_pending
 from octavo.worker.topology import RankPosition
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class DeviceLinks(Protocol):
     def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
         """The first `count` of ids, int32."""
 
-    def take_sampled(self, awaited: Awaited, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: State) -> None:
         """They go into the token pool."""
 
 
@@ -55,7 +55,7 @@ class Sizes(NamedTuple):
     def boxes(self, position: RankPosition) -> mailbox.Boxes:
         """Of what comes to this rank. Ids are taken late: all that are not taken have a box, and one more."""
         if position.first:
-            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_awaited(position.layout).bit_length())
+            return mailbox.Boxes(mailbox.ids_bytes(self.rows), 1 << most_pending(position.layout).bit_length())
         return mailbox.Boxes(-(-self.hidden_bytes // 16) * 16, 2)
 
 
@@ -109,7 +109,7 @@ class MailboxLinks:
     def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
         self._outbox.send_ids(buffers, ids)
 
-    def take_sampled(self, awaited: Awaited, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: State) -> None:
         self._inbox.take_ids(state)
 
 
@@ -143,10 +143,10 @@ class HostLinks:
         pinned.copy_(came)
         into.copy_(pinned, non_blocking=True)
 
-    def take_sampled(self, awaited: Awaited, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: State) -> None:
         sampled = self._links.receive_sampled()
-        ids = checked(awaited, sampled.number, sampled.ids)
-        words = np.array((awaited.slots, awaited.places, ids), dtype=np.int32)
+        ids = checked(pending, sampled.number, sampled.ids)
+        words = np.array((pending.slots, pending.places, ids), dtype=np.int32)
         slots, places, values = upload_words(words.reshape(-1), state.tokens.device).view(3, -1)
         state.tokens.index_put_((slots.long(), places.long()), values)
 

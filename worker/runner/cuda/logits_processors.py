@@ -24,10 +24,10 @@ from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Admit, Masks, MaskSource, Step, StepResult
 from octavo.worker.runner.cuda.buffers import download_words, upload_words
-from octavo.worker.runner.cuda.head import Output
-from octavo.worker.runner.cuda.model_forward import Passes
-from octavo.worker.runner.cuda.step_extras import SCORED_ROWS, Held, Prompt, Wished, wished
-from octavo.worker.runner.cuda.vocab_parallel import Ways
+from octavo.worker.runner.cuda.head import ForwardOutput
+from octavo.worker.runner.cuda.model_forward import ModelForward
+from octavo.worker.runner.cuda.step_extras import SCORED_ROWS, DeviceParams, PromptPart, StepExtras, step_extras
+from octavo.worker.runner.cuda.vocab_parallel import VocabSampler
 
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31
@@ -44,7 +44,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Resample:
     """What is drawn a second time. logits: [samples, vocabulary]; rows, masks: as `adjust` has them; the rest: [n]."""
 
     logits: torch.Tensor
@@ -56,30 +56,36 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PendingExtras:
     """On its way up. words: pinned, as Wished.sizes says; there when the step is done."""
 
-    wished: Wished
+    step_extras: StepExtras
     words: torch.Tensor
     room: int
 
     def result(self, step: Step, drawn: npt.NDArray[np.int32]) -> StepResult:
         """drawn: [2, samples], ids and failures of the pass."""
-        return self.wished.result(step, drawn.copy(), self.words.numpy(), self.room)
+        return self.step_extras.result(step, drawn.copy(), self.words.numpy(), self.room)
 
 
-class Wishes:
+class CudaLogitsProcessors:
     def __init__(
-        self, vocabulary: int, columns: int, slots: int, device: torch.device, ways: Ways, hands_on: bool
+        self,
+        vocabulary: int,
+        columns: int,
+        slots: int,
+        device: torch.device,
+        vocab_sampler: VocabSampler,
+        sends_ids: bool,
     ) -> None:
         """columns: of the vocabulary, this rank's. hands_on: another stage is told the ids of a pass."""
         self._vocabulary, self._device = vocabulary, device
-        self._ways, self._hands_on = ways, hands_on
+        self._vocab_sampler, self._sends_ids = vocab_sampler, sends_ids
         self.room = min(slots, max(1, _ROWS_BYTES // (4 * columns)))
         self._rows = new_rows(self.room, columns, device)
         self._header = torch.full((HEADER_WORDS,), 1 << 30, dtype=torch.int32, device=device)
         self._words: dict[int, torch.Tensor] = {}  # by slot: changes on the device
-        self._held: dict[int, Held] = {}
+        self._device_params: dict[int, DeviceParams] = {}
         self._tops: dict[int, int] = {}  # by slot: of sampled tokens
         self._prompt_tops: dict[int, int] = {}
 
@@ -87,8 +93,8 @@ class Wishes:
         """Another request has the slot. What steps under way read of the one before is not overwritten: memory that is
         given back is used again in the order of the stream."""
         sampling, slot = admit.sampling, admit.slot
-        for wishes in (self._words, self._held, self._tops, self._prompt_tops):
-            wishes.pop(slot, None)
+        for processors in (self._words, self._device_params, self._tops, self._prompt_tops):
+            processors.pop(slot, None)
         if sampling.adjust is not None:
             prompt = len(admit.tokens) - admit.generated_before
             until = _until(sampling.adjust, prompt)
@@ -96,70 +102,77 @@ class Wishes:
                 words = upload_words(
                     pack_changes_of_logits(_changes(sampling.adjust, prompt), self._vocabulary), self._device
                 )
-                self._words[slot], self._held[slot] = words, Held(words.data_ptr(), until)
+                self._words[slot], self._device_params[slot] = words, DeviceParams(words.data_ptr(), until)
         if sampling.logprobs is not None:
             self._tops[slot] = min(sampling.logprobs, self._vocabulary)
         if sampling.prompt_logprobs is not None:
             self._prompt_tops[slot] = min(sampling.prompt_logprobs, self._vocabulary)
 
-    def of(self, step: Step) -> Wished | None:
+    def of(self, step: Step) -> StepExtras | None:
         """What the step has to do beside its pass; None for nothing."""
-        return wished(step, self._held, self._tops, self._prompt_tops)
+        return step_extras(step, self._device_params, self._tops, self._prompt_tops)
 
-    def carry_out(self, step: Step, wish: Wished, output: Output, passes: Passes, masks: MaskSource) -> Told:
+    def start(
+        self, step: Step, extras: StepExtras, output: ForwardOutput, model_forward: ModelForward, masks: MaskSource
+    ) -> PendingExtras:
         """output: of the step's pass, which is on its way; it kept hidden states where a prompt is scored."""
         logits = output.logits
         assert logits is not None, "a pass of all the model has logits"
-        packed = upload_words(wish.pack(), self._device)
-        count, told, scored = len(wish.drawn), len(wish.told), sum(one.count for one in wish.prompts)
-        parts = (ROW_WORDS * count, ASKED_WORDS * told, ASKED_WORDS * scored, count, count, count)
+        packed = upload_words(extras.pack(), self._device)
+        count, reported, scored = len(extras.drawn), len(extras.reported), sum(one.count for one in extras.prompts)
+        parts = (ROW_WORDS * count, ASKED_WORDS * reported, ASKED_WORDS * scored, count, count, count)
         rows, asked, of_prompts, *draws = packed.split(parts)
-        up = torch.empty(sum(wish.sizes), dtype=torch.int32, device=self._device)
-        again, of_tokens, *on_prompts = up.split(wish.sizes)
-        parts_asked = of_prompts.split([ASKED_WORDS * one.count for one in wish.prompts])
-        for prompt, part, results in zip(wish.prompts, parts_asked, on_prompts, strict=True):
-            self._tell_prompt(prompt, part, output, passes, results)
+        up = torch.empty(sum(extras.sizes), dtype=torch.int32, device=self._device)
+        resampled, of_tokens, *on_prompts = up.split(extras.sizes)
+        parts_asked = of_prompts.split([ASKED_WORDS * one.count for one in extras.prompts])
+        for prompt, part, results in zip(extras.prompts, parts_asked, on_prompts, strict=True):
+            self._report_prompt(prompt, part, output, model_forward, results)
         if count:
             bits = self._upload(masks(step.number), len(step.sample.masked)) if step.sample.masked else None
-            self._draw_again(Again(logits, rows, bits, *draws), passes.state, again)
-            if self._hands_on:
-                self._put(wish, again, output)
-        if told:
-            of_tokens = of_tokens.view(told, told_words(wish.top))
-            self._ways.logprobs(logits, asked, passes.state.tokens, wish.top, of_tokens)
-        return Told(wish, download_words(up), self.room)
+            self._resample(Resample(logits, rows, bits, *draws), model_forward.state, resampled)
+            if self._sends_ids:
+                self._put(extras, resampled, output)
+        if reported:
+            of_tokens = of_tokens.view(reported, told_words(extras.top))
+            self._vocab_sampler.logprobs(logits, asked, model_forward.state.tokens, extras.top, of_tokens)
+        return PendingExtras(extras, download_words(up), self.room)
 
     def _upload(self, masks: Masks, bound: int) -> torch.Tensor:
         """[bound, words]"""
         return upload_words(np.frombuffer(masks.bits, np.int32), self._device).view(bound, -1)
 
-    def _draw_again(self, again: Again, state: State, up: torch.Tensor) -> None:
-        for first, end in _portions(len(again.counters), self.room):
-            changed, rows = self._rows[: end - first], again.rows[ROW_WORDS * first : ROW_WORDS * end]
-            adjust(again.logits, rows, state.tokens, again.masks, changed, self._ways.first)
-            slots, ends, counters = (part[first:end] for part in (again.slots, again.ends, again.counters))
+    def _resample(self, resampled: Resample, state: State, up: torch.Tensor) -> None:
+        for first, end in _slices(len(resampled.counters), self.room):
+            changed, rows = self._rows[: end - first], resampled.rows[ROW_WORDS * first : ROW_WORDS * end]
+            adjust(resampled.logits, rows, state.tokens, resampled.masks, changed, self._vocab_sampler.first)
+            slots, ends, counters = (part[first:end] for part in (resampled.slots, resampled.ends, resampled.counters))
             draws = Draws(self._header, slots, ends, counters)
-            self._ways.sample(changed, draws, state, up[2 * first : 2 * end])
+            self._vocab_sampler.sample(changed, draws, state, up[2 * first : 2 * end])
 
-    def _put(self, wish: Wished, again: torch.Tensor, output: Output) -> None:
+    def _put(self, extras: StepExtras, resampled: torch.Tensor, output: ForwardOutput) -> None:
         """The second draw among the ids of the pass."""
         assert output.ids is not None
-        entries = upload_words(np.array(wish.drawn, np.int32), self._device).long()
-        for first, end in _portions(len(wish.drawn), self.room):
-            output.ids.index_copy_(0, entries[first:end], again[2 * first : first + end])
+        entries = upload_words(np.array(extras.drawn, np.int32), self._device).long()
+        for first, end in _slices(len(extras.drawn), self.room):
+            output.ids.index_copy_(0, entries[first:end], resampled[2 * first : first + end])
 
-    def _tell_prompt(
-        self, prompt: Prompt, asked: torch.Tensor, output: Output, passes: Passes, up: torch.Tensor
+    def _report_prompt(
+        self,
+        prompt: PromptPart,
+        asked: torch.Tensor,
+        output: ForwardOutput,
+        model_forward: ModelForward,
+        up: torch.Tensor,
     ) -> None:
         assert output.hidden is not None, "a pass whose prompts are scored keeps its hidden states"
-        told = up.view(prompt.count, -1)
-        for first, end in _portions(prompt.count, SCORED_ROWS):
-            logits = passes.logits_of(output.hidden[prompt.hidden + first : prompt.hidden + end])
+        reported = up.view(prompt.count, -1)
+        for first, end in _slices(prompt.count, SCORED_ROWS):
+            logits = model_forward.logits_of(output.hidden[prompt.hidden + first : prompt.hidden + end])
             part = asked[ASKED_WORDS * first : ASKED_WORDS * end]
-            self._ways.logprobs(logits, part, passes.state.tokens, prompt.top, told[first:end])
+            self._vocab_sampler.logprobs(logits, part, model_forward.state.tokens, prompt.top, reported[first:end])
 
 
-def _portions(count: int, each: int) -> Iterator[tuple[int, int]]:
+def _slices(count: int, each: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + each, count)) for first in range(0, count, each))
 
 

@@ -19,11 +19,11 @@ from octavo.kernels.cuda.step_layout.prepare import State, prepare_step
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
-from octavo.worker.runner.cuda.buffers import Layout, unowned
-from octavo.worker.runner.cuda.head import Head, Output
+from octavo.worker.runner.cuda.buffers import StepLayout, unowned
+from octavo.worker.runner.cuda.head import ForwardOutput, Head
 
 
-class Passes:
+class ModelForward:
     def __init__(
         self, model: Decoder, pools: Sequence[torch.Tensor], state: State, heads: int, rows: int, tokens: int,
         device: torch.device, head: Head | None, arrived: torch.Tensor | None,
@@ -33,7 +33,7 @@ class Passes:
         self._model, self._pools, self.state = model, pools, state
         self._head, self._arrived = head, arrived
         self._most = Graph(rows, tokens)
-        self.layout = Layout(rows, tokens, device)
+        self.layout = StepLayout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
         self._divisions = {
             window: Division(
@@ -42,7 +42,7 @@ class Passes:
             )
             for window in sorted(model.windows)
         }
-        self._graphs: dict[Graph, tuple[torch.cuda.CUDAGraph, Output]] = {}
+        self._graphs: dict[Graph, tuple[torch.cuda.CUDAGraph, ForwardOutput]] = {}
         self._memory = torch.cuda.graph_pool_handle()
 
     def warm_up(self) -> None:
@@ -50,21 +50,21 @@ class Passes:
         self.layout.packed.zero_()
         self.run(self._most)
 
-    def run(self, bucket: Graph) -> Output:
+    def run(self, bucket: Graph) -> ForwardOutput:
         """Launch the pass over what `layout.packed` says."""
         step = self.layout.view(bucket)
         last = None if bucket.rows == bucket.tokens else step.sample_tokens
         return self._end(self._forward(bucket, step, last), step)
 
-    def run_and_keep(self, bucket: Graph) -> Output:
+    def run_all_hidden(self, bucket: Graph) -> ForwardOutput:
         """The same pass, which keeps the hidden states of all its tokens."""
         step = self.layout.view(bucket)
         hidden = self._forward(bucket, step, None)
         last = hidden if self._head is None else hidden.index_select(0, step.sample_tokens)
         return self._end(last, step)._replace(hidden=hidden)
 
-    def _end(self, hidden: torch.Tensor, step: StepBuffers) -> Output:
-        return Output(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self.state)
+    def _end(self, hidden: torch.Tensor, step: StepBuffers) -> ForwardOutput:
+        return ForwardOutput(hidden=hidden) if self._head is None else self._head.sample(hidden, step, self.state)
 
     def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
         """[t, vocabulary] of hidden states [t, hidden]."""
@@ -100,7 +100,7 @@ class Passes:
         logits, hidden = (None if x is None else unowned(x) for x in (output.logits, output.hidden))
         self._graphs[bucket] = graph, output._replace(logits=logits, hidden=hidden)
 
-    def replay(self, bucket: Graph) -> Output:
+    def replay(self, bucket: Graph) -> ForwardOutput:
         """What it returns is overwritten by the next pass."""
         graph, output = self._graphs[bucket]
         graph.replay()

@@ -40,14 +40,14 @@ from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cuda import collectives
-from octavo.worker.runner.cuda.buffers import Turn, Turns
+from octavo.worker.runner.cuda.buffers import StagingBuffer, StagingBuffers
 from octavo.worker.runner.cuda.head import Head
-from octavo.worker.runner.cuda.logits_processors import Told, Wishes
+from octavo.worker.runner.cuda.logits_processors import CudaLogitsProcessors, PendingExtras
 from octavo.worker.runner.cuda.memory import check_weights, kv_budget
-from octavo.worker.runner.cuda.model_forward import Passes
+from octavo.worker.runner.cuda.model_forward import ModelForward
 from octavo.worker.runner.cuda.stages import Stages
-from octavo.worker.runner.cuda.state_update import change, zero
-from octavo.worker.runner.cuda.vocab_parallel import Alone, Together
+from octavo.worker.runner.cuda.state_update import update_state, zero
+from octavo.worker.runner.cuda.vocab_parallel import FullVocab, ShardedVocab
 from octavo.worker.topology import RankPosition
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
@@ -88,21 +88,21 @@ class CudaRunner:
         self._layers = len(shard.layers(model))
         check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
-            together = collectives.on_device(collective)
+            stage_collective = collectives.on_device(collective)
             self._stages = None if links is None else self._stages_of(links, position, model.hidden)
-            self.path, self.collective = path_of(together), together.transport
+            self.path, self.collective = path_of(stage_collective), stage_collective.transport
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
             begin = time.monotonic()
             with closing(Upload(self._device)) as upload:
                 weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy)
                 self._model = MODELS[model.architecture](
-                    weights, choose("cuda"), context, together, lambda percent: progress("Loading", percent)
+                    weights, choose("cuda"), context, stage_collective, lambda percent: progress("Loading", percent)
                 )
                 upload.finish()
             logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
-            self._head = self._head_of(model, shard, together) if shard.last else None
-            self._wishes = None if self._head is None else self._wishes_of(model, shard, self._head)
+            self._head = self._head_of(model, shard, stage_collective) if shard.last else None
+            self._processors = None if self._head is None else self._processors_of(model, shard, self._head)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
@@ -112,7 +112,7 @@ class CudaRunner:
         if plan.note:
             logger.warning("%s", plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
-        self._turns = Turns(self.max_requests, position.layout.pipeline)
+        self._staging = StagingBuffers(self.max_requests, position.layout.pipeline)
         self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks
         torch.cuda.synchronize(self._device)
 
@@ -120,17 +120,17 @@ class CudaRunner:
         arrived = torch.zeros((self.max_batch_tokens, hidden), dtype=self._dtype, device=self._device)
         return Stages(links, position, self.max_requests, arrived)
 
-    def _head_of(self, model: ModelConfig, shard: Shard, together: Collective) -> Head:
+    def _head_of(self, model: ModelConfig, shard: Shard, stage_collective: Collective) -> Head:
         columns = shard.vocabulary(model.vocabulary)
         rows = self.max_requests if shard.size > 1 else 0
         logits = torch.empty((rows, columns.stop - columns.start), dtype=self._dtype, device=self._device)
-        return Head(self._model, model.vocabulary, together, logits)
+        return Head(self._model, model.vocabulary, stage_collective, logits)
 
-    def _wishes_of(self, model: ModelConfig, shard: Shard, head: Head) -> Wishes:
+    def _processors_of(self, model: ModelConfig, shard: Shard, head: Head) -> CudaLogitsProcessors:
         columns = shard.vocabulary(model.vocabulary)
-        ways = Alone() if shard.size == 1 else Together(head.shared)
-        return Wishes(
-            model.vocabulary, columns.stop - columns.start, self.max_requests, self._device, ways,
+        vocab_sampler = FullVocab() if shard.size == 1 else ShardedVocab(head.shared)
+        return CudaLogitsProcessors(
+            model.vocabulary, columns.stop - columns.start, self.max_requests, self._device, vocab_sampler,
             self._stages is not None,
         )  # fmt: skip
 
@@ -148,7 +148,7 @@ class CudaRunner:
         self._allocate(KvPlan(1, context), shape, heads)
         before = torch.cuda.memory_allocated(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        self._passes.warm_up()
+        self._model_forward.warm_up()
         working = torch.cuda.max_memory_allocated(self._device) - before
         budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working)
         return plan_kv(shape, budget, context, self.max_requests)
@@ -159,7 +159,7 @@ class CudaRunner:
         self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(self._layers)]
         width = -(-plan.context_length // shape.block_size)
         self._state: State = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
-        self._passes = Passes(
+        self._model_forward = ModelForward(
             self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device,
             self._head, None if self._stages is None else self._stages.arrived,
         )  # fmt: skip
@@ -167,83 +167,83 @@ class CudaRunner:
     @torch.inference_mode()
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":
         """A step without rows captures the graph that it names, if any, and applies its changes."""
-        turn = self._turns.take()
-        told = None
+        staging = self._staging.take()
+        pending_extras = None
         if self._stages is not None:
             self._stages.settle(step.forward, self._state)
         zero(self._pools, step.forward.zeroed)
-        self._change(step.forward)
+        self._update_state(step.forward)
         if step.forward.slots:
-            told = self._run(step, turn, masks)
+            pending_extras = self._run(step, staging, masks)
         elif step.graph != EAGER:
-            self._passes.capture(graphs.parse(step.graph))
-        turn.done.record()
-        return Pending(self, step, turn, told)
+            self._model_forward.capture(graphs.parse(step.graph))
+        staging.done.record()
+        return Pending(self, step, staging, pending_extras)
 
     @torch.inference_mode()
     def logits(self, forward: Forward) -> torch.Tensor:
         """[tokens, vocabulary] of every position of a pass. It waits for nothing, and nothing is sampled."""
-        self._change(forward)
-        turn = self._turns.take()
+        self._update_state(forward)
+        staging = self._staging.take()
         graph = Graph(len(forward.slots), forward.tokens)
-        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, (), ()), graph, turn)
-        turn.done.record()
-        return self._passes.logits(graph)
+        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, (), ()), graph, staging)
+        staging.done.record()
+        return self._model_forward.logits(graph)
 
-    def _change(self, forward: Forward) -> None:
+    def _update_state(self, forward: Forward) -> None:
         if not forward.admits and not forward.blocks:
             return
         for admit in forward.admits:
             redraws = self._head is not None and self._head.redraws(admit.sampling)
             (self._redrawn.add if redraws else self._redrawn.discard)(admit.slot)
-            if self._wishes is not None:
-                self._wishes.admit(admit)
-        change(forward, self._state, pad=self._pools[0].shape[2] - 1)
+            if self._processors is not None:
+                self._processors.admit(admit)
+        update_state(forward, self._state, pad=self._pools[0].shape[2] - 1)
 
-    def _run(self, step: Step, turn: Turn, masks: MaskSource) -> Told | None:
+    def _run(self, step: Step, staging: StagingBuffer, masks: MaskSource) -> PendingExtras | None:
         forward, wanted = step.forward, step.sample
-        wish = None if self._wishes is None else self._wishes.of(step)
-        keeps = bool(wanted.scored) or _scattered(forward, wanted)
-        eager = step.graph == EAGER or keeps  # a graph keeps the last hidden state of each row alone
+        extras = None if self._processors is None else self._processors.of(step)
+        all_hidden = bool(wanted.scored) or _scattered(forward, wanted)
+        eager = step.graph == EAGER or all_hidden  # a graph keeps the last hidden state of each row alone
         graph = Graph(len(forward.slots), forward.tokens) if eager else graphs.parse(step.graph)
-        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, turn)
+        self._lay_out(Rows(forward.slots, forward.starts, forward.counts, wanted.rows, wanted.counters), graph, staging)
         if self._stages is not None:
             self._stages.receive(step)
-        if keeps:
-            output = self._passes.run_and_keep(graph)
+        if all_hidden:
+            output = self._model_forward.run_all_hidden(graph)
         else:
-            output = self._passes.run(graph) if eager else self._passes.replay(graph)
+            output = self._model_forward.run(graph) if eager else self._model_forward.replay(graph)
         if self._stages is not None and self._head is None:
-            self._stages.hand_on(step, output.hidden)
+            self._stages.send_hidden(step, output.hidden)
             return None
         assert self._head is not None and output.ids is not None and output.failed is not None
-        buffers = self._passes.layout.view(graph)
+        buffers = self._model_forward.layout.view(graph)
         if self._redrawn:
-            again = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
-            self._head.redraw(output.ids, again, buffers, self._state)
-        for row, values in zip(turn.up, (output.ids, output.failed), strict=True):
+            redrawn = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
+            self._head.redraw(output.ids, redrawn, buffers, self._state)
+        for row, values in zip(staging.up, (output.ids, output.failed), strict=True):
             row[: graph.rows].copy_(values, non_blocking=True)
-        told = None
-        if wish is not None and self._wishes is not None:
-            told = self._wishes.carry_out(step, wish, output, self._passes, masks)
+        pending_extras = None
+        if extras is not None and self._processors is not None:
+            pending_extras = self._processors.start(step, extras, output, self._model_forward, masks)
         if self._stages is not None:
             self._stages.send_sampled(step, buffers, output.ids)
-        return told
+        return pending_extras
 
-    def _lay_out(self, rows: Rows, graph: Graph, turn: Turn) -> None:
+    def _lay_out(self, rows: Rows, graph: Graph, staging: StagingBuffer) -> None:
         words = packed_words(graph.rows, graph.rows)
-        pack_step(rows, graph.rows, graph.rows, turn.words[:words])
-        self._passes.layout.packed[:words].copy_(turn.down[:words], non_blocking=True)
+        pack_step(rows, graph.rows, graph.rows, staging.words[:words])
+        self._model_forward.layout.packed[:words].copy_(staging.down[:words], non_blocking=True)
 
-    def collect(self, step: Step, turn: Turn, told: Told | None) -> StepResult:
+    def collect(self, step: Step, staging: StagingBuffer, pending_extras: PendingExtras | None) -> StepResult:
         """The result of a step; waits for it."""
-        turn.done.synchronize()
+        staging.done.synchronize()
         if self._head is None:
             return StepResult(step.number)
         count = len(step.sample.rows)
-        drawn = turn.up.numpy()[:, :count]
-        if told is not None:
-            return told.result(step, drawn)
+        drawn = staging.up.numpy()[:, :count]
+        if pending_extras is not None:
+            return pending_extras.result(step, drawn)
         ids, failures = drawn
         return StepResult(step.number, tuple(ids.tolist()), tuple(failures.nonzero()[0].tolist()))
 
@@ -254,11 +254,11 @@ class Pending:
 
     runner: CudaRunner
     step: Step
-    turn: Turn
-    told: Told | None
+    staging: StagingBuffer
+    pending_extras: PendingExtras | None
 
     def result(self) -> StepResult:
-        return self.runner.collect(self.step, self.turn, self.told)
+        return self.runner.collect(self.step, self.staging, self.pending_extras)
 
 
 def _scattered(forward: Forward, wanted: Sample) -> bool:

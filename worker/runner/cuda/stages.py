@@ -7,7 +7,7 @@ from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.distributed.links import Links
 from octavo.worker.messages.step import Forward, Step
 from octavo.worker.runner.cuda.links import Sizes, on_device
-from octavo.worker.runner.pending_tokens import AwaitedIds, most_awaited
+from octavo.worker.runner.pending_tokens import PendingTokens, most_pending
 from octavo.worker.topology import RankPosition
 
 
@@ -18,25 +18,25 @@ class Stages:
         """rows: of the largest step."""
         self.links = on_device(links, position, Sizes(rows, arrived.numel() * arrived.element_size()))
         self.arrived = None if position.first else arrived
-        self._awaited = AwaitedIds(most_awaited(position.layout)) if position.first else None
+        self._pending = PendingTokens(most_pending(position.layout)) if position.first else None
 
     def settle(self, forward: Forward, state: State) -> None:
         """Before anything else of a step: sampled ids that it reads are in the token pool then."""
-        if self._awaited is not None:
-            for awaited in self._awaited.due(forward):
-                self.links.take_sampled(awaited, state)
+        if self._pending is not None:
+            for pending in self._pending.due(forward):
+                self.links.take_sampled(pending, state)
 
     def receive(self, step: Step) -> None:
         """Before the pass of a step with rows."""
         if self.arrived is not None:
             self.links.receive_hidden(step.number, self.arrived[: step.forward.tokens])
 
-    def hand_on(self, step: Step, hidden: torch.Tensor | None) -> None:
+    def send_hidden(self, step: Step, hidden: torch.Tensor | None) -> None:
         """After it, but on the last stage."""
         assert hidden is not None, "a stage that does not sample ends with hidden states"
         self.links.send_hidden(step.number, hidden[: step.forward.tokens])
-        if self._awaited is not None:
-            self._awaited.expect(step)
+        if self._pending is not None:
+            self._pending.expect(step)
 
     def send_sampled(self, step: Step, buffers: StepBuffers, ids: torch.Tensor) -> None:
         """On the last stage."""

@@ -10,7 +10,7 @@ from octavo.worker.messages.step import Admit, Forward
 from octavo.worker.runner.cuda.buffers import upload_words
 
 
-def change(forward: Forward, state: State, pad: int) -> None:
+def update_state(forward: Forward, state: State, pad: int) -> None:
     """Requests that take slots, and blocks of their tables. pad: the block that tables are filled with."""
     admits = list(map(_admit, forward.admits))
     words = changes.pack_changes(admits, forward.blocks, state.tables.shape[1], pad)

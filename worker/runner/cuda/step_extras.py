@@ -16,7 +16,7 @@ SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeviceParams:
     """A request's changes of its logits. address: of their words on the device. until: once it has so many tokens, they
     change nothing any more."""
 
@@ -25,7 +25,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptPart:
     """A part of a prompt whose log-probabilities are told. hidden: index of the first of its hidden states; position:
     of the first of its tokens in `slot`."""
 
@@ -37,17 +37,17 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Wished:
+class StepExtras:
     """Of a step. drawn: entries (of Sample.rows) that are drawn again from changed logits, and `rows` and `counters` of
     these. told: entries whose log-probabilities are told, with `asked` and how many of the likeliest each wants."""
 
     drawn: tuple[int, ...]
     rows: tuple[Row, ...]
     counters: tuple[int, ...]
-    told: tuple[int, ...]
+    reported: tuple[int, ...]
     asked: tuple[Asked, ...]
     tops: tuple[int, ...]
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[PromptPart, ...]
 
     @property
     def top(self) -> int:
@@ -67,79 +67,79 @@ class Wished:
     def sizes(self) -> list[int]:
         """Words of the results: drawn ids and failures [2 n], what is told of tokens, and of each part of a prompt."""
         prompts = (one.count * told_words(one.top) for one in self.prompts)
-        return [2 * len(self.drawn), len(self.told) * told_words(self.top), *prompts]
+        return [2 * len(self.drawn), len(self.reported) * told_words(self.top), *prompts]
 
     def result(self, step: Step, drawn: npt.NDArray[np.int32], words: Words, room: int) -> StepResult:
         """drawn: ids and failures [2, samples] of all entries, overwritten where they were drawn again. words: as
         `sizes` says. room: how many were drawn at a time."""
-        again, told, *prompts = np.split(words, list(accumulate(self.sizes))[:-1])
+        resampled, reported, *prompts = np.split(words, list(accumulate(self.sizes))[:-1])
         for first in range(0, len(self.drawn), room):
             entries = self.drawn[first : first + room]
-            drawn[:, list(entries)] = again[2 * first : 2 * (first + len(entries))].reshape(2, -1)
+            drawn[:, list(entries)] = resampled[2 * first : 2 * (first + len(entries))].reshape(2, -1)
         ids, failures = drawn
         return StepResult(
             step.number,
             tuple(ids.tolist()),
             tuple(failures.nonzero()[0].tolist()),
-            self._scores(told.reshape(len(self.told), told_words(self.top))),
+            self._scores(reported.reshape(len(self.reported), told_words(self.top))),
             tuple(_prompt(part.reshape(one.count, -1)) for one, part in zip(self.prompts, prompts, strict=True)),
         )
 
-    def _scores(self, told: Words) -> tuple[tuple[int, bytes], ...]:
+    def _scores(self, reported: Words) -> tuple[tuple[int, bytes], ...]:
         """Everybody's `top` likeliest were found; each is told as many as it asked for."""
         values = 4 * (2 + self.top)  # where they begin, after rank and ids
-        scores, width = told[:, 1:].tobytes(), 4 * (told.shape[1] - 1)
+        scores, width = reported[:, 1:].tobytes(), 4 * (reported.shape[1] - 1)
         return tuple(
             (entry, scores[begin : begin + 4 * (2 + top)] + scores[begin + values : begin + values + 4 * (1 + top)])
-            for entry, begin, top in zip(self.told, range(0, len(scores), width), self.tops, strict=True)
+            for entry, begin, top in zip(self.reported, range(0, len(scores), width), self.tops, strict=True)
         )
 
 
-def _prompt(told: Words) -> bytes:
+def _prompt(reported: Words) -> bytes:
     """Empty when a logit was not finite."""
-    return told[:, 1:].tobytes() if told[:, 0].all() else b""
+    return reported[:, 1:].tobytes() if reported[:, 0].all() else b""
 
 
-def wished(
-    step: Step, held: Mapping[int, Held], tops: Mapping[int, int], prompt_tops: Mapping[int, int]
-) -> Wished | None:
+def step_extras(
+    step: Step, device_params: Mapping[int, DeviceParams], tops: Mapping[int, int], prompt_tops: Mapping[int, int]
+) -> StepExtras | None:
     """None when nothing is wished. By slot: changes, and how many of the likeliest are told beside tokens."""
     sample, forward = step.sample, step.forward
-    if not (held or tops or sample.masked or sample.scored):
+    if not (device_params or tops or sample.masked or sample.scored):
         return None
     masks = {entry: index for index, entry in enumerate(sample.masked)}
-    slots, wishing = forward.slots, held.keys() | tops.keys()
-    drawn, rows, told, asked = [], [], [], []
+    slots, affected = forward.slots, device_params.keys() | tops.keys()
+    drawn, rows, reported, asked = [], [], [], []
     for entry, row in enumerate(sample.rows):
-        if (slot := slots[row]) not in wishing and entry not in masks:
+        if (slot := slots[row]) not in affected and entry not in masks:
             continue
         end = forward.starts[row] + forward.counts[row]
-        changes = held.get(slot)
+        changes = device_params.get(slot)
         address = changes.address if changes is not None and end < changes.until else 0
         if address or entry in masks:
             drawn.append(entry)
             rows.append(Row(entry, slot, end, masks.get(entry, NO_MASK), address))
         if slot in tops:
-            told.append(entry)
+            reported.append(entry)
             asked.append(Asked(entry, slot, end))
-    if not (drawn or told or sample.scored):
+    if not (drawn or reported or sample.scored):
         return None
-    return Wished(
+    return StepExtras(
         drawn=tuple(drawn),
         rows=tuple(rows),
         counters=tuple(sample.counters[entry] for entry in drawn),
-        told=tuple(told),
+        reported=tuple(reported),
         asked=tuple(asked),
         tops=tuple(tops[one.slot] for one in asked),
         prompts=_prompts(step, prompt_tops) if sample.scored else (),
     )
 
 
-def _prompts(step: Step, tops: Mapping[int, int]) -> tuple[Prompt, ...]:
+def _prompts(step: Step, tops: Mapping[int, int]) -> tuple[PromptPart, ...]:
     forward = step.forward
     begins = _before(forward.counts)
     return tuple(
-        Prompt(
+        PromptPart(
             slot=forward.slots[row],
             position=forward.starts[row] + first + 1,
             hidden=begins[row] + first,

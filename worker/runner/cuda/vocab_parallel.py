@@ -14,7 +14,7 @@ from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_exactly
 
 
-class Ways(Protocol):
+class VocabSampler(Protocol):
     """first: id of this rank's first column."""
 
     first: int
@@ -24,12 +24,12 @@ class Ways(Protocol):
         are in the token pool then."""
 
     def logprobs(
-        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor
+        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor
     ) -> None:
         """As kernels/cuda/sampling/logprobs.py has it."""
 
 
-class Alone:
+class FullVocab:
     """Of a rank that has the whole vocabulary."""
 
     first = 0
@@ -38,12 +38,12 @@ class Alone:
         sample(logits, draws, state, drawn)
 
     def logprobs(
-        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor
+        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor
     ) -> None:
-        kernels.logprobs(logits, asked, tokens, top, told)
+        kernels.logprobs(logits, asked, tokens, top, results)
 
 
-class Together:
+class ShardedVocab:
     """Of ranks that share the vocabulary: all call the same, in the same order."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -57,12 +57,12 @@ class Together:
         drawn.copy_(torch.cat((ids, ~finite)))
 
     def logprobs(
-        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor
+        self, logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor
     ) -> None:
         rows, slots, positions = asked.view(-1, ASKED_WORDS)[:, :3].long().unbind(1)
         found = scores(logits[rows].float(), tokens[slots, positions].long(), top, self._vocabulary)
         first = torch.stack((found.finite.int(), found.ranks.int()), dim=1)
-        told.copy_(torch.cat((first, found.ids.int(), found.values.view(torch.int32)), dim=1))
+        results.copy_(torch.cat((first, found.ids.int(), found.values.view(torch.int32)), dim=1))
 
 
 def draw_of(state: State, slots: torch.Tensor, counters: torch.Tensor) -> Draw:

@@ -10,7 +10,7 @@ from support.processes.threads import on_each
 
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.messages.request import Adjust
-from octavo.worker.runner.cpu.adjust import UNLIKELY, Adjusted, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import UNLIKELY, AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.logprobs import FLOOR, logprobs
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 
@@ -64,7 +64,7 @@ def test_a_row_is_changed_as_its_definition_says(how: Adjust, prompt: list, gene
     tokens = torch.tensor(prompt + generated, dtype=torch.int64)
     for rank in range(ranks):
         part = whole[:, rank * width : (rank + 1) * width].clone()
-        adjust_(part, [Adjusted(1, Changes(how, Columns(rank * width, width)), tokens, len(generated))])
+        adjust_(part, [AdjustedRow(1, RowChanges(how, Columns(rank * width, width)), tokens, len(generated))])
         whole[:, rank * width : (rank + 1) * width] = part
     wish = torch.tensor([logits[0].tolist(), plainly(logits[1].tolist(), how, prompt, generated)])
     torch.testing.assert_close(whole, wish)
@@ -73,7 +73,7 @@ def test_a_row_is_changed_as_its_definition_says(how: Adjust, prompt: list, gene
 def test_a_bad_word_is_drawn_only_when_nothing_else_is_allowed() -> None:
     logits = torch.tensor([[1.0, 5.0, 2.0], [1.0, 5.0, 2.0]])
     rows = [
-        Adjusted(row, Changes(how, Columns(0, 3)), torch.tensor([0]), 0)
+        AdjustedRow(row, RowChanges(how, Columns(0, 3)), torch.tensor([0]), 0)
         for row, how in enumerate((Adjust(bad_words=((1,),)), Adjust(bad_words=((1,),), allowed=(1,))))
     ]
     adjust_(logits, rows)

@@ -15,13 +15,13 @@ from octavo.kernels.cuda.step_layout.prepare import State, new_state
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
-from octavo.worker.runner.cpu.logits_processors import Wishes as OnCpu
+from octavo.worker.runner.cpu.logits_processors import LogitsProcessors as OnCpu
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_on_cpu
 from octavo.worker.runner.cuda import logits_processors as wishes
-from octavo.worker.runner.cuda import vocab_parallel as ways
-from octavo.worker.runner.cuda.model_forward import Output
+from octavo.worker.runner.cuda import vocab_parallel as vocab_sampler
+from octavo.worker.runner.cuda.model_forward import ForwardOutput
 from octavo.worker.runner.cuda.step_extras import SCORED_ROWS
 
 SIZE, SLOTS, CONTEXT, HIDDEN = 70, 9, 400, 8
@@ -32,8 +32,8 @@ HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
 def portable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("adjust", "upload_words", "download_words"):
         monkeypatch.setattr(wishes, name, getattr(portable_device, name))
-    monkeypatch.setattr(ways, "sample", portable_device.sample)
-    monkeypatch.setattr(ways.kernels, "logprobs", portable_device.logprobs)
+    monkeypatch.setattr(vocab_sampler, "sample", portable_device.sample)
+    monkeypatch.setattr(vocab_sampler.kernels, "logprobs", portable_device.logprobs)
 
 
 def logits_of(hidden: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ class Pair:
 
     cpu: OnCpu
     tokens: torch.Tensor  # the CPU's pool
-    gpu: wishes.Wishes
+    gpu: wishes.CudaLogitsProcessors
     state: State
     admits: list[Admit] = field(default_factory=list)
     head: torch.Tensor = field(default_factory=lambda: HEAD)
@@ -100,7 +100,7 @@ class Pair:
         if self.vocabulary.collective.size == 1:
             portable_device.sample(logits, draws, self.state, drawn)
         else:
-            ways.Together(self.vocabulary).sample(logits, draws, self.state, drawn)
+            vocab_sampler.ShardedVocab(self.vocabulary).sample(logits, draws, self.state, drawn)
 
     def on_gpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
         """As worker/runner/cuda/runner.py has it; the pass draws for all rows."""
@@ -113,19 +113,19 @@ class Pair:
         draws = wishes.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
         drawn = torch.zeros(2 * len(slots), dtype=torch.int32)
         self.pass_draws(logits, draws, drawn)
-        output = Output(*drawn.view(2, -1), logits, hidden)
-        passes: Any = SimpleNamespace(state=self.state, logits_of=self.logits_of)
-        wish = self.gpu.of(step)
-        if wish is None:
+        output = ForwardOutput(*drawn.view(2, -1), logits, hidden)
+        model_forward: Any = SimpleNamespace(state=self.state, logits_of=self.logits_of)
+        extras = self.gpu.of(step)
+        if extras is None:
             ids, failed = drawn.view(2, -1)
             return StepResult(step.number, tuple(ids.tolist()), tuple(failed.nonzero()[:, 0].tolist()))
-        told = self.gpu.carry_out(step, wish, output, passes, lambda number: masks)
-        return told.result(step, drawn.view(2, -1).numpy())
+        reported = self.gpu.start(step, extras, output, model_forward, lambda number: masks)
+        return reported.result(step, drawn.view(2, -1).numpy())
 
 
 def pair(room: int = SLOTS) -> Pair:
     state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
-    gpu = wishes.Wishes(SIZE, SIZE, room, torch.device("cpu"), ways.Alone(), hands_on=False)
+    gpu = wishes.CudaLogitsProcessors(SIZE, SIZE, room, torch.device("cpu"), vocab_sampler.FullVocab(), sends_ids=False)
     tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
     return Pair(OnCpu(Vocabulary(SIZE), tokens), tokens, gpu, state)
 
@@ -217,8 +217,8 @@ def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None
         if number == 7:
             hidden[2] = float("nan")
         masks = masks_of(draw, step)
-        wish, found = both.on_cpu(step, hidden, masks), both.on_gpu(step, hidden, masks)
-        assert found == wish
+        extras, found = both.on_cpu(step, hidden, masks), both.on_gpu(step, hidden, masks)
+        assert found == extras
         assert torch.equal(both.state.tokens[:SLOTS].long(), both.tokens)
         for life in lives:
             life.known += 1
@@ -246,8 +246,13 @@ def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, rank
         pads = torch.full((HIDDEN, max(0, first + columns - SIZE)), 0.0)
         head = torch.cat((HEAD[:, first : first + columns], pads), dim=1)
         mine = replace(both, state=replace(both.state, tokens=begun.clone()), head=head, pads=pads.shape[1])
-        mine.gpu = wishes.Wishes(
-            SIZE, columns, SLOTS, torch.device("cpu"), ways.Together(Vocabulary(SIZE, first, collective)), hands_on=True
+        mine.gpu = wishes.CudaLogitsProcessors(
+            SIZE,
+            columns,
+            SLOTS,
+            torch.device("cpu"),
+            vocab_sampler.ShardedVocab(Vocabulary(SIZE, first, collective)),
+            sends_ids=True,
         )
         for admit in admits:
             mine.gpu.admit(admit)
@@ -297,8 +302,8 @@ def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
     both.admit(Admit(2, (1, 2), Sampling(), 0))
     assert both.gpu.of(asking) is None, "another request has the slot"
     masked = replace(plain, sample=replace(plain.sample, masked=(1,)))
-    wish = both.gpu.of(masked)
-    assert wish is not None and wish.drawn == (1,)
+    extras = both.gpu.of(masked)
+    assert extras is not None and extras.drawn == (1,)
 
 
 def test_min_tokens_alone_end_when_they_are_reached() -> None:

@@ -6,8 +6,8 @@ import torch
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Forward, Sample, Step
-from octavo.worker.runner.cpu.sampled import take_in
-from octavo.worker.runner.pending_tokens import AwaitedIds
+from octavo.worker.runner.cpu.sampled import receive_tokens
+from octavo.worker.runner.pending_tokens import PendingTokens
 
 
 class Arriving:
@@ -39,7 +39,7 @@ def pool() -> torch.Tensor:
     return torch.zeros((4, 32), dtype=torch.int64)
 
 
-class Ids(AwaitedIds):
+class Ids(PendingTokens):
     """Takes in what is due, as a runner does."""
 
     def __init__(self, links: Arriving, pool: torch.Tensor) -> None:
@@ -47,8 +47,8 @@ class Ids(AwaitedIds):
         self._links, self._pool = links, pool
 
     def settle(self, forward: Forward) -> None:
-        for awaited in self.due(forward):
-            take_in(self._links, self._pool, awaited)
+        for pending in self.due(forward):
+            receive_tokens(self._links, self._pool, pending)
 
 
 @pytest.fixture
