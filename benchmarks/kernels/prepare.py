@@ -10,8 +10,8 @@ import torch
 from replay import replayed_us, row
 
 from octavo.kernels.cuda.step_layout.prepare import (
-    Admit,
     Rows,
+    SlotInit,
     apply_changes,
     new_state,
     pack_changes,
@@ -36,7 +36,7 @@ def rows() -> list[dict[str, object]]:
     for admits, tokens, appends in CHANGES:
         blocks = range(max(1, tokens // 16))
         words = pack_changes(
-            [Admit(slot, range(tokens)) for slot in range(admits)],
+            [SlotInit(slot, range(tokens)) for slot in range(admits)],
             [(slot, 0, blocks) for slot in range(appends)],
             CONTEXT // 16,
             0,

@@ -8,7 +8,7 @@ import torch
 
 from octavo.kernels.backend import Backend, HeadNorms
 from octavo.kernels.cpu import native_ops as native
-from octavo.kernels.cpu import torch_ops as portable
+from octavo.kernels.cpu import torch_ops
 from octavo.kernels.cpu.torch_ops import Rotary, embed, rotary, rotary_at
 from octavo.kernels.paged import Paged, windowed
 
@@ -32,7 +32,7 @@ def _built() -> bool:
 
 
 def _kernels(dtype: torch.dtype) -> Backend:
-    return cast(Backend, native if dtype == torch.float32 and _built() else portable)
+    return cast(Backend, native if dtype == torch.float32 and _built() else torch_ops)
 
 
 def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:

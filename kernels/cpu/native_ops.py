@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from octavo.kernels.backend import HeadNorms
-from octavo.kernels.cpu import torch_ops as portable
+from octavo.kernels.cpu import torch_ops
 from octavo.kernels.cpu.torch_ops import Rotary, embed, rotary, rotary_at
 from octavo.kernels.paged import Paged, windowed
 
@@ -110,7 +110,7 @@ def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
 def _silu_mul(x: torch.Tensor, matrix: Matrix, norm: torch.Tensor | None, eps: float) -> torch.Tensor:
     if matrix.outputs // 2 % matrix.panel:  # gate and up would share a panel
         wide = _multiply(x, matrix, STORE, x.new_empty((x.shape[0], matrix.outputs)), norm, eps)
-        return portable.silu_mul(wide)
+        return torch_ops.silu_mul(wide)
     return _multiply(x, matrix, SILU_MUL, x.new_empty((x.shape[0], matrix.outputs // 2)), norm, eps)
 
 
@@ -182,7 +182,7 @@ class Seen(NamedTuple):
 
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: Paged) -> torch.Tensor:
     if paged.window:  # our kernel knows none
-        return portable.attention(q, pool, paged)
+        return torch_ops.attention(q, pool, paged)
     q = q if q.stride()[1:] == (q.shape[2], 1) else q.contiguous()
     out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
     if paged.decode is not None:

@@ -44,22 +44,22 @@ def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
 
 
 def linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    if matvec.wins(x, matrix.weight):
+    if matvec.is_fastest(x, matrix.weight):
         return matvec.norm_linear(x, None, 0.0, matrix.weight, matrix.bias)
     return _linear(x, matrix)
 
 
 def _linear(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    if gemm.wins(x, matrix.weight):
+    if gemm.is_fastest(x, matrix.weight):
         return gemm.linear(x, matrix.weight, matrix.bias)
     return F.linear(x, matrix.weight, matrix.bias)
 
 
 def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
-    if matrix.bias is None and matvec.wins(x, matrix.weight):
+    if matrix.bias is None and matvec.is_fastest(x, matrix.weight):
         matvec.linear_add(x, matrix.weight, residual)
         return
-    if gemm.wins(x, matrix.weight):
+    if gemm.is_fastest(x, matrix.weight):
         gemm.linear_add(x, matrix.weight, residual, matrix.bias)
         return
     if matrix.bias is not None:
@@ -68,25 +68,25 @@ def linear_add(x: torch.Tensor, matrix: Matrix, residual: torch.Tensor) -> None:
 
 
 def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
-    if matvec.wins(x, matrix.weight):
+    if matvec.is_fastest(x, matrix.weight):
         return matvec.norm_linear(x, norm, eps, matrix.weight, matrix.bias)
     return _linear(rms_norm(x, norm, eps), matrix)
 
 
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
-    if matrix.bias is None and matvec.wins(x, matrix.weight):
+    if matrix.bias is None and matvec.is_fastest(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
     return _linear_silu_mul(rms_norm(x, norm, eps), matrix)
 
 
 def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    if matrix.bias is None and matvec.wins(x, matrix.weight):
+    if matrix.bias is None and matvec.is_fastest(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, None, 0.0, matrix.weight)
     return _linear_silu_mul(x, matrix)
 
 
 def _linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:
-    if matrix.bias is None and gemm.wins(x, matrix.weight):
+    if matrix.bias is None and gemm.is_fastest(x, matrix.weight):
         return gemm.linear_silu_mul(x, matrix.weight)
     return silu_mul(F.linear(x, matrix.weight, matrix.bias))
 
@@ -115,9 +115,9 @@ def windowed(paged: DevicePaged, window: int, pool: torch.Tensor) -> DevicePaged
 
 def attention(q: torch.Tensor, pool: torch.Tensor, paged: DevicePaged) -> torch.Tensor:
     """Rows of one token, then the others; each kernel writes its own tokens."""
-    step, division = paged.step, paged.divisions[paged.window]
+    step, partition = paged.step, paged.partitions[paged.window]
     out = q.new_empty((q.shape[0], q.shape[1] * q.shape[2]))
-    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, division.decode, out)
-    if division.tiles is not None:
-        prefill_attention(q, pool, paged.tables, division.tiles, out)
+    decode_attention(q, pool, paged.tables, step.row_slots, step.lengths, step.header, partition.decode, out)
+    if partition.tiles is not None:
+        prefill_attention(q, pool, paged.tables, partition.tiles, out)
     return out

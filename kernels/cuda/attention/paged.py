@@ -11,7 +11,7 @@ from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class WorkPartition:
     """Of the attention of all layers with one window. tiles: None when the step has no rows of several tokens."""
 
     decode: DecodePlan
@@ -25,5 +25,5 @@ class DevicePaged:
 
     step: StepBuffers
     tables: torch.Tensor
-    divisions: Mapping[int, Division]
+    partitions: Mapping[int, WorkPartition]
     window: int = 0

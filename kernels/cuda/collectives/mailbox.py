@@ -9,7 +9,7 @@ import torch
 
 from octavo.kernels.cuda.checks import VECTOR_BYTES, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function, library
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 NUMBER = ctypes.c_uint
@@ -94,7 +94,7 @@ class Inbox:
             self._own, self._before, into.data_ptr(), _size(into, self._boxes.size), self._next(), *self._boxes
         )
 
-    def take_ids(self, state: State) -> None:
+    def take_ids(self, state: DeviceState) -> None:
         """The ids of the next message go into the token pool."""
         _take_ids()(self._own, self._before, state.tokens.data_ptr(), state.tokens.shape[1], self._next(), *self._boxes)
 

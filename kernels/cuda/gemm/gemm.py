@@ -17,7 +17,7 @@ MAX_ROWS = 1024
 MAX_SPLIT = 4  # CTAs of a cluster: larger ones find no room on all processors at once
 
 
-class Plan(NamedTuple):
+class GemmPlan(NamedTuple):
     """A CTA takes `rows` of the weight and `tokens` of x at a time; `split` CTAs share the sums of such a tile.
 
     slots: CTAs that fit an SM: with two, the next product fills its ring while this one still runs, at once if `early`.
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
     ctas: int = 0
 
 
-def wins(x: torch.Tensor, weight: torch.Tensor) -> bool:
+def is_fastest(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Is this library faster than cuBLAS, and can it take the operands?
 
     As measured with the weights of Llama 3 8B and 1B, on an H100 at 24 to 128 tokens and on an H200 at 64 to 256: up to
@@ -48,12 +48,12 @@ def wins(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return tokens <= 64 or (tokens <= 128 and (wide or long))
 
 
-def plan(tokens: int, rows: int, k: int, processors: int) -> Plan:
+def plan(tokens: int, rows: int, k: int, processors: int) -> GemmPlan:
     """rows: of the weight. Tiles of 128 rows; a sum is split over a cluster while all clusters find room at once."""
     width = next((width for width in (32, 64, 128) if tokens <= width), 256)
     tiles = -(-rows // 128) * -(-tokens // width)
     split = max(1, min(MAX_SPLIT, processors * 5 // 6 // tiles, -(-k // 64)))
-    return Plan(128, width, split)
+    return GemmPlan(128, width, split)
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -83,7 +83,7 @@ def _product(
     bias: torch.Tensor | None,
     out: torch.Tensor,
     mode: int,
-    chosen: Plan | None = None,
+    chosen: GemmPlan | None = None,
 ) -> torch.Tensor:
     (tokens, k), n = x.shape, out.shape[1]
     _check("x", x, k, weight.dtype)

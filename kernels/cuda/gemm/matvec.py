@@ -19,19 +19,19 @@ X_BYTES = 43_392  # of that, about what x may take
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MatvecPlan:
     """split: CTAs of a cluster, each with its part of k; depth: chunks that a warp has under way."""
 
     split: int
     depth: int
 
 
-def wins(x: torch.Tensor, weight: torch.Tensor) -> bool:
+def is_fastest(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Is this library the fastest, and can it take the operands? From two rows on gemm.py is."""
     return x.shape[0] == 1 and weight.dtype in (torch.bfloat16, torch.float16) and weight.shape[1] % 8 == 0
 
 
-def plan(rows: int, k: int) -> Plan:
+def plan(rows: int, k: int) -> MatvecPlan:
     """The fewest CTAs a cluster that leave room for the rings, and rings as deep as fit."""
     chunks = -(-k // CHUNK)
 
@@ -46,7 +46,7 @@ def plan(rows: int, k: int) -> Plan:
     gathered = 2 * split * TILE if split > 1 else 0
     sums = 4 * rows * (2 * WARPS * (TILE + 4) + gathered + split * WARPS) + 64
     slots = WARPS * (2 * TILE * CHUNK + 128 + 8)
-    return Plan(split, min((SHARED_BYTES - x_bytes(split) - sums) // slots, 3))
+    return MatvecPlan(split, min((SHARED_BYTES - x_bytes(split) - sums) // slots, 3))
 
 
 def norm_linear(

@@ -28,7 +28,7 @@ NO_MASK = -1
 _VECTOR = 4  # floats of one access
 
 
-class Changes(NamedTuple):
+class LogitsChanges(NamedTuple):
     """What one request wishes; each default changes nothing. prompt: how many of its tokens are its prompt's.
 
     forbidden: ids that are not drawn before min_tokens are generated. bias: (id, what is added). bad_words: ids of
@@ -59,7 +59,7 @@ class Row(NamedTuple):
     address: int = 0
 
 
-def pack_changes_of_logits(changes: Changes, vocabulary: int) -> Words:
+def pack_changes_of_logits(changes: LogitsChanges, vocabulary: int) -> Words:
     """One buffer for the device. Ids are below `vocabulary`; no id has two biases."""
     ends = list(accumulate(map(len, changes.bad_words)))
     word_ids = list(chain.from_iterable(changes.bad_words))

@@ -46,7 +46,7 @@ def pack_prompt(slot: int, first: int, count: int, each: int) -> Words:
     return packed.reshape(-1)
 
 
-def told_words(top: int) -> int:
+def result_words(top: int) -> int:
     """Of one result: whether the logits were finite, the token's rank from 1, ids (the token's, then `top` of the
     likeliest), then their log-probabilities as the bits of floats."""
     return 2 + 2 * (1 + top)
@@ -58,14 +58,14 @@ def _logprobs() -> Callable[..., None]:
     return function("logprobs", "octavo_logprobs", *sizes)
 
 
-def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor) -> None:
+def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor) -> None:
     """told [n, told_words(top)] int32 becomes the results for `asked` [4 n] int32, what pack_asked made, on the device.
 
     logits: [?, V], rows apart or not. tokens: [slots, context] int32. top: at most V.
     """
-    count, vocabulary = told.shape[0], logits.shape[1]
+    count, vocabulary = results.shape[0], logits.shape[1]
     code = dtype_code("logits", logits)
-    wants_int32("told", told, count, told_words(top))
+    wants_int32("results", results, count, result_words(top))
     wants_int32("asked", asked, ASKED_WORDS * count)
     wants_int32("tokens", tokens, *tokens.shape)
     if logits.stride(1) != 1 or not top <= vocabulary <= MOST_VOCABULARY:
@@ -79,5 +79,5 @@ def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, to
     if count:
         _logprobs()(
             logits.data_ptr(), logits.stride(0), vocabulary, asked.data_ptr(), count, tokens.data_ptr(),
-            tokens.shape[1], top, shares.data_ptr(), lists.data_ptr(), told.data_ptr(), code,
+            tokens.shape[1], top, shares.data_ptr(), lists.data_ptr(), results.data_ptr(), code,
         )  # fmt: skip

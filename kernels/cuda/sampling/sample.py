@@ -17,7 +17,7 @@ import torch
 
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 
 MOST_VOCABULARY = (1 << 20) - 1
@@ -48,7 +48,7 @@ def _sample() -> Callable[..., None]:
 
 
 def sample(
-    logits: torch.Tensor, step: Samples, state: State, out: torch.Tensor | None = None
+    logits: torch.Tensor, step: Samples, state: DeviceState, out: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(ids, failed), int32 [S], of logits [S, V], rows apart or not; ids go into state.tokens at step.sample_ends too.
 
@@ -63,20 +63,20 @@ def sample(
     return ids, failed
 
 
-def sample_parts(logits: torch.Tensor, step: Samples, state: State, first: int) -> torch.Tensor:
+def sample_parts(logits: torch.Tensor, step: Samples, state: DeviceState, first: int) -> torch.Tensor:
     """What the parts of each row would draw, [S, parts, 8] int32, of logits [S, columns] whose ids begin at `first`;
     for sample_split.py, once those of all ranks are together."""
-    nobody = torch.empty(0, dtype=torch.int32, device=logits.device)
-    return _launch(logits, step, state, nobody, nobody, first, 0)
+    unused = torch.empty(0, dtype=torch.int32, device=logits.device)
+    return _launch(logits, step, state, unused, unused, first, 0)
 
 
 def _launch(
-    logits: torch.Tensor, step: Samples, state: State, ids: torch.Tensor, failed: torch.Tensor, first: int,
+    logits: torch.Tensor, step: Samples, state: DeviceState, ids: torch.Tensor, failed: torch.Tensor, first: int,
     ranks: int,
 ) -> torch.Tensor:  # fmt: skip
     samples, vocabulary = logits.shape
     code = _checked(logits, step)
-    each, turns, chunks = _division(samples, vocabulary)
+    each, turns, chunks = _partition(samples, vocabulary)
     groups = -(-vocabulary * logits.element_size() // _GROUP_BYTES)
     parts, maxima = (
         torch.empty((samples, size), dtype=torch.int32, device=logits.device) for size in (chunks * _PART_WORDS, groups)
@@ -102,7 +102,7 @@ def _checked(logits: torch.Tensor, step: Samples) -> int:
     return dtype_code("logits", logits)
 
 
-def _division(samples: int, vocabulary: int) -> tuple[int, int, int]:
+def _partition(samples: int, vocabulary: int) -> tuple[int, int, int]:
     """Of the first kernel: logits a thread reads at once, how many times, and CTAs a row.
 
     Few rows are spread over the device; many are cut so that all CTAs run at once, and each learns what it must beat.

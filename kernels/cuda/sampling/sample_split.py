@@ -12,7 +12,7 @@ import torch
 
 from octavo.kernels.cuda.checks import wants_int32
 from octavo.kernels.cuda.library import INT, POINTER, function
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 
 
@@ -22,7 +22,7 @@ def _join() -> Callable[..., None]:
 
 
 def join_samples(
-    parts: torch.Tensor, columns: int, step: StepBuffers, state: State
+    parts: torch.Tensor, columns: int, step: StepBuffers, state: DeviceState
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(ids, failed), int32 [S], of parts [ranks, S, parts, 8] of ranks with so many columns each; as sample.sample."""
     ranks, samples, chunks, words = parts.shape

@@ -31,7 +31,7 @@ _ADMIT = np.dtype(
 )
 
 
-class Admit(NamedTuple):
+class SlotInit(NamedTuple):
     """A request takes `slot`. tokens: the ids known now; temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off.
 
     seed: its low 64 bits count.
@@ -47,7 +47,7 @@ class Admit(NamedTuple):
 
 
 def pack_changes(
-    admits: Sequence[Admit], appends: Iterable[tuple[int, int, Sequence[int]]], width: int, pad: int
+    admits: Sequence[SlotInit], appends: Iterable[tuple[int, int, Sequence[int]]], width: int, pad: int
 ) -> Words:
     """Admits come first. appends: (slot, first, blocks) puts blocks into the table of slot from entry `first`.
 
@@ -88,7 +88,7 @@ def _gaps(slot: int, filled: Ranges, width: int) -> Iterator[tuple[int, int]]:
         yield at, width
 
 
-def _assembled(segments: "array[int]", copies: int, admits: Sequence[Admit], data: "array[int]") -> Words:
+def _assembled(segments: "array[int]", copies: int, admits: Sequence[SlotInit], data: "array[int]") -> Words:
     if len({admit.slot for admit in admits}) < len(admits):
         raise ValueError(f"slots {sorted(admit.slot for admit in admits)}: one is admitted twice")
     admits_at = HEADER_WORDS + len(segments)

@@ -12,19 +12,19 @@ import torch
 
 from octavo.kernels.cuda.checks import wants_int32
 from octavo.kernels.cuda.library import INT, POINTER, function
-from octavo.kernels.cuda.step_layout.changes import Admit, pack_changes
+from octavo.kernels.cuda.step_layout.changes import SlotInit, pack_changes
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS, Rows, StepBuffers, pack_step, packed_words, step_buffers
 
 __all__ = [
-    "Admit", "Rows", "State", "StepBuffers", "apply_changes", "new_state", "pack_changes", "pack_step", "packed_words",
-    "prepare_step", "step_buffers",
+    "DeviceState", "Rows", "SlotInit", "StepBuffers", "apply_changes", "new_state", "pack_changes", "pack_step",
+    "packed_words", "prepare_step", "step_buffers",
 ]  # fmt: skip
 
 MOST_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DeviceState:
     """Requests by slot; the last slot is nobody's and pads.
 
     tokens: [slots + 1, context + 1] int32; a sampled one is written where the next step reads it. tables: [slots + 1,
@@ -44,10 +44,10 @@ class State:
         return self.tokens.shape[0] - 1
 
 
-def new_state(slots: int, context: int, width: int, pad: int, device: torch.device | str) -> State:
+def new_state(slots: int, context: int, width: int, pad: int, device: torch.device | str) -> DeviceState:
     """pad: the block that tables are filled with, the pool's last."""
     rows = slots + 1
-    return State(
+    return DeviceState(
         tokens=torch.zeros((rows, context + 1), dtype=torch.int32, device=device),
         tables=torch.full((rows, width), pad, dtype=torch.int32, device=device),
         temperature=torch.zeros(rows, device=device),
@@ -68,7 +68,7 @@ def _prepare_step() -> Callable[..., None]:
     return function("prepare", "octavo_prepare_step", POINTER, POINTER, INT, POINTER, INT, INT, POINTER, *[INT] * 3)
 
 
-def apply_changes(changes: torch.Tensor, state: State) -> None:
+def apply_changes(changes: torch.Tensor, state: DeviceState) -> None:
     """changes: what pack_changes made, on the device or in pinned memory; a longer buffer may hold it. One launch."""
     wants_int32("changes", changes, changes.numel())
     _apply_changes()(
@@ -78,7 +78,7 @@ def apply_changes(changes: torch.Tensor, state: State) -> None:
     )  # fmt: skip
 
 
-def prepare_step(packed: torch.Tensor, state: State, step: StepBuffers) -> None:
+def prepare_step(packed: torch.Tensor, state: DeviceState, step: StepBuffers) -> None:
     """packed: what pack_step made for the bucket that `step` has the sizes of, on the device. Fills all of `step`."""
     rows, samples, tokens = step.row_slots.numel(), step.sample_slots.numel(), step.ids.numel()
     if rows > MOST_ROWS:

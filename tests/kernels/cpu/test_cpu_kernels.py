@@ -14,7 +14,7 @@ from octavo.kernels.backend import HeadNorms
 from octavo.kernels.build import BuildError, build, sources
 from octavo.kernels.cpu import backend as cpu
 from octavo.kernels.cpu import native_ops as native
-from octavo.kernels.cpu import torch_ops as portable
+from octavo.kernels.cpu import torch_ops
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow
 from octavo.kernels.rope import inverse_frequencies
 
@@ -40,7 +40,7 @@ def built() -> None:
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A module, by what computes. Those by instruction set run in one thread."""
     if request.param == "portable":
-        yield portable
+        yield torch_ops
         return
     request.getfixturevalue("built")
     use, threads, sets = native.library().cpu_use, torch.get_num_threads(), ["plain", "avx2"]

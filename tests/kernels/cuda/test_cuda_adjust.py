@@ -10,7 +10,7 @@ import torch
 
 from octavo.kernels.cuda.sampling.adjust import (
     NO_MASK,
-    Changes,
+    LogitsChanges,
     Row,
     adjust,
     new_rows,
@@ -20,7 +20,7 @@ from octavo.kernels.cuda.sampling.adjust import (
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
 from octavo.worker.runner.cpu.adjust import UNLIKELY, AdjustedRow, Columns, adjust_
-from octavo.worker.runner.cpu.adjust import Changes as OnCpu
+from octavo.worker.runner.cpu.adjust import RowChanges as OnCpu
 from octavo.worker.runner.cpu.masks import bind
 
 pytestmark = pytest.mark.gpu
@@ -76,8 +76,8 @@ def on_device(case: Case) -> torch.Tensor:
     return whole[:count, :vocabulary].cpu()
 
 
-def changes(wish: Adjust, prompt: int) -> Changes:
-    return Changes(
+def changes(wish: Adjust, prompt: int) -> LogitsChanges:
+    return LogitsChanges(
         prompt, wish.min_tokens, wish.forbidden, wish.bias, wish.bad_words, wish.allowed, wish.repetition_penalty,
         wish.presence_penalty, wish.frequency_penalty,
     )  # fmt: skip

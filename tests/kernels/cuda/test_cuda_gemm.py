@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.gemm import gemm
-from octavo.kernels.cuda.gemm.gemm import Plan
+from octavo.kernels.cuda.gemm.gemm import GemmPlan
 
 pytestmark = pytest.mark.gpu
 
@@ -20,8 +20,8 @@ SIZES = pytest.mark.parametrize(
 ROWS = pytest.mark.parametrize("rows", [1, 17, 24, 32, 48, 64, 96, 100, 128, 200, 256, 300])
 ALONE = [(128, 32), (128, 64), (128, 128), (128, 256), (256, 32), (256, 64), (256, 128)]
 PAIRED = [(128, 32), (128, 64), (128, 128), (256, 32)]
-PLANS = [Plan(*tile, split) for tile in ALONE for split in (1, 2, 3, 4, 5, 6, 8)] + [
-    Plan(*tile, split, 2, early) for tile in PAIRED for split in (1, 2, 3, 4, 5, 6, 8) for early in (0, 1)
+PLANS = [GemmPlan(*tile, split) for tile in ALONE for split in (1, 2, 3, 4, 5, 6, 8)] + [
+    GemmPlan(*tile, split, 2, early) for tile in PAIRED for split in (1, 2, 3, 4, 5, 6, 8) for early in (0, 1)
 ]
 
 
@@ -95,7 +95,7 @@ def test_the_residual_is_added_in_place(size: tuple[int, int], rows: int, dtype:
 
 
 @pytest.mark.parametrize("chosen", PLANS, ids=lambda plan: "-".join(map(str, plan)))
-def test_every_plan_gives_the_product_and_the_same_one_again(chosen: Plan) -> None:
+def test_every_plan_gives_the_product_and_the_same_one_again(chosen: GemmPlan) -> None:
     n, k, dtype = 1000, 1544, torch.bfloat16
     weight = normal(2 * n, k, dtype=dtype, scale=k**-0.5)
     for rows in (chosen.tokens - 15, chosen.tokens, chosen.tokens + 9):
@@ -114,7 +114,7 @@ def test_many_tiles_pass_through_the_same_stages() -> None:
     x, weight = apart(64, 2048, torch.bfloat16), normal(70000, 2048, dtype=torch.bfloat16, scale=0.02)
     for height in (128, 256):
         out = torch.full((64, 70000), float("nan"), device="cuda", dtype=torch.bfloat16)
-        gemm._product(x, weight, None, out, gemm.STORE, Plan(height, 64, 1))
+        gemm._product(x, weight, None, out, gemm.STORE, GemmPlan(height, 64, 1))
         for first in range(0, 70000, 10000):
             check(out[:, first : first + 10000], product(x, weight[first : first + 10000]))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, told_words
+from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, result_words
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
@@ -21,27 +21,27 @@ def on_device(logits: torch.Tensor, rows: list[int], ids: torch.Tensor, top: int
     slots, positions = torch.randperm(len(rows) + 2)[: len(rows)], torch.randint(0, 31, (len(rows),))
     pool[slots, positions] = ids.int()
     asked = [Asked(*one) for one in zip(rows, slots.tolist(), positions.tolist(), strict=True)]
-    told = torch.full((len(rows) + 1, told_words(top)), UNTOUCHED, dtype=torch.int32, device="cuda")
-    logprobs(logits, torch.from_numpy(pack_asked(asked)).cuda(), pool.cuda(), top, told[: len(rows)])
-    assert (told[-1] == UNTOUCHED).all()
-    return told[: len(rows)].cpu().numpy()
+    results = torch.full((len(rows) + 1, result_words(top)), UNTOUCHED, dtype=torch.int32, device="cuda")
+    logprobs(logits, torch.from_numpy(pack_asked(asked)).cuda(), pool.cuda(), top, results[: len(rows)])
+    assert (results[-1] == UNTOUCHED).all()
+    return results[: len(rows)].cpu().numpy()
 
 
 def check(logits: torch.Tensor, top: int, rows: list[int] | None = None) -> None:
     """logits: on the device."""
     rows = list(range(logits.shape[0])) if rows is None else rows
     ids = torch.randint(0, logits.shape[1], (len(rows),))
-    told = on_device(logits, rows, ids, top)
+    results = on_device(logits, rows, ids, top)
     given = logits[rows].float().cpu()
     found = cpu.logprobs(given, ids, top, Vocabulary(logits.shape[1]))
     exact = given.double().log_softmax(-1).clamp(min=cpu.FLOOR)
-    assert told[:, 0].tolist() == found.finite.int().tolist()
+    assert results[:, 0].tolist() == found.finite.int().tolist()
     for row in range(len(rows)):
         words = np.frombuffer(found.pack(row, top), np.int32)
-        values = told[row, 3 + top :].view(np.float32)
+        values = results[row, 3 + top :].view(np.float32)
         assert np.isfinite(values).all()
         if found.finite[row]:
-            assert told[row, 1 : 3 + top].tolist() == words[: 2 + top].tolist()
+            assert results[row, 1 : 3 + top].tolist() == words[: 2 + top].tolist()
             np.testing.assert_allclose(values, exact[row].numpy()[words[1 : 2 + top]], atol=2e-5, rtol=1e-6)
 
 
@@ -100,8 +100,8 @@ def test_positions_of_a_prompt_are_those_of_its_tokens_in_portions() -> None:
 
 def test_what_does_not_fit_is_refused_by_name() -> None:
     tokens, asked = torch.zeros(2, 9, dtype=torch.int32).cuda(), torch.zeros(4, dtype=torch.int32).cuda()
-    told = torch.zeros(1, told_words(5), dtype=torch.int32).cuda()
+    results = torch.zeros(1, result_words(5), dtype=torch.int32).cuda()
     with pytest.raises(ValueError, match="logits"):
-        logprobs(torch.zeros(1, 4).cuda(), asked, tokens, 5, told)
+        logprobs(torch.zeros(1, 4).cuda(), asked, tokens, 5, results)
     with pytest.raises(ValueError, match="told"):
-        logprobs(torch.zeros(1, 40).cuda(), asked, tokens, 4, told)
+        logprobs(torch.zeros(1, 40).cuda(), asked, tokens, 4, results)

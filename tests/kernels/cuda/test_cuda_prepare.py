@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.step_layout.prepare import (
-    Admit,
+    DeviceState,
     Rows,
-    State,
+    SlotInit,
     StepBuffers,
     apply_changes,
     new_state,
@@ -30,7 +30,7 @@ def device(words: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(words).cuda()
 
 
-def filled(slots: int, context: int) -> State:
+def filled(slots: int, context: int) -> DeviceState:
     """A state of random content."""
     state = new_state(slots, context, -(-context // BLOCK), 1 << 20, "cuda")
     state.tokens.random_(0, 1 << 30)
@@ -38,7 +38,7 @@ def filled(slots: int, context: int) -> State:
     return state
 
 
-def values(state: State) -> dict[str, torch.Tensor]:
+def values(state: DeviceState) -> dict[str, torch.Tensor]:
     return {field.name: getattr(state, field.name).cpu() for field in fields(state)}
 
 
@@ -53,7 +53,9 @@ def test_changes_are_applied_in_order(slots: int, longest: int, pinned: bool) ->
     for slot in draw.sample(range(slots), (slots + 1) // 2):
         tokens = [draw.randrange(1 << 30) for _ in range(draw.randint(0, longest))]
         admits.append(
-            Admit(slot, tokens, draw.random(), draw.randrange(99), draw.random(), draw.random(), draw.getrandbits(64))
+            SlotInit(
+                slot, tokens, draw.random(), draw.randrange(99), draw.random(), draw.random(), draw.getrandbits(64)
+            )
         )
     for slot in range(0, slots, 2):
         first = draw.randrange(width)
@@ -81,7 +83,7 @@ def test_a_longer_buffer_may_hold_the_changes_and_no_changes_do_nothing() -> Non
     assert all(torch.equal(value, wanted[name]) for name, value in values(state).items())
 
 
-def laid_out(rows: Rows, state: State, sizes: tuple[int, int, int]) -> dict[str, list[int]]:
+def laid_out(rows: Rows, state: DeviceState, sizes: tuple[int, int, int]) -> dict[str, list[int]]:
     """What prepare_step shall fill, by plain loops. sizes: rows, samples, tokens of the bucket."""
     tokens, tables, pad = state.tokens.cpu(), state.tables.cpu(), state.pad_slot
     out: dict[str, list[int]] = {name: [] for name in ("ids", "positions", "places", "begins")}

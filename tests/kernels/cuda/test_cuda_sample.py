@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.sampling.sample import sample
-from octavo.kernels.cuda.step_layout.prepare import State, StepBuffers, new_state, step_buffers
+from octavo.kernels.cuda.step_layout.prepare import DeviceState, StepBuffers, new_state, step_buffers
 from octavo.worker.distributed.collective import ALONE
 from octavo.worker.runner.cpu import sampler
 from octavo.worker.runner.cpu.filters import keep_likeliest
@@ -41,7 +41,7 @@ def mixed_draws(rows: int) -> Draw:
     return draw
 
 
-def step_of(draw: Draw, room: int) -> tuple[StepBuffers, State]:
+def step_of(draw: Draw, room: int) -> tuple[StepBuffers, DeviceState]:
     """Samples in slots of a shuffled order, then `room` of padding."""
     rows = len(draw.seeds)
     state, step = new_state(rows + 3, 64, 4, 0, "cuda"), step_buffers(1, rows + room, 1, "cuda")

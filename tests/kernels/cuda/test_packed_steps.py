@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.kernels.cuda.step_layout import changes as layout
-from octavo.kernels.cuda.step_layout.changes import Admit, Words, pack_changes
+from octavo.kernels.cuda.step_layout.changes import SlotInit, Words, pack_changes
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS, Rows, pack_step, packed_words
 
 SLOTS, CONTEXT, WIDTH, PAD = 4, 1500, 1100, 99
@@ -52,7 +52,7 @@ def test_packed_changes_are_the_changes_in_order(data: st.DataObject) -> None:
     admitted = data.draw(st.sets(st.integers(0, SLOTS - 1)))
     lengths = {slot: data.draw(st.integers(0, CONTEXT)) for slot in admitted}
     admits = [
-        Admit(slot, range(slot, slot + length), 0.5 + slot, slot, 0.25, 0.125) for slot, length in lengths.items()
+        SlotInit(slot, range(slot, slot + length), 0.5 + slot, slot, 0.25, 0.125) for slot, length in lengths.items()
     ]
     appends = [append for slot in range(SLOTS) for append in data.draw(blocks_of(slot))]
     tokens, tables = (np.full((SLOTS, size), -1, np.int32) for size in (CONTEXT, WIDTH))
@@ -69,14 +69,14 @@ def test_packed_changes_are_the_changes_in_order(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**63, 2**64 - 1, 2**70 + 5, -(2**63)])
 def test_a_seed_keeps_its_low_64_bits(seed: int) -> None:
-    packed = pack_changes([Admit(3, [1], seed=seed)], (), WIDTH, PAD)
+    packed = pack_changes([SlotInit(3, [1], seed=seed)], (), WIDTH, PAD)
     sampling = play(packed, np.zeros((SLOTS, 1), np.int32), np.zeros((SLOTS, WIDTH), np.int32))
     assert sampling[3] == (0.0, 1.0, 0.0, 0, seed % 2**64)
 
 
 def test_changes_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="admitted twice"):
-        pack_changes([Admit(1, [5]), Admit(1, [6])], (), WIDTH, PAD)
+        pack_changes([SlotInit(1, [5]), SlotInit(1, [6])], (), WIDTH, PAD)
     with pytest.raises(ValueError, match="slot 2: blocks for entries 1"):
         pack_changes((), [(2, 0, [1, 2]), (2, 1, [3])], WIDTH, PAD)
     with pytest.raises(ValueError, match="slot 0"):

@@ -8,12 +8,12 @@ import torch
 from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Masks
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu import sampler
-from octavo.worker.runner.cpu.adjust import AdjustedRow, Changes, Columns, adjust_
+from octavo.worker.runner.cpu.adjust import AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 
@@ -46,7 +46,7 @@ def adjust(
         if low or high:
             prompt, how = read_changes(low | high << 32)
             known = tokens[slot, :end].long()
-            adjust_(changed, [AdjustedRow(0, Changes(how, Columns(first, out.shape[1])), known, end - prompt)])
+            adjust_(changed, [AdjustedRow(0, RowChanges(how, Columns(first, out.shape[1])), known, end - prompt)])
 
 
 def read_changes(address: int) -> tuple[int, Adjust]:
@@ -74,7 +74,9 @@ def _words(address: int, count: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_int32 * count).from_address(address)) if count else np.empty(0, np.int32)
 
 
-def sample(logits: torch.Tensor, step: Samples, state: State, out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sample(
+    logits: torch.Tensor, step: Samples, state: DeviceState, out: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     count, slots = logits.shape[0], step.sample_slots.long()
     assert step.header[3] >= count and len(slots) == count and len(out) == 2 * count
     names = ("temperature", "top_k", "top_p", "seeds")
@@ -86,10 +88,10 @@ def sample(logits: torch.Tensor, step: Samples, state: State, out: torch.Tensor)
     return out[:count], out[count:]
 
 
-def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, told: torch.Tensor) -> None:
+def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor) -> None:
     rows, slots, positions, _ = asked.view(-1, ASKED_WORDS).long().unbind(1)
     ids = tokens[slots, positions].long()
     found = cpu.logprobs(logits[rows].float(), ids, top, Vocabulary(logits.shape[1]))
-    told[:, 0] = found.finite
+    results[:, 0] = found.finite
     for row in range(len(ids)):
-        told[row, 1:] = torch.from_numpy(np.frombuffer(found.pack(row, top), np.int32).copy())
+        results[row, 1:] = torch.from_numpy(np.frombuffer(found.pack(row, top), np.int32).copy())

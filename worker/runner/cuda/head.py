@@ -12,7 +12,7 @@ import torch
 
 from octavo.kernels.cuda.sampling.sample import sample, sample_parts
 from octavo.kernels.cuda.sampling.sample_split import join_samples
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import Sampling
@@ -42,7 +42,7 @@ class Head:
         self._model, self._vocabulary, self._collective = model, vocabulary, collective
         self._logits = logits
 
-    def sample(self, hidden: torch.Tensor, step: StepBuffers, state: State) -> ForwardOutput:
+    def sample(self, hidden: torch.Tensor, step: StepBuffers, state: DeviceState) -> ForwardOutput:
         """hidden: [rows, hidden]. The ids are in the token pool then."""
         logits = self._model.logits(hidden)
         if self._collective.size == 1:
@@ -63,12 +63,12 @@ class Head:
         filtered |= sampling.adjust is not None and sampling.adjust.min_p > 0
         return self._collective.size > 1 and sampling.temperature > 0 and filtered
 
-    def redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: State) -> None:
+    def redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: DeviceState) -> None:
         """Draw these rows of the last pass as their filters say; ids: what it has drawn. Waits for the pass."""
         for first in range(0, len(rows), _REDRAWN):
             self._redraw(ids, rows[first : first + _REDRAWN], step, state)
 
-    def _redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: State) -> None:
+    def _redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: DeviceState) -> None:
         logits = self._logits
         places = torch.tensor(rows, device=logits.device)
         slots, ends = step.sample_slots[places].long(), step.sample_ends[places].long()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from octavo.kernels.cuda.collectives import mailbox
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.links import Links, Sampled
@@ -42,7 +42,7 @@ class DeviceLinks(Protocol):
     def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
         """The first `count` of ids, int32."""
 
-    def take_sampled(self, pending: StepTokens, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: DeviceState) -> None:
         """They go into the token pool."""
 
 
@@ -109,7 +109,7 @@ class MailboxLinks:
     def send_sampled(self, step: int, buffers: StepBuffers, ids: torch.Tensor, count: int) -> None:
         self._outbox.send_ids(buffers, ids)
 
-    def take_sampled(self, pending: StepTokens, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: DeviceState) -> None:
         self._inbox.take_ids(state)
 
 
@@ -143,7 +143,7 @@ class HostLinks:
         pinned.copy_(came)
         into.copy_(pinned, non_blocking=True)
 
-    def take_sampled(self, pending: StepTokens, state: State) -> None:
+    def take_sampled(self, pending: StepTokens, state: DeviceState) -> None:
         sampled = self._links.receive_sampled()
         ids = checked(pending, sampled.number, sampled.ids)
         words = np.array((pending.slots, pending.places, ids), dtype=np.int32)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from octavo.kernels.cuda.sampling.adjust import ROW_WORDS, Changes, adjust, new_rows, pack_changes_of_logits
-from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS, told_words
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.sampling.adjust import ROW_WORDS, LogitsChanges, adjust, new_rows, pack_changes_of_logits
+from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS, result_words
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 from octavo.worker.messages.request import Adjust
 from octavo.worker.messages.step import Admit, Masks, MaskSource, Step, StepResult
@@ -133,7 +133,7 @@ class CudaLogitsProcessors:
             if self._sends_ids:
                 self._put(extras, resampled, output)
         if reported:
-            of_tokens = of_tokens.view(reported, told_words(extras.top))
+            of_tokens = of_tokens.view(reported, result_words(extras.top))
             self._vocab_sampler.logprobs(logits, asked, model_forward.state.tokens, extras.top, of_tokens)
         return PendingExtras(extras, download_words(up), self.room)
 
@@ -141,7 +141,7 @@ class CudaLogitsProcessors:
         """[bound, words]"""
         return upload_words(np.frombuffer(masks.bits, np.int32), self._device).view(bound, -1)
 
-    def _resample(self, resampled: Resample, state: State, up: torch.Tensor) -> None:
+    def _resample(self, resampled: Resample, state: DeviceState, up: torch.Tensor) -> None:
         for first, end in _slices(len(resampled.counters), self.room):
             changed, rows = self._rows[: end - first], resampled.rows[ROW_WORDS * first : ROW_WORDS * end]
             adjust(resampled.logits, rows, state.tokens, resampled.masks, changed, self._vocab_sampler.first)
@@ -176,9 +176,9 @@ def _slices(count: int, each: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + each, count)) for first in range(0, count, each))
 
 
-def _changes(how: Adjust, prompt: int) -> Changes:
+def _changes(how: Adjust, prompt: int) -> LogitsChanges:
     """min_p is not among them: it is of the draw, as top_p is."""
-    return Changes(
+    return LogitsChanges(
         prompt, how.min_tokens, how.forbidden, how.bias, how.bad_words, how.allowed, how.repetition_penalty,
         how.presence_penalty, how.frequency_penalty,
     )  # fmt: skip

@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 
 from octavo.kernels.cuda.attention.decode import decode_plan, new_decode_plan
-from octavo.kernels.cuda.attention.paged import DevicePaged, Division
+from octavo.kernels.cuda.attention.paged import DevicePaged, WorkPartition
 from octavo.kernels.cuda.attention.prefill import new_prefill_tiles, prefill_plan
-from octavo.kernels.cuda.step_layout.prepare import State, prepare_step
+from octavo.kernels.cuda.step_layout.prepare import DeviceState, prepare_step
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.models.decoder import Batch, Decoder
@@ -25,7 +25,7 @@ from octavo.worker.runner.cuda.head import ForwardOutput, Head
 
 class ModelForward:
     def __init__(
-        self, model: Decoder, pools: Sequence[torch.Tensor], state: State, heads: int, rows: int, tokens: int,
+        self, model: Decoder, pools: Sequence[torch.Tensor], state: DeviceState, heads: int, rows: int, tokens: int,
         device: torch.device, head: Head | None, arrived: torch.Tensor | None,
     ) -> None:  # fmt: skip
         """rows, tokens: of the largest step. head: None where another stage samples. arrived: [tokens, hidden], what
@@ -35,8 +35,8 @@ class ModelForward:
         self._most = Graph(rows, tokens)
         self.layout = StepLayout(rows, tokens, device)
         _, kv_heads, _, _, head_dim = pools[0].shape
-        self._divisions = {
-            window: Division(
+        self._partitions = {
+            window: WorkPartition(
                 new_decode_plan(rows, heads, kv_heads, head_dim, pools[0].dtype, device, window),
                 new_prefill_tiles(tokens, rows, heads, pools[0], window),
             )
@@ -78,14 +78,14 @@ class ModelForward:
         state = self.state
         prepare_step(self.layout.packed[: packed_words(bucket.rows, bucket.rows)], state, step)
         several = bucket.rows < bucket.tokens
-        for division in self._divisions.values():
-            decode_plan(division.decode, step.header, step.row_slots, step.lengths, state.tables)
-            if several and division.tiles is not None:
-                prefill_plan(division.tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
-        divisions = self._divisions
+        for partition in self._partitions.values():
+            decode_plan(partition.decode, step.header, step.row_slots, step.lengths, state.tables)
+            if several and partition.tiles is not None:
+                prefill_plan(partition.tiles, step.header, step.row_slots, step.starts, step.counts, step.begins)
+        partitions = self._partitions
         if not several:
-            divisions = {window: replace(division, tiles=None) for window, division in divisions.items()}
-        paged = DevicePaged(step, state.tables, divisions)
+            partitions = {window: replace(partition, tiles=None) for window, partition in partitions.items()}
+        paged = DevicePaged(step, state.tables, partitions)
         arrived = None if self._arrived is None else self._arrived[: bucket.tokens]
         return self._model.forward(Batch(step.ids, step.positions, paged, last), self._pools, arrived)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from octavo.kernels.backend import choose
-from octavo.kernels.cuda.step_layout.prepare import State, new_state
+from octavo.kernels.cuda.step_layout.prepare import DeviceState, new_state
 from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
@@ -158,7 +158,7 @@ class CudaRunner:
         size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
         self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(self._layers)]
         width = -(-plan.context_length // shape.block_size)
-        self._state: State = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
+        self._state: DeviceState = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
         self._model_forward = ModelForward(
             self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device,
             self._head, None if self._stages is None else self._stages.arrived,

@@ -2,7 +2,7 @@
 
 import torch
 
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.distributed.links import Links
 from octavo.worker.messages.step import Forward, Step
@@ -20,7 +20,7 @@ class Stages:
         self.arrived = None if position.first else arrived
         self._pending = PendingTokens(most_pending(position.layout)) if position.first else None
 
-    def settle(self, forward: Forward, state: State) -> None:
+    def settle(self, forward: Forward, state: DeviceState) -> None:
         """Before anything else of a step: sampled ids that it reads are in the token pool then."""
         if self._pending is not None:
             for pending in self._pending.due(forward):

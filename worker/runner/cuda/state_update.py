@@ -5,22 +5,22 @@ from collections.abc import Sequence
 import torch
 
 from octavo.kernels.cuda.step_layout import changes
-from octavo.kernels.cuda.step_layout.prepare import State, apply_changes
+from octavo.kernels.cuda.step_layout.prepare import DeviceState, apply_changes
 from octavo.worker.messages.step import Admit, Forward
 from octavo.worker.runner.cuda.buffers import upload_words
 
 
-def update_state(forward: Forward, state: State, pad: int) -> None:
+def update_state(forward: Forward, state: DeviceState, pad: int) -> None:
     """Requests that take slots, and blocks of their tables. pad: the block that tables are filled with."""
     admits = list(map(_admit, forward.admits))
     words = changes.pack_changes(admits, forward.blocks, state.tables.shape[1], pad)
     apply_changes(upload_words(words, state.tables.device), state)
 
 
-def _admit(admit: Admit) -> changes.Admit:
+def _admit(admit: Admit) -> changes.SlotInit:
     how = admit.sampling
     min_p = 0.0 if how.adjust is None else how.adjust.min_p
-    return changes.Admit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)
+    return changes.SlotInit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)
 
 
 def zero(pools: Sequence[torch.Tensor], blocks: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.kernels.cuda.sampling.adjust import NO_MASK, Row, pack_rows
-from octavo.kernels.cuda.sampling.logprobs import Asked, pack_asked, pack_prompt, told_words
+from octavo.kernels.cuda.sampling.logprobs import Asked, pack_asked, pack_prompt, result_words
 from octavo.kernels.cuda.step_layout.changes import Words
 from octavo.worker.messages.step import Step, StepResult
 
@@ -66,8 +66,8 @@ class StepExtras:
     @property
     def sizes(self) -> list[int]:
         """Words of the results: drawn ids and failures [2 n], what is told of tokens, and of each part of a prompt."""
-        prompts = (one.count * told_words(one.top) for one in self.prompts)
-        return [2 * len(self.drawn), len(self.reported) * told_words(self.top), *prompts]
+        prompts = (one.count * result_words(one.top) for one in self.prompts)
+        return [2 * len(self.drawn), len(self.reported) * result_words(self.top), *prompts]
 
     def result(self, step: Step, drawn: npt.NDArray[np.int32], words: Words, room: int) -> StepResult:
         """drawn: ids and failures [2, samples] of all entries, overwritten where they were drawn again. words: as
@@ -81,7 +81,7 @@ class StepExtras:
             step.number,
             tuple(ids.tolist()),
             tuple(failures.nonzero()[0].tolist()),
-            self._scores(reported.reshape(len(self.reported), told_words(self.top))),
+            self._scores(reported.reshape(len(self.reported), result_words(self.top))),
             tuple(_prompt(part.reshape(one.count, -1)) for one, part in zip(self.prompts, prompts, strict=True)),
         )
 

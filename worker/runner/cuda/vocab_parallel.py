@@ -8,7 +8,7 @@ import torch
 from octavo.kernels.cuda.sampling import logprobs as kernels
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples, sample
-from octavo.kernels.cuda.step_layout.prepare import State
+from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.worker.runner.cpu.logprobs import scores
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_exactly
@@ -19,7 +19,7 @@ class VocabSampler(Protocol):
 
     first: int
 
-    def sample(self, logits: torch.Tensor, draws: Samples, state: State, drawn: torch.Tensor) -> None:
+    def sample(self, logits: torch.Tensor, draws: Samples, state: DeviceState, drawn: torch.Tensor) -> None:
         """Of rows of float32 logits; drawn [2 n] int32 becomes ids, then 1 where the logits were not finite. The ids
         are in the token pool then."""
 
@@ -34,7 +34,7 @@ class FullVocab:
 
     first = 0
 
-    def sample(self, logits: torch.Tensor, draws: Samples, state: State, drawn: torch.Tensor) -> None:
+    def sample(self, logits: torch.Tensor, draws: Samples, state: DeviceState, drawn: torch.Tensor) -> None:
         sample(logits, draws, state, drawn)
 
     def logprobs(
@@ -50,7 +50,7 @@ class ShardedVocab:
         self.first = vocabulary.first
         self._vocabulary = vocabulary
 
-    def sample(self, logits: torch.Tensor, draws: Samples, state: State, drawn: torch.Tensor) -> None:
+    def sample(self, logits: torch.Tensor, draws: Samples, state: DeviceState, drawn: torch.Tensor) -> None:
         slots, ends = draws.sample_slots.long(), draws.sample_ends.long()
         ids, finite = sample_exactly(logits, draw_of(state, slots, draws.counters), self._vocabulary)
         state.tokens[slots, ends] = ids.int()
@@ -65,7 +65,7 @@ class ShardedVocab:
         results.copy_(torch.cat((first, found.ids.int(), found.values.view(torch.int32)), dim=1))
 
 
-def draw_of(state: State, slots: torch.Tensor, counters: torch.Tensor) -> Draw:
+def draw_of(state: DeviceState, slots: torch.Tensor, counters: torch.Tensor) -> Draw:
     """What the requests in these slots [n] wish of a draw; counters: [n] tokens that each has sampled."""
     return Draw(
         temperature=state.temperature[slots],

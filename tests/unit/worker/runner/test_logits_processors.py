@@ -11,7 +11,7 @@ from support.models.scores import same_scores
 from support.processes.threads import on_each
 from support.worker import portable_device
 
-from octavo.kernels.cuda.step_layout.prepare import State, new_state
+from octavo.kernels.cuda.step_layout.prepare import DeviceState, new_state
 from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
@@ -47,7 +47,7 @@ class Pair:
     cpu: OnCpu
     tokens: torch.Tensor  # the CPU's pool
     gpu: wishes.CudaLogitsProcessors
-    state: State
+    state: DeviceState
     admits: list[Admit] = field(default_factory=list)
     head: torch.Tensor = field(default_factory=lambda: HEAD)
     pads: int = 0  # of its columns
