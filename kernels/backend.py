@@ -1,4 +1,4 @@
-"""The kernels that a model is written in, and the choice of who provides them.
+"""The kernels that a model is written in, and the choice of the backend that provides them.
 
 `reference` is the oracle, in the plainest PyTorch; `cpu` is vectorised; `cuda` is for NVIDIA GPUs. A layer is written
 around its residual stream: norms are part of the product that follows them, additions of the one before, so that a

@@ -102,7 +102,7 @@ def _run(arguments: list[str], what: str) -> None:
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
-    """All, or those named. Raises BuildError for a name without a source."""
+    """All, or the named ones. Raises BuildError for a name without a source."""
     found = {path.stem: path for path in sorted([*SOURCES.rglob("*.cu"), *SOURCES.rglob("*.cpp")])}
     for name in names:
         if name not in found:

@@ -1,4 +1,4 @@
-"""Rotary tables. Frequencies are theta^(-2i/d); llama3 divides the slow ones by `factor` and blends those between.
+"""Rotary tables. Frequencies are theta^(-2i/d); llama3 divides the slow ones by `factor` and blends the ones between.
 
 sin is stored with the sign of its half: rotated(x) = x * cos + swapped(x) * sin, swapped = (second half, first half).
 """
@@ -16,7 +16,7 @@ def inverse_frequencies(dim: int, theta: float) -> torch.Tensor:
 def llama3_frequencies(
     frequencies: torch.Tensor, factor: float, low: float, high: float, original_context: int
 ) -> torch.Tensor:
-    """Stretch wavelengths longer than original_context / low by factor; keep those under original_context / high."""
+    """Stretch wavelengths longer than original_context / low by factor; keep the ones under original_context / high."""
     wavelengths = 2 * math.pi / frequencies
     smooth = ((original_context / wavelengths - low) / (high - low)).clamp(0, 1)
     return (1 - smooth) * frequencies / factor + smooth * frequencies

@@ -20,7 +20,7 @@ def rank_address(group: str, local_rank: int) -> str:
 
 
 def rendezvous(group: str, incarnation: str) -> str:
-    """A file:// or tcp:// URL. Each life has a file of its own: what an earlier one wrote would mislead it."""
+    """A file:// or tcp:// URL. Each incarnation has a file of its own: an earlier one's would mislead it."""
     if group.startswith("unix:"):
         return f"file://{group.removeprefix('unix:')}.{incarnation}"
     return f"tcp://{_beyond(group, RENDEZVOUS_OFFSET)}"

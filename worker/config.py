@@ -1,4 +1,4 @@
-"""What a worker pod is told, checked once. Flags are those of the resource's fields; see main.py.
+"""The settings of a worker pod, checked once. The flags follow the resource's fields; see main.py.
 
 Errors name the flag, because a user sees them on the command line or in the pod's log.
 """

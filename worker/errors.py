@@ -71,7 +71,7 @@ class KernelsMissing(WorkerError):
 
 
 class PeerLost(WorkerError):
-    """Another rank of the stage is gone; what took it is told by its own supervisor."""
+    """Another rank of the stage is gone; its own supervisor reports the cause."""
 
     reason = FailureReason.PEER_LOST
 

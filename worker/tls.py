@@ -1,7 +1,7 @@
-"""Who may connect, and as what. Certificates carry one DNS name `ROLE.<service uid>.octavo`.
+"""Mutual TLS: which peers may connect, in which role. Certificates carry one DNS name `ROLE.<service uid>.octavo`.
 
-Servers ask for a client certificate and read their own files anew at each handshake, so a renewed certificate needs no
-restart. Unix sockets carry no TLS: their folder's permissions say who may connect.
+Servers ask for a client certificate and read their own files again at each handshake, so a renewed certificate needs no
+restart. Unix sockets carry no TLS: their folder's permissions say which users may connect.
 """
 
 from pathlib import Path
@@ -45,7 +45,7 @@ def server_credentials(tls_dir: Path) -> grpc.ServerCredentials:
 
     return grpc.dynamic_ssl_server_credentials(
         _configuration(newest),
-        fetch,  # type: ignore[arg-type]  # None is how gRPC is told that nothing changed; the stubs do not know it
+        fetch,  # type: ignore[arg-type]  # None says to gRPC that nothing changed; the stubs do not know it
         require_client_authentication=True,
     )
 
@@ -72,7 +72,7 @@ def bind(server: grpc.Server | grpc.aio.Server, flag: str, address: str, config:
 
 
 def dial(address: str, config: Config) -> grpc.aio.Channel:
-    """A channel to another worker of this service; it resolves the name anew when it connects again."""
+    """A channel to another worker of this service; it resolves the name again when it reconnects."""
     credentials, named = towards(address, config)
     options = (*OPTIONS, *REDIAL, *named)
     if credentials is None:
@@ -91,7 +91,7 @@ def towards(address: str, config: Config) -> tuple[grpc.ChannelCredentials | Non
 
 
 class Roles:
-    """Which peers may call. Without TLS everybody who can connect may."""
+    """Which peers may call. Without TLS every peer that can connect may."""
 
     def __init__(self, config: Config) -> None:
         self._secure = config.tls_dir is not None

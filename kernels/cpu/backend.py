@@ -36,7 +36,7 @@ def _kernels(dtype: torch.dtype) -> Backend:
 
 
 def matrix(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Any:
-    """Of `native` or of `portable`, by the dtype; the products below are given it back."""
+    """Of native_ops or torch_ops, by the dtype; the products below are given it back."""
     return _kernels(weight.dtype).matrix(weight, bias)
 
 

@@ -109,7 +109,7 @@ def rope_and_write(
 
 
 def windowed(paged: DevicePaged, window: int, pool: torch.Tensor) -> DevicePaged:
-    """window: one of those that the step was divided for."""
+    """window: one that the step was divided for."""
     return replace(paged, window=window)
 
 

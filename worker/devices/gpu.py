@@ -33,7 +33,7 @@ def check(device: str, ranks: int = 1) -> None:
 
 
 def take(index: int) -> None:
-    """This process shall see only the GPU of this index among those that it sees now. Before it has asked for any."""
+    """This process shall see only the GPU of this index among the ones it sees now. Before it has asked for any."""
     seen = os.environ.get(VISIBLE)
     names = None if seen is None else [name.strip() for name in seen.split(",")]
     if names is not None and index >= len(names):

@@ -34,7 +34,7 @@ class KvShape:
 
 @dataclass(frozen=True, slots=True)
 class KvPlan:
-    """blocks: those that requests may use. note: why the context is shorter than wished; empty when it is not."""
+    """blocks: for requests. note: why the context is shorter than configured; empty when it is not."""
 
     blocks: int
     context_length: int

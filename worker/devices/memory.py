@@ -1,6 +1,6 @@
 """How much memory KV may take on a CPU, how many threads there are, and what context then fits. No torch.
 
-A container's limits are those of its control group: version 2 (memory.max, cpu.max) or version 1.
+A container's limits are its control group's: version 2 (memory.max, cpu.max) or version 1.
 """
 
 import os

@@ -26,7 +26,7 @@ class Collective(Protocol):
         """residual += the sum of x over the ranks, the same to the bit on each; x is any then. Both are contiguous."""
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
-        """[size, *x.shape]: everybody's x, in the order of the ranks. Of small things."""
+        """[size, *x.shape]: the x of all ranks, in their order. For small tensors."""
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ class Overlapping(Protocol):
 
     def begin_sum(self, x: torch.Tensor) -> Callable[[], None]:
         """x becomes the sum over the ranks, in place and the same to the bit on each, once what is returned has been
-        called; nobody reads or writes it until then. x is contiguous."""
+        called; no kernel may read or write it until then. x is contiguous."""
 
 
 def path_of(collective: Collective) -> str:

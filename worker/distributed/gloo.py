@@ -1,7 +1,7 @@
 """The ranks of a stage on CPUs: sums and gathers by gloo, over TCP.
 
-They meet at a store, which part 0 has where they are of several pods. Its keys begin with the incarnation: what an
-earlier life left there is nobody's. A sum goes round a ring, where each rank adds up its share of the numbers once and
+They meet at a store, which rank 0 of the stage holds where it spans several pods. Its keys begin with the incarnation:
+keys of an earlier one are ignored. A sum goes round a ring, where each rank adds up its share of the numbers once and
 passes it on; so it is the same to the bit everywhere. (torch's ProcessGroupGloo, without its global state)
 """
 

@@ -1,8 +1,8 @@
-"""What passes between the stages of a pipeline, as a runner sees it; how it travels is another's business.
+"""What passes between the stages of a pipeline, as a runner sees it; the transport is pipeline/'s.
 
     stage 0 --hidden--> stage 1 --hidden--> ... last stage --sampled--> stage 0
 
-Each rank hands on to the rank of the same part in the next stage, in the order of the steps.
+Each rank sends to the rank of the same index in the next stage, in the order of the steps.
 """
 
 from dataclasses import dataclass

@@ -32,14 +32,14 @@ class Admission:
             self._refuse(new, Invalid(FIELD, str(error)))
 
     def cancel(self, key: int) -> None:
-        """Nobody waits for it any more."""
+        """The client has gone; no output of it is wanted."""
         if self._compiling.pop(key, None) is not None:
             self._scheduler.refuse()
         self.constraints.drop(key)
         self._scheduler.cancel(key)
 
     def settled(self) -> Iterator[tuple[NewRequest, Invalid | None]]:
-        """Those that the scheduler has now, or that are refused, and why."""
+        """Requests that the scheduler has now (None), or that are refused, and why."""
         if self._compiling:
             for new, compiled in [one for one in self._compiling.values() if one[1].done()]:
                 del self._compiling[new.key]

@@ -5,7 +5,7 @@
 Ranks of this pod have a ring each; serve carries the steps of the other pods, and brings what their ranks say.
 
 A process of its own, so that no parsing shares the scheduler's interpreter lock; it waits for nothing but its rings,
-and a serve that is slow to read delays nobody: what it has not taken is kept here, in order.
+and a serve that is slow to read delays no request: what it has not taken is kept here, in order.
 """
 
 import gc
@@ -37,7 +37,7 @@ from octavo.worker.scheduler.step_time_model import step_time_model_of
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
-_CAPTURE_EVERY = 8  # steps that serve between two that capture: each of those takes the time of a few
+_CAPTURE_EVERY = 8  # steps that serve between two that capture: a capture takes the time of a few
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Core:
         self._outbox.send(encode(Outputs(refused.outputs)))
 
     def _next(self) -> Step | None:
-        """A step of requests; while graphs are missing, when idle or after some of those, one that captures."""
+        """A step of requests; while graphs are missing, when idle or after some steps, one that captures."""
         if self._since_capture < _CAPTURE_EVERY and (step := self._scheduler.schedule()) is not None:
             self._since_capture += not self._graphs.complete
             if self._constraints.bound:

@@ -104,12 +104,12 @@ class Grammars:
 
 
 def grammars_of(model_dir: Path) -> Grammars:
-    """Those of a checkpoint's tokenizer."""
+    """The grammars of a checkpoint's tokenizer."""
     checkpoint = inspect(model_dir)
     vocabulary, eos_ids = checkpoint.config.vocabulary, list(checkpoint.eos_ids)
     try:
         text = (model_dir / "tokenizer.json").read_text()
-        slices = LLTokenizer.json_slices()  # made in a third of the time of those for any grammar
+        slices = LLTokenizer.json_slices()  # made in a third of the time of slices for any grammar
         return Grammars(LLTokenizer(text, n_vocab=vocabulary, eos_token=eos_ids or None, slices=slices))
     except Exception as error:  # whatever a tokenizer can do to a parser; all other requests can be served
         logger.warning("no structured output: llguidance cannot use this tokenizer: %s", error)

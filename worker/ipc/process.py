@@ -36,7 +36,7 @@ class Report:
 
 
 def run(name: str, main: Callable[[ProcessContext], None], context: ProcessContext | None = None) -> None:
-    """Be the child `name` with the wiring of the command line; returns when `main` does, exits 1 with a report when it
+    """Be the child `name` with the context of the command line; returns when `main` does, exits 1 with a report when it
     raises."""
     context = context or process_context.load(sys.argv[1])
     die_with(context.parent)

@@ -1,7 +1,7 @@
-"""What a child of the supervisor inherits: the configuration of the pod, and the file descriptors of this life.
+"""What a child of the supervisor inherits: the configuration of the pod, and the file descriptors of this incarnation.
 
 It travels as JSON: to serve and core as an argument, and descriptors keep their numbers across the exec; to a rank by
-way of the nursery, where they get other numbers.
+way of the fork server, where they get other numbers.
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ from octavo.worker.ipc import ring
 from octavo.worker.ipc import shared_board as board
 from octavo.worker.ipc.ring import RingFds
 
-# Bytes. The inbox holds prompts, and steps hold those of all requests they admit; results hold the log-probabilities of
+# Bytes. The inbox holds prompts, so do steps, of all requests they admit; results hold the log-probabilities of
 # a step's tokens. Memory is used as it is touched.
 _INBOX, _OUTBOX, _STEPS, _RESULTS = 16 << 20, 8 << 20, 32 << 20, 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The memory of one life."""
+    """The memory of one incarnation."""
 
     board: int
     inbox: RingFds  # serve -> core
@@ -70,7 +70,7 @@ class ProcessContext:
 
 
 def create_shared(ranks: int) -> Shared:
-    """Fresh memory for a pod with so many ranks: nothing of an earlier life is in it."""
+    """Fresh memory for a pod with so many ranks: nothing of an earlier incarnation is in it."""
     return Shared(
         board=board.create(),
         inbox=ring.create("octavo-inbox", _INBOX),

@@ -66,7 +66,7 @@ class _End:
         self._data = memoryview(self._map)[_PAGE : _PAGE + self.capacity]
 
     def close(self) -> None:
-        """Unmap the memory. The fds belong to whoever made them."""
+        """Unmap the memory. The fds belong to the process that made them."""
         self._words.release()
         self._data.release()
         self._map.close()

@@ -5,7 +5,7 @@ CLOCK_MONOTONIC nanoseconds, the same clock in every process of the machine.
 
     word 0..15     slot of serve         words of a slot: see ProcessSlot
     word 16..31    slot of core
-    word 32..1055  slots of the group's ranks; in the leader's pod serve keeps those of other pods' ranks
+    word 32..1055  slots of the group's ranks; in the leader's pod serve keeps the slots of other pods' ranks
     word 1056..    counters and gauges of the core, one of serve: see Gauge
 """
 
@@ -31,13 +31,14 @@ class ProcessSlot(enum.IntEnum):
     ISSUED = 3  # core: last step issued; ranks: last step begun
     FINISHED = 4  # last step finished
     DEADLINE = 5  # core: when the oldest step outstanding is overdue; 0: none outstanding
-    LATE = 6  # messages of an earlier life that were refused: serve's of pods, a rank's of other ranks
-    COLLECTIVE = 7  # ranks: a value of proto Transport, how those of the stage are reached
+    LATE = 6  # messages of an earlier incarnation that were refused: serve's of pods, a rank's of other ranks
+    COLLECTIVE = 7  # ranks: a value of proto Transport, how the ranks of the stage are reached
     ACTIVATIONS = 8  # ranks: how the stages before and after are reached
 
 
 class Gauge(enum.IntEnum):
-    """What the core counts; LATE_TOTAL: the sum of the slots' LATE. Those named *_TOTAL only grow in one life."""
+    """What the core counts; LATE_TOTAL: the sum of the slots' LATE. Gauges named *_TOTAL only grow in one
+    incarnation."""
 
     RUNNING = 0
     WAITING = 1

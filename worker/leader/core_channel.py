@@ -31,7 +31,7 @@ class CoreChannel:
         return self._sender.largest
 
     def send(self, record: bytes) -> None:
-        """Never waits; who sends much waits for `room` before."""
+        """Never waits; a caller that sends much waits for `room` before."""
         self._sender.send(record)
         self._push()
 

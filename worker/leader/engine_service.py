@@ -1,4 +1,4 @@
-"""Engine.Serve and Engine.Files: gRPC around the Engine."""
+"""Engine.Serve and Engine.Files: gRPC around the RequestRegistry."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineServicer(engine_pb2_grpc.EngineServicer):
-    """incarnation, fingerprint: of this life, for the Welcome."""
+    """incarnation, fingerprint: of the group, for the Welcome."""
 
     def __init__(
         self, registry: RequestRegistry, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]

@@ -20,8 +20,8 @@ class OutputBuffer:
     def __init__(self) -> None:
         self._clear()
         self._rejected: deque[engine_pb2.Rejected] = deque()
-        self.draining = False  # still to be told
-        self.credit = False  # still to be told
+        self.draining = False  # still to be sent
+        self.credit = False  # still to be sent
 
     def _clear(self) -> None:
         self._numbers, self._ids, self._finishes, self._cached = bytearray(), bytearray(), bytearray(), bytearray()

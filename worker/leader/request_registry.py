@@ -80,7 +80,7 @@ class RequestRegistry:
         return self._ledger
 
     def credit(self, stream: RouterStream) -> engine_pb2.Credit:
-        """The newest; whoever asks is about to tell it."""
+        """The newest credit; the caller is about to send it."""
         load, granted = self._load, self._open_ledger.grant(self._load)[stream]
         stream.sent_tokens = granted.tokens
         return engine_pb2.Credit(
@@ -181,7 +181,7 @@ class RequestRegistry:
             stream.reject(number, Rejected.INVALID, refused.field, refused.message)
 
     def _received(self) -> None:
-        """After a burst of records: one wake-up a stream, and news of credit for those who had none left."""
+        """After a burst of records: one wake-up a stream, and new credit for routers that had none left."""
         if self._ledger is not None:
             for router, granted in self._ledger.grant(self._load).items():
                 if isinstance(router, RouterStream) and router.sent_tokens <= 0 < granted.tokens:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Serve:
-    """One life of the leader."""
+    """The leader's gRPC process in one incarnation."""
 
     def __init__(self, context: ProcessContext) -> None:
         config = context.config
@@ -55,7 +55,7 @@ class Serve:
         self._ranks = [boards.RANK + rank for rank in range(layout.ranks)]
 
     async def run(self) -> None:
-        """Until drained, or until the life ends. Raises Fault when it ends by a failure."""
+        """Until drained, or until the incarnation ends. Raises Fault when it ends by a failure."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
         server = self._server()
         await server.start()
@@ -108,7 +108,7 @@ class Serve:
         return group_pb2.SERVING if loaded and self._registry.ready.is_set() else group_pb2.WARMING
 
     async def _drain(self) -> None:
-        """On SIGTERM: refuse new work, finish, end the life."""
+        """On SIGTERM: refuse new work, finish, end the incarnation."""
         await self._draining.wait()
         logger.info("draining")
         self._registry.drain()

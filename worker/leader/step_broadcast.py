@@ -1,4 +1,4 @@
-"""The leader's ties to the group's other pods: steps out, what their ranks say in, how they are onto the board."""
+"""The leader's link to the group's other pods: steps out, their ranks' results in, their health onto the board."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""How long a pod waits between two lives: 0.2 s, doubling to 10 s; forgotten after 60 good seconds. PURE."""
+"""How long a pod waits between two incarnations: 0.2 s, doubling to 10 s; forgotten after 60 good seconds. PURE."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,6 @@ class Backoff:
     next_s: float = FIRST_S
 
     def after(self, served_s: float) -> tuple[float, "Backoff"]:
-        """(seconds to wait, the back-off after that), for a life that served `served_s` seconds and then failed."""
+        """(seconds to wait, the back-off after that), for an incarnation that failed after `served_s` of serving."""
         wait = FIRST_S if served_s >= GOOD_S else self.next_s
         return wait, Backoff(min(2 * wait, LAST_S))

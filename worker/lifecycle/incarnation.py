@@ -1,8 +1,8 @@
-"""Who belongs to this life of the group. PURE: times are arguments.
+"""The pods of one incarnation of the group. PURE: times are arguments.
 
     leader's pod draws an id --> every pod joins (same service, revision, model, shape) --> complete --> ended
                                    | heartbeats, at least once a second
-A message that names another incarnation comes from an earlier life: it is refused and counted, never acted on.
+A message that names another incarnation comes from an earlier one: it is refused and counted, never acted on.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class Identity:
 
 
 class Incarnation:
-    """The leader's record of its pods. names: of those that have joined."""
+    """The leader's record of its pods. names: of the pods that have joined."""
 
     def __init__(self, id: str, identity: Identity, pods: int) -> None:
         self.id = id
         self.identity = identity
         self.pods = pods
         self.names: dict[int, str] = {}
-        self.late = 0  # messages of other lives that were refused
+        self.late = 0  # messages of other incarnations that were refused
         self._heard_s: dict[int, float] = {}
         self._started_at_ms: dict[int, int] = {}
         self._checked_s: float | None = None
@@ -40,7 +40,8 @@ class Incarnation:
         return len(self.names) == self.pods
 
     def replaces(self, pod: int, identity: Identity, started_at_ms: int) -> bool:
-        """Whether this pod was made in the place of one that has joined, and lives on where nobody can end it."""
+        """Whether this pod was made in the place of one that has joined, and the earlier one still runs where
+        Kubernetes cannot end it."""
         return identity == self.identity and started_at_ms > self._started_at_ms.get(pod, started_at_ms)
 
     def join(self, pod: int, name: str, identity: Identity, now_s: float, started_at_ms: int = 0) -> str | None:
@@ -59,7 +60,7 @@ class Incarnation:
         return None
 
     def hear(self, pod: int, incarnation: str, now_s: float) -> bool:
-        """Any message of it; False (and counted) when it belongs to another life or to nobody."""
+        """Any message of it; False (and counted) when it belongs to another incarnation or to no pod."""
         if incarnation != self.id or pod not in self.names:
             self.late += 1
             return False
@@ -77,7 +78,7 @@ class Incarnation:
         return now_s - self._heard_s.get(pod, now_s) > MISSED_S
 
     def silent(self, now_s: float) -> list[int]:
-        """Pods that said nothing for too long. A leader that was itself held up gives everybody a new start."""
+        """Pods that said nothing for too long. A leader that was itself held up restarts the time of all pods."""
         held_up = self._checked_s is not None and now_s - self._checked_s > LATE_CHECK_S
         self._checked_s = now_s
         if held_up:

@@ -1,7 +1,7 @@
-"""When a life is over although every process still exists: silence, a step that does not return, a load that stalls.
+"""When an incarnation has failed though every process exists: silence, a step that does not return, a load that stalls.
 
 PURE: it judges what the board showed. A supervisor that was itself held up (a frozen container, a starved machine)
-judges nobody for as long as a process may be silent, because then the board is as old as its own absence.
+judges no process for as long as one may be silent, because then the board is as old as its own absence.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from octavo.shared.failure_reasons import FailureReason, stuck
 SILENCE_S = 5.0
 LOADING_S = 120.0
 STOPPED_S = 3.0
-LATE_CHECK_S = 2.0  # between two looks; normally 0.25 s
+LATE_CHECK_S = 2.0  # between two checks; normally 0.25 s
 _NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
     """One process as the board shows it. rank: -1 for serve and core. Times are monotonic ns; 0 is never. finished:
-    its last step. beats: whether silence ends the life; a rank's only says which one is to blame."""
+    its last step. beats: whether silence ends the incarnation; a rank's only says which to blame."""
 
     name: str
     rank: int
@@ -33,7 +33,7 @@ class ProcessHealth:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a life must end."""
+    """Why an incarnation must end."""
 
     reason: FailureReason
     rank: int
@@ -53,7 +53,7 @@ class Watch:
 def check(
     watch: Watch, processes: Sequence[ProcessHealth], serving: bool, now_ns: int
 ) -> tuple[Watch, Violation | None]:
-    """The watch after this look, and a violation if a life must end."""
+    """The watch after this check, and a violation if the incarnation must end."""
     blind_until = watch.blind_until_ns
     if now_ns - watch.checked_ns > LATE_CHECK_S * _NS:
         blind_until = int(now_ns + SILENCE_S * _NS)
@@ -85,7 +85,7 @@ def _overdue(processes: Sequence[ProcessHealth], now_ns: int) -> Violation | Non
 
 
 def _blamed(processes: Sequence[ProcessHealth], now_ns: int) -> int:
-    """Those that wait for a stuck rank are as late as it: one that is stopped, else that with the fewest steps."""
+    """Ranks that wait for a stuck one are as late as it: blame a stopped one, else that with the fewest steps."""
     ranks = [health for health in processes if health.rank >= 0]
     stopped = [health for health in ranks if health.heartbeat_ns and (now_ns - health.heartbeat_ns) / _NS > STOPPED_S]
     if stopped:
@@ -94,7 +94,7 @@ def _blamed(processes: Sequence[ProcessHealth], now_ns: int) -> int:
 
 
 def _stalled(watch: Watch, processes: Sequence[ProcessHealth], serving: bool) -> Violation | None:
-    """It names who has got least far: serve or core when they have not begun, else a rank."""
+    """The violation names the process that has got least far: serve or core when they have not begun, else a rank."""
     if serving or watch.checked_ns - watch.since_ns <= LOADING_S * _NS:
         return None
     unstarted = [health for health in processes if health.beats and not health.heartbeat_ns]

@@ -1,4 +1,4 @@
-"""The leader's side of Join: pods come in, are given steps, answer, and are told when the life ends."""
+"""The leader's side of Join: pods join, receive steps, send results, and learn when the incarnation ends."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Who hears what pods say; every call is synchronous."""
+    """Receives the messages of pods; every call is synchronous."""
 
     def heartbeat(self, pod: int, beat: group_pb2.Heartbeat) -> None:
         """Raises ValueError when it is none of this pod."""
@@ -33,11 +33,11 @@ class Listener(Protocol):
         """Of a rank: its hello, or a result."""
 
     def drain(self) -> None:
-        """A pod is told to stop."""
+        """A pod was asked to stop."""
 
 
 class GroupServicer(group_pb2_grpc.GroupServicer):
-    """One life: `ended` is set with a failure, or without one when the group has drained."""
+    """One incarnation: `ended` is set with a failure, or without one when the group has drained."""
 
     def __init__(self, incarnation: Incarnation, roles: Roles, listener: Listener) -> None:
         self.incarnation = incarnation
@@ -50,7 +50,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         self._suspected: asyncio.Task[None] | None = None
 
     def end(self, failure: group_pb2.Failure | None = None) -> None:
-        """End the life; the first cause counts."""
+        """End the incarnation; the first cause counts."""
         if not self.ended.is_set():
             self.failure = failure
             self.ended.set()
@@ -58,14 +58,14 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
                 outgoing.put_nowait(None)
 
     def step(self, record: bytes) -> None:
-        """To the ranks of every other pod; the core gives it to those of this one."""
+        """To the ranks of every other pod; the core sends it to this pod's."""
         message = group_pb2.FromLeader(incarnation=self.incarnation.id, step=record)
         for pod, outgoing in self._outgoing.items():
             if pod:
                 outgoing.put_nowait(message)
 
     def show(self, phase: "group_pb2.Phase.ValueType") -> None:
-        """Tell the pods how the group is, if that is new."""
+        """Send the group's phase to the pods, if it is new."""
         if phase != self._phase:
             self._phase = phase
             for outgoing in self._outgoing.values():
@@ -75,7 +75,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         return group_pb2.FromLeader(incarnation=self.incarnation.id, phase=self._phase)
 
     async def watch(self) -> None:
-        """End the life when a pod has been silent for too long."""
+        """End the incarnation when a pod has been silent for too long."""
         while not self.ended.is_set():
             if silent := self.incarnation.silent(time.monotonic()):
                 names = ", ".join(self.incarnation.names[pod] for pod in silent)
@@ -120,7 +120,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         shape = (shake.tensor, shake.pipeline, shake.ranks)
         identity = Identity(shake.service_uid, shake.revision, shake.fingerprint, shape)
         awaited = shake.pod not in mine.names
-        if mine.replaces(shake.pod, identity, shake.started_at_ms):  # it joins the next life, without its forerunner
+        if mine.replaces(shake.pod, identity, shake.started_at_ms):  # it joins the next incarnation
             text = (
                 f"{shake.name} was replaced while the earlier pod still runs on a node that Kubernetes does not reach"
             )
@@ -129,7 +129,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         if refusal is not None:
             logger.warning("a Join was refused: %s", refusal)
             mine.late += 1
-            # Nothing can come of a life that waits for this pod; the leader's own must be there to be told why.
+            # An incarnation that waits for this pod cannot complete; the leader's own must have joined to report why.
             if awaited and 0 in mine.names and not mine.complete:
                 self.end(failure(shake.name, -1, FailureReason.JOIN_REFUSED, 0, refusal))
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal)
@@ -157,7 +157,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
             self.end(failure(self.incarnation.names[pod], -1, FailureReason.JOIN_REFUSED, 0, str(error)))
 
     def _failed(self, failure: group_pb2.Failure) -> None:
-        """A rank that only lost its peer is believed when no better cause is told within a moment."""
+        """A rank that only lost its peer is believed when no better cause is reported within a moment."""
         logger.error("incarnation %s: %s: %s", self.incarnation.id, failure.pod, failure.message)
         if failure.reason != FailureReason.PEER_LOST:
             self.end(failure)

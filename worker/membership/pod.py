@@ -1,4 +1,4 @@
-"""A supervisor's side of Join: it enters the leader's life, says how its ranks are, and hears when that life ends."""
+"""A supervisor's side of Join: it joins the leader's incarnation, reports its ranks, and learns when that ends."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ class JoinRefused(LeaderLost):
 
 
 class Listener(Protocol):
-    """Who hears what the leader says; every call is synchronous."""
+    """Receives the leader's messages; every call is synchronous."""
 
     def joined(self, incarnation: str) -> None: ...
 
@@ -43,7 +43,7 @@ class Listener(Protocol):
 
 
 class Membership:
-    """A pod's part in one life of its group."""
+    """A pod's membership in one incarnation of its group."""
 
     def __init__(self, handshake: group_pb2.JoinHandshake, listener: Listener) -> None:
         self._handshake = handshake
@@ -53,7 +53,7 @@ class Membership:
         self._outgoing: asyncio.Queue[group_pb2.FromPod | None] = asyncio.Queue()  # None: the end
 
     async def join(self, channel: grpc.aio.Channel) -> group_pb2.Failure | None:
-        """Belong to the leader's life until it ends: the failure that ended it, or None when the group drained.
+        """Belong to the leader's incarnation until it ends: the failure that ended it, or None when the group drained.
 
         Waits for the leader to be there. Raises LeaderLost, or Refused.
         """
@@ -88,14 +88,14 @@ class Membership:
         self._send(group_pb2.FromPod(failure=failure))
 
     def drain(self) -> None:
-        """This pod is told to stop."""
+        """This pod was asked to stop."""
         self._send(group_pb2.FromPod(drain=group_pb2.Drain()))
 
     def _send(self, message: group_pb2.FromPod) -> None:
         self._outgoing.put_nowait(message)
 
     async def _beat(self) -> None:
-        """Until it is cancelled. Whatever keeps it from beating is told: else the leader would hear nothing at all."""
+        """Until it is cancelled. A failure to beat is reported: else the leader would hear nothing at all."""
         try:
             while True:
                 if self._incarnation:
@@ -108,8 +108,8 @@ class Membership:
 
     async def _messages(self) -> AsyncIterator[group_pb2.FromPod]:
         yield group_pb2.FromPod(handshake=self._handshake)
-        # The leader's own pod may serve, and be told to stop, before it has heard that it joined: what it says of no
-        # incarnation would be taken for that of an earlier life.
+        # The leader's own pod may serve, and be asked to stop, before it has heard that it joined: what it says of no
+        # incarnation would be taken for that of an earlier one.
         await self._joined.wait()
         while (message := await self._outgoing.get()) is not None:
             message.incarnation = self._incarnation

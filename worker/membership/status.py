@@ -15,7 +15,7 @@ from octavo.worker.tls import Roles
 @dataclass(slots=True)
 class GroupState:
     """The supervisor's one changing record; only the supervisor writes it. phase: a value of proto Phase. collective,
-    activations: what the ranks of this life have chosen."""
+    activations: what the ranks of this incarnation have chosen."""
 
     phase: "group_pb2.Phase.ValueType" = group_pb2.STARTING
     progress_percent: int = 0
@@ -27,7 +27,7 @@ class GroupState:
     activations: Sequence["group_pb2.Transport.ValueType"] = ()
 
     def failed(self, failure: group_pb2.Failure) -> None:
-        """A life ended by this failure."""
+        """An incarnation ended by this failure."""
         self.phase = group_pb2.PHASE_FAILED
         self.progress_percent = 0
         self.incarnation = ""

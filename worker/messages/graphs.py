@@ -65,7 +65,7 @@ def _mixed_rows(most: int) -> list[int]:
 
 
 class GraphBook:
-    """The graphs of one incarnation: those that every rank has, and those still to be captured."""
+    """The graphs of one incarnation: the ones that every rank has, and the ones still to be captured."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._missing = [parse(name) for name in names]

@@ -9,7 +9,7 @@ from octavo.worker.messages.request import Invalid, NewRequest
 class Limits:
     """blocks: of the KV pool, block_size tokens each. depth: steps under way, stages + 1. stages: of the pipeline, each
     of which has a micro-batch of its own to work on. watermark: share of the blocks that admission leaves free while
-    others run, so that they can grow before anybody is preempted."""
+    others run, so that they can grow before any is preempted."""
 
     blocks: int
     block_size: int

@@ -1,4 +1,4 @@
-"""What the scheduler tells the outside: tokens for requests, and how loaded the group is."""
+"""The scheduler's output: tokens for requests, and how loaded the group is."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -32,7 +32,7 @@ class Load:
     """How much the scheduler holds now; the last four count since it began.
 
     prompt_tokens: accepted, not found in the prefix cache, and not yet computed. running: requests that hold a slot of
-    the device. free_blocks: those with reclaimable cached contents included.
+    the device. free_blocks: blocks with reclaimable cached contents included.
     """
 
     prompt_tokens: int
@@ -44,12 +44,12 @@ class Load:
     received: int = 0  # submits taken in, refused ones included
     preemptions: int = 0
     cache_queries: int = 0  # tokens looked up in the prefix cache at admission
-    cache_hits: int = 0  # tokens of those that were found
+    cache_hits: int = 0  # tokens that were found there
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """serve -> core: nobody waits for this request any more."""
+    """serve -> core: no client waits for this request any more."""
 
     key: int
 

@@ -1,4 +1,5 @@
-"""What a rank tells once it can serve: the first record of a life on its ring. The core tells serve what all can do."""
+"""The capabilities of a rank: the first record of an incarnation on its ring. The core sends serve their
+intersection."""
 
 import json
 from collections.abc import Sequence
@@ -14,9 +15,9 @@ _START = b"{"  # no message of the codec begins so
 
 @dataclass(frozen=True, slots=True)
 class RankCapabilities:
-    """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: those that
-    the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not every
-    device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner."""
+    """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: names of
+    what the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not
+    every device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner."""
 
     blocks: int
     block_size: int
@@ -55,7 +56,7 @@ def intersect(said: Sequence[RankCapabilities]) -> RankCapabilities:
 
 
 def limits(said: RankCapabilities, config: Config) -> Limits:
-    """What the scheduler may hold, by what the rank has and what the pod was told."""
+    """What the scheduler may hold, by the rank's capabilities and the pod's settings."""
     return Limits(
         blocks=said.blocks, block_size=said.block_size, context_length=said.context_length,
         max_batch_tokens=said.max_batch_tokens, max_requests=said.max_requests, stages=config.pipeline,

@@ -4,7 +4,7 @@
               ^ computed       ^ issued        ^ known
     computed <= issued <= known + (samples still on the device)
 
-`known` tokens have arrived on the host; `issued` counts tokens given to steps, those under way included; what was
+`known` tokens have arrived on the host; `issued` counts tokens given to steps, steps in flight included; what was
 issued up to the newest returned step is computed. A token that the device has sampled but the host has not yet seen is
 issued by position alone: the device holds its id.
 
@@ -35,7 +35,7 @@ FEATURES = (
 
 
 class Finish(enum.IntEnum):
-    """Why a request ended; the values are those of proto Finish."""
+    """Why a request ended; the values are proto Finish's."""
 
     NOT_FINISHED = 0
     STOP = 1
@@ -45,7 +45,7 @@ class Finish(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Adjust:
-    """What few requests ask: changes of the logits before the draw. Every field's default changes nothing.
+    """Changes of the logits before the draw, which few requests ask for. Every field's default changes nothing.
 
     bias: (id, what is added to its logit). allowed: ids that may be drawn; none: all may. bad_words: ids of each; the
     last is not drawn after the others. forbidden: ids that are not drawn before min_tokens are generated.
@@ -71,7 +71,8 @@ class Adjust:
 class Sampling:
     """temperature 0 is greedy; top_k 0 and top_p 1 are off; the seed drives a counter-based generator.
 
-    logprobs, prompt_logprobs: how many of the likeliest tokens are told beside each one; None: no log-probabilities.
+    logprobs, prompt_logprobs: how many of the likeliest tokens are reported beside each one; None: no
+    log-probabilities.
     """
 
     temperature: float = 0.0
@@ -127,7 +128,7 @@ class Phase(enum.Enum):
 class Scoring:
     """How far the log-probabilities of a prompt are; numbers are positions of its tokens, of which the first has none.
 
-    issued <= end: steps were given so many; told <= issued: results have come for so many.
+    issued <= end: steps were given so many; returned <= issued: results have come for so many.
     """
 
     end: int
@@ -148,7 +149,7 @@ class Request:
     total: int  # tokens it may ever have: prompt + max_tokens, at most the context
     tokens: list[int]  # known ids: prompt, generated, then sampled ones
     phase: Phase = Phase.WAITING
-    issued: int = 0  # kept by the lane while it decodes
+    issued: int = 0  # kept by the decode batch while it decodes
     admitted: int = 0  # number of its admission; the last admitted is preempted first
     last_step: int = 0  # the newest step that names its slot
     slot: int = -1  # row of the device's request state; -1 while waiting
@@ -156,9 +157,9 @@ class Request:
     hashes: list[bytes] = field(default_factory=list)  # of the full blocks of `tokens`, as far as computed
     indexed: int = 0  # leading blocks that have been offered to the prefix cache
     expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
-    cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once told
-    long: bool = False  # its prefill takes many steps of those who decode beside it
-    scoring: Scoring | None = None  # of those who want their prompt's log-probabilities
+    cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once reported
+    long: bool = False  # its prefill takes many steps of the requests that decode beside it
+    scoring: Scoring | None = None  # None: no log-probabilities of the prompt
 
     @property
     def known(self) -> int:

@@ -1,7 +1,7 @@
 """The message scheduler -> rank: one forward pass of a batch, and its results on the way back.
 
 A Step has two halves, so that a rank (or the last stage of a pipeline) can run `forward` while the host still prepares
-what `sample` needs (grammar masks); every stage receives the same Step. Request state lives on the device, by slot:
+what `sample` needs (grammar masks); every stage receives the same Step. Request state is on the device, by slot:
 a token pool [slots, context], a block table [slots, max_blocks], sampling parameters. A step carries only changes, so a
 decode step names rows and sends no ids: the token sampled at the step before lies in the pool already.
 
@@ -51,8 +51,8 @@ class Forward:
 
     slots, starts, counts: one entry a row: compute positions start .. start+count-1 of slot.
     zeroed: blocks of which every rank zeroes its KV before the pass. A request whose logits were not finite has left
-    them, and who gets them masks what it has not written: a masked NaN is NaN. Only the last stage sees logits, and
-    only the order of steps tells all ranks when nobody writes there any more; hence the step says it.
+    them, and the next owner masks what it has not written: a masked NaN is NaN. Only the last stage sees logits, and
+    only the order of steps tells all ranks when no row writes there any more; hence the step says it.
     """
 
     admits: tuple[Admit, ...] = ()
@@ -72,7 +72,8 @@ class Forward:
 
 
 class Scored(NamedTuple):
-    """Log-probabilities of known tokens are wanted: of those after so many positions of a row, from start+first on."""
+    """Log-probabilities of known tokens are wanted: of the tokens after so many positions of a row, from start+first
+    on."""
 
     row: int
     first: int
@@ -84,8 +85,8 @@ class Sample:
     """Indices of the rows whose last position is sampled; the id is written to the pool at start+count.
 
     counters: for each of them, how many tokens the request had sampled before (the random counter).
-    scored: parts of prompts whose log-probabilities are told. masked: entries, indices into rows and counters, that a
-    grammar binds: Masks of the step say which ids they may sample, and follow it.
+    scored: parts of prompts whose log-probabilities are reported. masked: entries, indices into rows and counters,
+    that a grammar binds: Masks of the step say which ids they may sample, and follow it.
     """
 
     rows: tuple[int, ...] = ()
@@ -103,11 +104,11 @@ class Masks:
     bits: bytes
 
 
-MaskSource = Callable[[int], Masks]  # waits for those of the step of this number
+MaskSource = Callable[[int], Masks]  # waits for the masks of the step of this number
 
 
 def no_masks(number: int) -> Masks:
-    """Of devices whose steps nobody binds."""
+    """For devices whose steps have no bound rows."""
     raise ValueError(f"step {number} has rows with a grammar, but no masks are sent for it")
 
 
@@ -126,7 +127,7 @@ class Step:
 class StepResult:
     """ids: one for each entry of Sample.rows, in that order. failed: entries whose logits were not finite.
 
-    scores: (entry, log-probabilities of its token, packed as in engine.proto) of those who asked. prompts: one for each
+    scores: (entry, log-probabilities of its token, packed as in engine.proto) where requested. prompts: one for each
     entry of Sample.scored; empty when its logits were not finite.
     """
 

@@ -8,7 +8,7 @@ The checker follows the steps of one incarnation and knows, by slot, the block t
 A block has one slot that may write it, or any number that only read it. A slot that loses a block, because it is zeroed
 or another slot may write it from now on, must be admitted again before a row names it.
 
-Most steps have the rows of the step before and only start where those ended: they cost a comparison. What must be done
+Most steps have the rows of the step before and only start where they ended: they cost a comparison. What must be done
 for each row is done by functions of C, so that a step of 256 rows takes some 50 microseconds.
 """
 
@@ -120,7 +120,7 @@ class StepCheck:
             full.discard(block)
 
     def _invalidate(self, blocks: Iterable[int]) -> None:
-        """The contents of these blocks go, and whoever needs them may compute no more."""
+        """The contents of these blocks go, and slots that need them may compute no more."""
         for block in blocks:
             if not 0 <= block < len(self._writer):
                 raise InvalidStep(f"block {block} of a pool of {len(self._writer)} is zeroed")
@@ -131,7 +131,7 @@ class StepCheck:
             self._full.discard(block)
 
     def _release(self, slot: int) -> None:
-        """The slot holds no request; what it computed stays, for those who share it."""
+        """The slot holds no request; what it computed stays, for the slots that share it."""
         self._admitted.pop(slot, None)
         if slot in self._rows.index:
             self._settle()

@@ -2,7 +2,7 @@
 
 What folder/families.py lists differs in data alone: biases, norms of heads, windows of layers. Letters as in
 kernels/paged.py. The model is a value with two functions, forward and logits; its KV pools are passed in. A rank has
-part of it: the layers of its stage, and of those its heads, columns and vocabulary (sharding/shard.py). (Shoeybi 2019)
+part of it: the layers of its stage, and of them its heads, columns and vocabulary (sharding/shard.py). (Shoeybi 2019)
 """
 
 from collections.abc import Callable, Sequence
@@ -85,8 +85,8 @@ class Decoder:
 
     def forward(self, batch: Batch, pools: Sequence[torch.Tensor], x: torch.Tensor | None = None) -> torch.Tensor:
         """Write the batch's KV into `pools` (one a layer of the stage). The last stage returns the hidden states
-        that the batch keeps, the others those of all tokens, for the stage after. x: what the stage before returned,
-        overwritten; None on the first."""
+        that the batch keeps, the others the states of all tokens, for the stage after. x: what the stage before
+        returned, overwritten; None on the first."""
         kernels = self._backend
         qkv_shape = (-1, self.heads + 2 * self.kv_heads, self._config.head_dim)
         rotary = kernels.rotary_at(self._rotary, batch.positions)

@@ -1,9 +1,9 @@
-"""Where ranks are born: a process of the pod that has imported PyTorch once, and forks.
+"""The fork server of the ranks: a process of the pod that has imported PyTorch once, and forks.
 
 To import PyTorch takes seconds of a CPU. A rank that is forked has it already, so a lost one is back sooner, and the
 ranks of a pod share that memory until they write to it.
 
-    supervisor --(wiring, descriptors)--> nursery --fork--> middle --fork--> rank
+    supervisor --(context, descriptors)--> fork server --fork--> middle --fork--> rank
                <--------- its pid -------                   exits, so that the rank is the supervisor's own child
                ---------------------- "go" -------------------------------->
 
@@ -39,7 +39,8 @@ def ask(end: socket.socket, context: ProcessContext, go: int) -> None:
 
 
 def _receive(end: socket.socket) -> tuple[ProcessContext, int] | None:
-    """What is asked for, with the descriptors as they are numbered here; None when nobody asks any more."""
+    """What is asked for, with the descriptors as they are numbered here; None when the supervisor has closed the
+    socket."""
     text, rights, *_ = end.recvmsg(MESSAGE_BYTES, socket.CMSG_LEN(DESCRIPTORS * array.array("i").itemsize))
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""How a rank reaches the others of its stage, and those before and after it."""
+"""How a rank reaches the others of its stage, and the stages before and after it."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ HERE = "127.0.0.1"
 
 
 def collective_of(context: ProcessContext, position: RankPosition) -> Collective:
-    """Waits until every rank of the stage is there: their supervisors end a life that waits too long."""
+    """Waits until every rank of the stage is there: their supervisors end an incarnation that waits too long."""
     layout, config = position.layout, context.config
     if layout.tensor == 1:
         return ALONE

@@ -1,7 +1,7 @@
 """PyTorch, imported without what only its compiler asks for: three quarters of a second of a CPU less.
 
 `torch._meta_registrations` brings a thousand functions in Python that tell shapes without numbers, and modules of
-operators that nobody computes with. `import torch` ends by importing it, and uses nothing of it. Here it is imported
+operators that no kernel uses. `import torch` ends by importing it, and uses nothing of it. Here it is imported
 when something of it is wanted, as by the compiler.
 """
 
@@ -17,7 +17,7 @@ class _Later(ModuleType):
     """In place of SHAPES, until something of it is wanted."""
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever it has
-        if name.startswith("__"):  # the import system asks every module for those
+        if name.startswith("__"):  # the import system asks every module for such names
             raise AttributeError(name)
         if sys.modules.get(SHAPES) is self:
             del sys.modules[SHAPES]

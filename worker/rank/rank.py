@@ -1,6 +1,6 @@
 """A rank: owns one device, loads the model, then runs the steps it is given, in order, and nothing else.
 
-It is forked from the nursery, which has imported what is slow to import.
+It is forked from the fork server, which has imported what is slow to import.
 """
 
 import gc
@@ -51,7 +51,7 @@ def main(context: ProcessContext) -> None:
         _loop(context, rank_slot, _load(context, rank_slot))
     except MissingKernels as error:
         raise KernelsMissing(str(error)) from error
-    except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new life is right
+    except InvalidStep as error:  # what is in the KV cache cannot be known any more: only a new incarnation is right
         raise Fault(FailureReason.INVALID_STEP, f"{error}; nothing of it was computed") from error
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or any(text in str(error).lower() for text in _MEMORY_TEXTS):
@@ -66,7 +66,7 @@ class RankSlot:
     def __init__(self, context: ProcessContext) -> None:
         self._board = Board(context.shared.board)
         self._slot = RANK + context.rank
-        self.late: Callable[[], int] = lambda: 0  # how many messages of an earlier life were refused
+        self.late: Callable[[], int] = lambda: 0  # how many messages of an earlier incarnation were refused
 
     def write(self, word: ProcessSlot, value: int) -> None:
         self._board.write(self._slot, word, value)
@@ -148,7 +148,7 @@ class StepInbox:
                 ring.clear(self._steps.fds.data)
 
     def masks(self, number: int) -> Masks:
-        """Those of step `number`, which come right after it."""
+        """The masks of step `number`, which come right after it."""
         masks = self.next()
         if not isinstance(masks, Masks) or masks.number != number:
             raise ValueError(f"step {number} has bound rows, and what follows it is {type(masks).__name__}")
@@ -165,7 +165,7 @@ def _capabilities(runner: "DeviceRunner") -> RankCapabilities:
 
 
 class ResultSender:
-    """Tells the core the results, in the order of the steps: one rank of the group does, the others are as far.
+    """Sends the results to the core, in the order of the steps: one rank of the group does, the others are as far.
 
     A thread of its own waits for the device, so that the next step is issued while this one runs.
     """
@@ -204,7 +204,7 @@ class ResultSender:
 
 
 def _offer_to_the_oom_killer() -> None:
-    """Be the process that goes when memory runs out: a supervisor that lives can say why."""
+    """Be the process that goes when memory runs out: a supervisor that survives can say why."""
     path = Path("/proc/self/oom_score_adj")
     try:
         path.write_text(str(min(1000, int(path.read_text()) + 200)))

@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 def quiet(phase: str, percent: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RunnerConfig:
 
     def sizes(self, max_requests: int, max_batch_tokens: int) -> tuple[int, int]:
         """Requests, and tokens of a step; the arguments are the device's defaults. A request that decodes takes a token
-        of every step of its micro-batch: raises ConfigError when more are wished for than there are tokens."""
+        of every step of its micro-batch: raises ConfigError when more are configured than there are tokens."""
         stages, tokens = self.position.layout.pipeline, self.max_batch_tokens or max_batch_tokens
         requests = self.max_requests or min(max_requests, stages * tokens)
         if requests > stages * tokens:
@@ -55,7 +55,7 @@ class RunnerConfig:
         return requests, tokens
 
     def context(self, model_context: int) -> int:
-        """The context that is wished for. Raises ConfigError when it is beyond the model's."""
+        """The configured context. Raises ConfigError when it is beyond the model's."""
         context = model_context if self.context_length is None else self.context_length
         if context > model_context:
             raise ConfigError(f"contextLength (--context-length): {context} is beyond the model's {model_context}")
@@ -70,10 +70,10 @@ class Pending(Protocol):
 
 
 class DeviceRunner(Protocol):
-    """A loaded model. blocks: of KV. graphs: names of those that it can capture, in the order that is best.
-    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in Hello. path: how the
-    ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or nccl.
-    collective, activations: how it reaches the others of its stage, and the stages beside it."""
+    """A loaded model. blocks: of KV. graphs: names of what it can capture, in the order that is best.
+    device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in RankCapabilities.
+    path: how the ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or
+    nccl. collective, activations: how it reaches the others of its stage, and the stages beside it."""
 
     device: str
     device_name: str
@@ -89,8 +89,8 @@ class DeviceRunner(Protocol):
     activations: "group_pb2.Transport.ValueType"
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Pending:
-        """Run the step after all those before it. A step without rows that names a graph captures it. masks: asked,
-        after the forward pass has begun, for those of a step with bound rows.
+        """Run the step after all earlier ones. A step without rows that names a graph captures it. masks: asked,
+        after the forward pass has begun, for a step with bound rows.
 
-        Only the last stage's ranks tell ids; the others' results say that they have done their part.
+        Only the last stage's ranks return ids; the others' results say that they have done their part.
         """

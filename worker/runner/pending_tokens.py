@@ -1,7 +1,7 @@
 """The sampled ids that the first stage still lacks: the last stage sends them, in order.
 
 They are taken in only when a step needs them, so that stages overlap: before one that reads them, and before a request
-is admitted to a slot that they belong to, whose tokens they would overwrite later. Those that nobody needs, of requests
+is admitted to a slot that they belong to, whose tokens they would overwrite later. Ids that no step needs, of requests
 that have ended, are taken in once their step has surely returned: what is sent and not taken has a bound.
 """
 
@@ -42,7 +42,7 @@ class PendingTokens:
             self._pending.append(StepTokens(step.number, slots, places))
 
     def due(self, forward: Forward) -> Iterator[StepTokens]:
-        """Those to be taken in now, in order: of every step up to the last that sampled for a slot which `forward`
+        """The tokens to be taken in now, in order: of every step up to the last that sampled for a slot which `forward`
         names, and of the oldest beyond `most`."""
         named = {*forward.slots, *(admit.slot for admit in forward.admits)}
         while len(self._pending) > self._most or any(not named.isdisjoint(pending.slots) for pending in self._pending):

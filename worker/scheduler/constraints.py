@@ -32,7 +32,7 @@ M = TypeVar("M", bound=Constraint)
 
 
 class Constraints(Generic[M]):
-    """fill: rows of bits for these matchers; None stands for one that has ended since, whose token nobody will see."""
+    """fill: rows of bits for these matchers; None stands for one that has ended since, whose token is not shown."""
 
     def __init__(self, fill: Callable[[Sequence[M | None]], bytes]) -> None:
         self._fill = fill
@@ -67,7 +67,7 @@ class Constraints(Generic[M]):
         return replace(step, sample=replace(step.sample, masked=bound))
 
     def masks(self) -> Masks | None:
-        """Those that are owed, once every token that they depend on is here; they are owed no longer then."""
+        """The owed masks, once every token that they depend on is here; they are owed no longer then."""
         if self._owed is None:
             return None
         number, keys = self._owed

@@ -1,12 +1,12 @@
 """The requests of one micro-batch that decode: each step of it computes exactly one position of each, so nothing is
 done per request and step.
 
-    position of a request in the next step = base + tick        tick: steps that the lane has taken
+    position of a request in the next step = base + tick        tick: steps that the batch has taken
 
 What a request will need is known when it gets its row, as a tick: `needs` (its next block) and `ends` (the one after
 its last position). Membership changes rarely, so what depends on it alone is kept as tuples until it does.
 
-A step that reads a token sampled by one of the stages-1 steps before it waits for them. The lanes take turns, so that
+A step that reads a token sampled by one of the stages-1 steps before it waits for them. The batches take turns, so that
 rows need not wait; one that joins gets its row when its newest token is old enough.
 """
 
@@ -35,7 +35,7 @@ class DecodeBatch:
         self.requests: list[Request] = []  # with a row in its next step
         self.joining: list[Request] = []  # without one yet
         self.context = 0  # sum of the positions of the next step
-        self.number = 0  # newest step that the lane took part in
+        self.number = 0  # newest step that the batch took part in
         self._block_size = block_size
         self._stages = stages
         self._tick = 0
@@ -62,7 +62,7 @@ class DecodeBatch:
         self.joining.append(request)
 
     def admit_joining(self, number: int) -> None:
-        """Rows for those who join and need wait for nothing in step `number`."""
+        """Rows for joining requests that need wait for nothing in step `number`."""
         if self.joining:
             joining, self.joining = self.joining, []
             for request in joining:

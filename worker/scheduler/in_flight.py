@@ -16,7 +16,8 @@ _output = partial(tuple.__new__, Output)  # Output._make without its Python call
 
 @dataclass(frozen=True, slots=True)
 class ScoredPart:
-    """Log-probabilities of a prompt that a step tells: up to the token at position `end`, of the request of `entry`."""
+    """Log-probabilities of a prompt that a step returns: up to the token at position `end`, of the request of
+    `entry`."""
 
     entry: int
     end: int
@@ -27,7 +28,7 @@ class InFlightStep:
     """The result will hold one entry for each decoding member, then one for each of `others`.
 
     others: requests whose prefill ends in this step. last: entries that are their request's last, by length.
-    skipped: entries whose request has ended since, or is computed anew; their tokens are not shown.
+    skipped: entries whose request has ended since, or is recomputed; their tokens are not shown.
     scored: parts of prompts, in the order of Sample.scored. partial: requests with such a part whose prefill goes on:
     further entries, without a token.
     """
@@ -73,7 +74,7 @@ class InFlightStep:
     def take(self, result: StepResult, stops: Iterable[int]) -> tuple[list[Output], list[int]]:
         """Give the requests their tokens. Returns an output for each entry, and the entries that end their request.
 
-        stops: entries whose token stops somebody, maybe not their own request.
+        stops: entries whose token is a stop id of some request, maybe not their own.
         """
         members, ids = self.members, result.ids
         for append, token in zip(members.appends, ids, strict=False):
@@ -101,7 +102,7 @@ class InFlightStep:
         return [part.entry for part, scores in zip(self.scored, result.prompts, strict=True) if not scores]
 
     def _scores(self, result: StepResult) -> dict[int, Scores]:
-        """By entry, of those that have any."""
+        """By entry, where there are any."""
         scores = {entry: Scores(tokens) for entry, tokens in result.scores}
         for part, prompt in zip(self.scored, result.prompts, strict=True):
             tokens = scores[part.entry].tokens if part.entry in scores else b""

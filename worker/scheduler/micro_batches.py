@@ -1,9 +1,9 @@
 """The micro-batches of a pipeline: one a stage, so that each stage has one to work on while the others have theirs.
 
     step        1    2    3    4    5        3 stages: step 4 reads tokens that step 1 has sampled,
-    lane        A    B    C    A    B        so it can enter the first stage as soon as step 3 has left it
+   batch       A    B    C    A    B        so it can enter the first stage as soon as step 3 has left it
 
-The lanes take turns and are kept even, within one request: a request moves when others have left its neighbours. With
+The batches take turns and are kept even, within one request: a request moves when others have left its neighbours. With
 fewer requests than stages each is stepped as soon as its turn comes again; so is a lonely one, in every step.
 """
 
@@ -29,7 +29,7 @@ class MicroBatches:
         return [request for batch in self._batches for request in (*batch.requests, *batch.joining)]
 
     def join(self, request: Request) -> None:
-        """To one of the smallest lanes, of those to the one where it gets its row first."""
+        """To one of the smallest batches, of them to the one where it gets its row first."""
         newest = max(batch.number for batch in self._batches)
         batch = min(self._batches, key=lambda batch: (len(batch), batch.number < newest, batch.number))
         batch.join(request)
@@ -38,7 +38,7 @@ class MicroBatches:
         next(batch for batch in self._batches if request in batch.requests or request in batch.joining).leave(request)
 
     def rebalance(self) -> None:
-        """Those longest in a lane move: nobody moves again before all its neighbours have."""
+        """The requests longest in a batch move: none moves again before all its neighbours have."""
         while True:
             largest, smallest = max(self._batches, key=len), min(self._batches, key=len)
             if len(largest) - len(smallest) < 2:
@@ -48,10 +48,10 @@ class MicroBatches:
             smallest.join(request)
 
     def next_batches(self, number: int) -> Iterator[DecodeBatch]:
-        """The lanes that step `number` could take, best first, each with those rows that it would have.
+        """The batches that step `number` could take, best first, each with the rows that it would have.
 
-        At first those whose rows wait for nothing, and those without rows, whose turn is good for prefill; then those
-        that wait, first the one that does so least.
+        At first batches whose rows wait for nothing, and ones without rows, whose turn is good for prefill; then the
+        ones that wait, first the one that does so least.
         """
         order = sorted(self._batches, key=lambda batch: batch.number)
         for batch in order:

@@ -1,4 +1,4 @@
-"""Requests with known tokens that no step was given yet: those that wait for a slot and blocks, and those that have
+"""Requests with known tokens that no step was given yet: some wait for a slot and blocks, some have
 them; and what of both a step takes, beside the rows that decode in it."""
 
 from bisect import insort
@@ -14,8 +14,8 @@ from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk
 from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
-_PASSED = 16  # of those who wait for a block that another computes, so many are passed over in a step
-_ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and wishes, and its ring has an end
+_PASSED = 16  # of the requests that wait for a block that another computes, at most so many are skipped in a step
+_ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and changes, and its ring has an end
 
 Room = Callable[
     [Request, int, bool], int
@@ -63,8 +63,8 @@ class Prefill:
         return sum(request.uncached for request in (*self.waiting, *self.running))
 
     def plan(self, batch: DecodeBatch, admit: bool) -> PrefillPlan:
-        """Chunks of those admitted before, then of the waiting, within the token budget and the time left to prefill
-        in the next step of `lane`.
+        """Chunks of the requests admitted before, then of the waiting, within the token budget and the time left to
+        prefill in the next step of `batch`.
 
         A chunk of one token goes first, beside the decoding rows.
         """
@@ -88,7 +88,8 @@ class Prefill:
         return PrefillPlan(chunks, admitted, work)
 
     def _room(self, decode: Work, work: Work, start: int, long: bool) -> int:
-        """Tokens from `start` on that the time of this step still allows. Those of other lanes wait for it, too."""
+        """Tokens from `start` on that the time of this step still allows. Requests of other batches wait for it,
+        too."""
         decoding = len(self._batches)
         if not decoding:
             return self._limits.max_batch_tokens

@@ -43,7 +43,7 @@ class Requests:
         self.prefill.wait(request)
 
     def grow(self, batch: DecodeBatch) -> list[Blocks]:
-        """A block for each request of the lane that needs one, if need be taken from the least deserving of all."""
+        """A block for each request of the batch that needs one, if need be taken from the least deserving of all."""
         grown: dict[Request, Blocks] = {}
         for request in batch.needing_block():
             while not self.cache.blocks.free and request.phase is Phase.DECODING:
@@ -93,7 +93,7 @@ class Requests:
         self.stops.drop(request.new.stop_ids)
 
     def recompute(self, request: Request) -> None:
-        """From its known tokens, all of which are right, and untouched by what others may have spoilt."""
+        """From its known tokens, all of which are right, and untouched by what others may have poisoned."""
         self.cache.isolate(request)
         self._leave(request, Phase.PREEMPTED, failed=True)
         if request.scoring is not None:
@@ -101,7 +101,7 @@ class Requests:
         _begin_again(request)
 
     def settle(self) -> None:
-        """Go on with those for whom no result is to come any more."""
+        """Continue requests for which no result is to come any more."""
         for request in self.slots.left():
             self._slot_left(request)
 

@@ -6,12 +6,12 @@ a request may be issued the position of a token that the device has sampled and 
 one micro-batch a stage (micro_batches.py): a request that decodes is in one of them, prefill is part of any step.
 
 Steps run in order on every stage and results return in order, hence:
-- Blocks are reusable as soon as nobody will issue a step that reads them: later writes come after earlier reads.
+- Blocks are reusable as soon as no step will be issued that reads them: later writes come after earlier reads.
 - A slot is reusable once the last step that names it has returned.
 - A length stop is foreseen when its last position is issued. A stop id is found when a result returns: the request's
   entries in the steps under way are skipped then, so that nothing after the stop is shown.
 - A preempted request comes back, recomputed from its known tokens, once no result is outstanding, in its old place.
-- Full blocks of prompts enter the prefix cache when the step that fills them is issued; those of generated tokens
+- Full blocks of prompts enter the prefix cache when the step that fills them is issued; blocks of generated tokens
   when the request gives its blocks back.
 - What a failed request wrote is zeroed, and its failure is believed when it was out of the reach of others
   (kv_cache/kv_quarantine.py).
@@ -50,7 +50,7 @@ class Scheduler:
         self._step_times = step_times or StepTimeModel(least=limits.block_size)
         self._requests = Requests(limits, self._step_times)
         self._in_flight: deque[InFlightStep] = deque()
-        self._work: dict[int, Work] = {}  # of steps whose seconds have not been told; heartbeats teach nothing
+        self._work: dict[int, Work] = {}  # of steps whose seconds have not been observed; heartbeats teach nothing
         self._number = 0  # newest step issued
         self._check = StepCheck(
             slots=limits.slots, blocks=limits.blocks, block_size=limits.block_size,
@@ -65,7 +65,8 @@ class Scheduler:
         self._requests.submit(new)
 
     def refuse(self) -> None:
-        """A request was received that is not submitted: what counts those received may wait for it."""
+        """A request was received that is not submitted: the router's credit waits for the count of received
+        requests."""
         self._requests.received += 1
 
     def cancel(self, key: int) -> None:
@@ -102,7 +103,7 @@ class Scheduler:
         return None
 
     def refused(self) -> list[RefusedStep]:
-        """Those that were not issued since the last call: faults of the scheduler, to be reported and counted."""
+        """Steps that were not issued since the last call: faults of the scheduler, to be reported and counted."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -140,7 +141,7 @@ class Scheduler:
         self._number += 1
         self._move_on(batch, decoding.members, prefill)
         self._work[self._number] = prefill.work
-        self._work.pop(self._number - 64, None)  # nobody told
+        self._work.pop(self._number - 64, None)  # never observed
         return step
 
     def _move_on(self, batch: DecodeBatch, members: Members, prefill: PrefillPlan) -> None:
@@ -190,7 +191,7 @@ class Scheduler:
         self._skip(request)
 
     def _skip(self, request: Request) -> None:
-        """What the steps under way sample for it counts no more."""
+        """What the steps in flight sample for it is skipped."""
         for step in self._in_flight:
             step.skip(request)
 
@@ -213,7 +214,7 @@ class Scheduler:
 
 
 def _scored(chunks: list[Chunk], decoding: int, others: int) -> tuple[tuple[ScoredPart, ...], tuple[Request, ...]]:
-    """Parts of prompts that get log-probabilities, and those of their requests that sample nothing in this step."""
+    """Parts of prompts that get log-probabilities, and the requests among them that sample nothing in this step."""
     parts: list[ScoredPart] = []
     partial: list[Request] = []
     entry = decoding  # of the next chunk that samples

@@ -19,6 +19,6 @@ class Slots:
         return True
 
     def left(self) -> list[Request]:
-        """Those whose slots have become free by a result."""
+        """Requests whose slots have become free by a result."""
         leaving, self._leaving = self._leaving, []
         return [request for request in leaving if self.leave(request)]

@@ -42,7 +42,7 @@ class StepChanges:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """A lane's part of a step. starts, counters: one entry a member."""
+    """A decode batch's part of a step. starts, counters: one entry a member."""
 
     members: Members
     starts: tuple[int, ...]

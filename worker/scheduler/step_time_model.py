@@ -1,24 +1,25 @@
-"""How long a step takes, learned from those that ran, and how much prefill a step may carry while others decode.
+"""How long a step takes, learned from steps that ran, and how much prefill a step may carry while others decode.
 
     seconds = w . (1, tokens, beyond, reads, attended)
 
-tokens: positions computed; beyond: those after the first 128, beside whose products a device has time to read the
+tokens: positions computed; beyond: tokens after the first 128, beside whose products a device has time to read the
 weights. reads: KV positions that decode rows read. attended: for prefill rows, sum of
 count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each weight by a
 power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
 Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
 
-How long prefill may make a step is a bargain between those who decode, each of whom waits for the whole step, and those
-who wait for their first token. A prompt that one step within the target can hold is computed at once: cut up, it would
-cost the device more and delay everybody. A longer one goes in gentle chunks, each some multiple of what decoding alone
-takes, so that those beside it hardly see it; with more waiting than decoding, that grows by their ratio.
+How long prefill may make a step is a compromise between requests that decode, each of which waits for the whole step,
+and requests that wait for their first token. A prompt that one step within the target can hold is computed at once:
+cut up, it would cost the device more and delay everybody. A longer one goes in small chunks, each some multiple of
+what decoding alone takes, so that requests beside it hardly see it; with more waiting than decoding, that grows by
+their ratio.
 
 Beside long prompts every step carries prefill. What such steps teach says how long they take, but not for how much of
 it decoding is to blame. How long decoding takes alone is learned by itself, of steps that do nothing else; one step in
 50 does nothing else, so that this stays true.
 
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
-(by the weights of the beginning) is awaited with patience, and what it took is believed whole.
+(by the weights of the beginning) gets a longer timeout, and what it took is believed whole.
 """
 
 import math
@@ -74,9 +75,10 @@ class StepTimeWeights:
 
 
 class StepTimeModel:
-    """target_s: inter-token latency that prefill must leave to those who decode; stretch: where decoding alone comes
+    """target_s: inter-token latency that prefill must leave to decoding requests; stretch: where decoding alone comes
     near the target or misses it, prefill may still make a step this many times as long, so that it never starves.
-    gentle_s: the target beside a long prompt; None: the same. least: tokens of prefill that a step may always carry."""
+    long_prompt_s: the target beside a long prompt; None: the same. least: tokens of prefill that a step may always
+    carry."""
 
     def __init__(
         self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16, long_prompt_s: float | None = None
@@ -104,7 +106,7 @@ class StepTimeModel:
     def room(self, decode: Work, work: Work, start: int, long_prompt: bool = False, crowd: float = 1.0) -> int:
         """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding.
 
-        gentle: of a long prompt. crowd: requests that wait for their first token, for each that decodes.
+        long_prompt: of such a one. crowd: requests that wait for their first token, for each that decodes.
         """
         if long_prompt and self._stale >= _STALE:
             return 0

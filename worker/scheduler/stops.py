@@ -20,7 +20,7 @@ class Stops:
             self._all = frozenset().union(*self._sets)
 
     def among(self, ids: Sequence[int]) -> list[int]:
-        """Indices of ids that stop somebody: the caller asks whom."""
+        """Indices of ids that are a stop id of some request: the caller finds which."""
         if self._all.isdisjoint(ids):
             return []
         return [index for index, token in enumerate(ids) if token in self._all]

@@ -1,4 +1,4 @@
-"""Whether a model can be served as the pod was told, by what is known without torch and without the device.
+"""Whether a model can be served with the pod's settings, by what is known without torch and without the device.
 
 What only the device can say (how much memory is left on a GPU) its rank finds out, and reports with the same reason.
 """

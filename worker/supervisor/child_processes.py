@@ -1,6 +1,6 @@
 """The supervisor's children: started with the descriptors they need, killed together, and never left as zombies.
 
-As pid 1 of a container the supervisor also inherits orphans; those are reaped and forgotten.
+As pid 1 of a container the supervisor also inherits orphans; they are reaped and forgotten.
 """
 
 import asyncio
@@ -40,10 +40,10 @@ class _Child:
 
 
 class Children:
-    """The children of one life.
+    """The children of one incarnation.
 
     Only `reap` collects them; Popen's own methods look whether the process has ended, collect it too, and it would
-    never be seen here. An uncollected pid is nobody else's, so signals go to pids.
+    never be seen here. An uncollected pid is not reused, so signals go to pids.
     """
 
     def __init__(self, fork_server: ForkServerClient) -> None:
@@ -102,7 +102,7 @@ class Children:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Pids of the living, by name."""
+        """Pids of the running children, by name."""
         return {child.name: pid for pid, child in self._alive.items()}
 
     def reap(self) -> None:
@@ -127,7 +127,7 @@ class Children:
         self.changed.set()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to the child of this name, if it lives."""
+        """Send a signal to the child of this name, if it runs."""
         for pid, child in self._alive.items():
             if child.name == name:
                 os.kill(pid, number)

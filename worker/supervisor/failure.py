@@ -1,4 +1,4 @@
-"""What ended a life, and how it is called in the status. PURE."""
+"""Why an incarnation ended, and the failure that the status shows. PURE."""
 
 import signal
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MORE_MEMORY = "raise resources.limits.memory or lower kvCacheMemory"
 
 
 def is_secondary(ended: Ended) -> bool:
-    """The exit of a rank because another one had gone, or of serve because of what a pod told it."""
+    """The exit of a rank because another one had gone, or of serve because of what a pod reported."""
     if not isinstance(ended, Exit) or ended.report is None:
         return False
     return ended.name == "serve" or ended.report.reason == FailureReason.PEER_LOST
@@ -29,13 +29,13 @@ def is_local(ended: Ended) -> bool:
 
 
 def root_cause(exits: Sequence[Exit], said: Ended) -> Ended:
-    """The exit that says most: the first that was neither our doing nor second hand, else what the leader said."""
+    """The exit that says most: the first that was neither our doing nor secondary, else what the leader said."""
     own = [one for one in exits if not one.killed]
     return next((one for one in own if not is_secondary(one)), said or next(iter(own), None))
 
 
 def to_failure(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.Failure | None:
-    """None when the life ended as it should."""
+    """None when the incarnation ended as it should."""
     if isinstance(ended, Exit):
         # serve leaves by itself only when the group has drained
         drained = ended.name == "serve" and ended.code == 0
@@ -49,8 +49,8 @@ def to_failure(config: Config, ended: Ended, out_of_memory: bool) -> group_pb2.F
 
 
 def not_started(pod_name: str, error: OSError, out_of_memory: bool) -> group_pb2.Failure:
-    """Name what kept this pod's processes from being started; a later life may have the memory or the descriptors."""
-    if out_of_memory:  # it was the nursery: of a process that had started, its exit tells
+    """Name what kept this pod's processes from being started; a later one may have the memory or the descriptors."""
+    if out_of_memory:  # it was the fork server: other processes have an Exit
         text = f"the kernel killed what ranks are forked from, for memory: {_MORE_MEMORY}"
         return failure(pod_name, -1, FailureReason.OOM_KILLED, -signal.SIGKILL, text)
     text = f"the processes of this pod could not be started: {error}"

@@ -1,4 +1,4 @@
-"""The supervisor's end of the nursery: it asks for ranks one by one, and has a nursery anew when that is gone."""
+"""The supervisor's end of the fork server: it asks for ranks one by one, and starts a new server when one is gone."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.rank import fork_server
 
 # A rank's threads spin at OpenMP's barriers by default: where another process wants the CPU, a spinning thread keeps
-# it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own wish wins.
+# it from the very thread that is waited for. libgomp reads this when torch is loaded; the user's own setting wins.
 _OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 _USER_SETTINGS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
-_STUCK_S = 60.0  # beyond any import: a nursery that has said nothing for so long is stopped, or hangs
+_STUCK_S = 60.0  # beyond any import: a fork server that has said nothing for so long is stopped, or hangs
 _REPLACE_S = 5.0  # after a fork server was lost while nobody asked: the next rank then need not wait for imports
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class ForkServerClient:
-    """Lives as long as the supervisor; lives come and go."""
+    """Lasts as long as the supervisor, over its incarnations."""
 
     def __init__(self) -> None:
         self._end: socket.socket | None = None
@@ -64,7 +64,7 @@ class ForkServerClient:
                 os.kill(self._pid, signal.SIGKILL)
             self._close()
         if self._end is not None:
-            with suppress(ConnectionError):  # it was lost while nobody asked
+            with suppress(ConnectionError):  # it was lost between two requests
                 fork_server.ask(self._end, context, go)
                 return
             self._close()
@@ -114,7 +114,7 @@ class ForkServerClient:
                 logger.warning("the process that ranks are forked from cannot be started: %s", error)
 
     def _close(self) -> None:
-        """The nursery ends when it sees this."""
+        """The fork server ends when it sees this."""
         if self._end is not None:
             asyncio.get_running_loop().remove_reader(self._end)
             self._end.close()
@@ -123,5 +123,5 @@ class ForkServerClient:
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What the nursery gets, and every rank: only they have threads that wait for each other."""
+    """The environment of the fork server and every rank: only they have threads that wait for each other."""
     return {**_ONE_THREAD, **ours, **({} if _USER_SETTINGS & ours.keys() else _OPENMP)}

@@ -1,4 +1,4 @@
-"""How the processes of a life are, read from its board."""
+"""The health of an incarnation's processes, read from its board."""
 
 from octavo.proto.v1 import group_pb2
 from octavo.worker.config import Config

@@ -1,4 +1,5 @@
-"""One life of a pod's processes: fresh memory, and in the leader's pod serve, core and ranks, in others ranks alone.
+"""One incarnation of a pod's processes: fresh memory, and in the leader's pod serve, core and ranks, in others ranks
+alone.
 
     leader's pod   starts all --> joins its own serve --------------------------> ends, kills all
     other pods     joins the leader --> its incarnation --> starts ranks, feeds --> ends, kills all
@@ -41,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What a life needs to know. local: the leader's socket inside its pod. started_at_ms: of the supervisor."""
+    """What an incarnation is started with. local: the leader's socket inside its pod. started_at_ms: of the
+    supervisor."""
 
     config: Config
     model_dir: str
@@ -52,7 +54,7 @@ class RunSpec:
 
 
 class IncarnationRun:
-    """state: what the supervisor shows; this life keeps its phase and progress up to date. A pod.Listener."""
+    """state: what the supervisor shows; this run keeps its phase and progress up to date. A pod.Listener."""
 
     def __init__(self, spec: RunSpec, state: GroupState, children: Children) -> None:
         self._spec = spec
@@ -103,21 +105,21 @@ class IncarnationRun:
         finally:
             for task in (*tasks, starting):
                 task.cancel()
-            await asyncio.wait({starting})  # so that no rank is begun that nobody knows
+            await asyncio.wait({starting})  # so that no rank starts unknown
             if not self._draining:  # not ready from now on: what is killed may take a while to be gone
                 self._state.phase = group_pb2.STARTING
             await self._children.kill()
             self._remove_rendezvous()
 
     def _remove_rendezvous(self) -> None:
-        """The files in which ranks of stages that begin in this pod have met, those of a killed supervisor included."""
+        """The files in which ranks of stages that begin in this pod have met, a killed supervisor's included."""
         for address in {self._spec.local, self._config.group}:
             if (pattern := rendezvous_files(address)) is not None:
                 for path in glob.glob(pattern):
                     Path(path).unlink(missing_ok=True)
 
     async def _end(self, starting: asyncio.Task[None], *tasks: asyncio.Task[Ended]) -> Ended:
-        """What ended this life. Who only heard of a loss waits a moment for who can say more."""
+        """What ended this incarnation. A process that only saw a loss waits a moment for a better cause."""
         exiting, watching, joining = tasks
         await asyncio.wait({*tasks, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -133,14 +135,15 @@ class IncarnationRun:
         return ended
 
     async def _report_failure(self, cause: group_pb2.Failure, tasks: list[asyncio.Task[Ended]]) -> None:
-        """In a pod that does not lead: tell the leader why; it ends the life everywhere."""
+        """In a pod that does not lead: tell the leader why; it ends the incarnation everywhere."""
         if not self._config.leads:
             self._membership.failed(cause)
             await self._children.kill()
             await asyncio.wait(tasks[-1:], timeout=_CAUSE_S)
 
     def drain(self) -> None:
-        """Ask the leader to refuse new work, finish and end the life. Before it serves there is nothing to finish."""
+        """Ask the leader to refuse new work, finish and end the incarnation. Before it serves there is nothing to
+        finish."""
         self._draining = True
         self._state.phase = group_pb2.DRAINING
         self._membership.drain()
@@ -153,7 +156,7 @@ class IncarnationRun:
         self._shared.close()
 
     def _start(self, incarnation: str) -> None:
-        """Start this pod's processes; its ranks as soon as the nursery has them."""
+        """Start this pod's processes; its ranks as soon as the fork server has forked them."""
         context = self._context(incarnation)
         for name in ("serve", "core") if self._config.leads else ():
             logger.info("started %s, pid %d", name, self._children.start(name, context))
@@ -178,7 +181,7 @@ class IncarnationRun:
         return root_cause(self._children.exits, None)
 
     async def _watch(self) -> Ended:
-        """Show how the life is, and end it when it is stuck: the leader's pod sees that of all ranks."""
+        """Show the incarnation's state, and end it when it is stuck: the leader's pod sees that of all ranks."""
         now = time.monotonic_ns()
         watch = Watch(checked_ns=now, since_ns=now)
         while True:

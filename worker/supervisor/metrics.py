@@ -1,6 +1,6 @@
-"""What Prometheus reads: the core's counters from the board, kept over the lives of the group.
+"""What Prometheus reads: the core's counters from the board, kept over the incarnations of the group.
 
-A life's counters begin at zero; what earlier lives counted is added, so that a counter never falls.
+An incarnation's counters begin at zero; the earlier ones' are added, so that a counter never falls.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,14 +44,14 @@ _COUNTERS = {
 
 
 class Totals:
-    """Counters of all lives. current: the gauges of the life that goes on, or None."""
+    """Counters of all incarnations. current: the gauges of the running one, or None."""
 
     def __init__(self) -> None:
         self._before: dict[Gauge, int] = {}
         self.current: Callable[[], dict[Gauge, int]] | None = None
 
     def end_incarnation(self) -> None:
-        """Keep what the life that goes on has counted."""
+        """Keep what the running incarnation has counted."""
         for gauge, value in (self.current() if self.current else {}).items():
             if gauge.name.endswith("_TOTAL"):
                 self._before[gauge] = self._before.get(gauge, 0) + value
@@ -76,7 +76,7 @@ class _WorkerCollector(Collector):
         for name, (gauge, scale, text) in _COUNTERS.items():
             yield CounterMetricFamily(name, text, value=values[gauge] * scale)
         yield CounterMetricFamily(
-            "octavo_worker_restarts", "Lives of the group that ended by a failure.", value=self._state.restarts
+            "octavo_worker_restarts", "Incarnations of the group that ended by a failure.", value=self._state.restarts
         )
         serving = float(self._state.phase == group_pb2.SERVING)
         yield GaugeMetricFamily("octavo_worker_serving", "1 while the group serves.", value=serving)

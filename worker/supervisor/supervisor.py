@@ -1,7 +1,7 @@
-"""Pid 1 of a worker pod: it outlives the processes that do the work and starts them anew when they fail.
+"""Pid 1 of a worker pod: it outlives the processes that do the work and restarts them when they fail.
 
-check the model --> a life --> failed: kill all, record, back off --> check the model ...
-                        '----> drained: told to stop, exit 0; another pod of the group was: the next life
+check the model --> an incarnation --> failed: kill all, record, back off --> check the model ...
+                        '----> drained: asked to stop, exit 0; another pod of the group was: the next one
                         '----> failed before it had drained: exit 1
 """
 
@@ -85,15 +85,15 @@ class Supervisor:
         await server.start()
 
     async def _run_incarnations(self, local: str) -> int:
-        """Lives, one after the other, until this pod is told to stop; the exit code."""
+        """Incarnations, one after the other, until this pod is asked to stop; the exit code."""
         backoff = Backoff()
         while not self._stopping.is_set():
             served_s, failed = await self._one_incarnation(local)
-            if failed is None:  # drained, by this pod's wish or by another's; then the group begins anew
+            if failed is None:  # drained, on this pod's request or on another's; then the group starts again
                 continue
             self._state.failed(failed)
             wait_s, backoff = backoff.after(served_s)
-            if not self._config.leads:  # the leader waits; whoever follows it is there when it begins
+            if not self._config.leads:  # the leader waits; the others are there when it begins
                 wait_s = min(wait_s, _REFUSED_S) if failed.reason == FailureReason.JOIN_REFUSED else FIRST_S
             draining = self._stopping.is_set()
             then = "it had not drained, requests are lost" if draining else f"the next begins in {wait_s:.1f} s"
@@ -133,7 +133,7 @@ class Supervisor:
         return incarnation.served_s, failed
 
     async def _run(self, incarnation: IncarnationRun) -> group_pb2.Failure | None:
-        """Run the life; on a stop drain it, for as long as the grace period allows."""
+        """Run the incarnation; on a stop drain it, for as long as the grace period allows."""
         running = asyncio.create_task(incarnation.run())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -53,7 +53,7 @@ class DecodePlan:
 
     @property
     def tile_parts(self) -> int:
-        """Where in partials those of tiles begin."""
+        """Where in partials the results of tiles begin."""
         return (self.rows * self.kv_heads + self.ctas) * self.group
 
 
@@ -129,7 +129,7 @@ def decode_attention(
     q: [t, h, d], heads contiguous; pool: [2, k, blocks, 16, d]; out: [t, h * d]. plan: of this step.
 
     Between decode_plan and this, kernels may write q and each row's last block, but neither tables, lengths nor older
-    blocks: those are read before the kernel before this one has ended (programmatic dependent launch).
+    blocks: they are read before the kernel before this one has ended (programmatic dependent launch).
     """
     _check_rows(plan, header, row_slots, lengths, tables)
     kv_heads, group, head_dim = plan.kv_heads, plan.group, plan.head_dim

@@ -45,7 +45,7 @@ class Team:
     host."""
 
     def __init__(self, rank: int, regions: Sequence[int]) -> None:
-        """regions: addresses here of everybody's shared memory, all zeros at first."""
+        """regions: addresses here of all ranks' shared memory, all zeros at first."""
         if not 2 <= len(regions) <= MOST_RANKS:
             raise ValueError(f"regions: {len(regions)} ranks; 2 to {MOST_RANKS} are served")
         self.rank, self.size = rank, len(regions)

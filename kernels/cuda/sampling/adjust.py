@@ -29,7 +29,8 @@ _VECTOR = 4  # floats of one access
 
 
 class LogitsChanges(NamedTuple):
-    """What one request wishes; each default changes nothing. prompt: how many of its tokens are its prompt's.
+    """The changes of one request's logits; each default changes nothing. prompt: how many of its tokens are its
+    prompt's.
 
     forbidden: ids that are not drawn before min_tokens are generated. bias: (id, what is added). bad_words: ids of
     each. allowed: ids; none: all.
@@ -118,7 +119,7 @@ def adjust(
 
     rows: [8 n] int32, what pack_rows made, on the device; what its addresses point to must live until this has run.
     tokens: [slots, context] int32. masks: [m, words] int32, a row of bits for each bound row; ids beyond them are
-    forbidden. first: id of the first column, where there are not those of the whole vocabulary.
+    forbidden. first: id of the first column, where a rank has only some of the vocabulary.
     """
     count, vocabulary = out.shape
     code = dtype_code("logits", logits)

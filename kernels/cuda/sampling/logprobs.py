@@ -59,7 +59,8 @@ def _logprobs() -> Callable[..., None]:
 
 
 def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor) -> None:
-    """told [n, told_words(top)] int32 becomes the results for `asked` [4 n] int32, what pack_asked made, on the device.
+    """results [n, result_words(top)] int32 becomes the results for `asked` [4 n] int32, what pack_asked made, on the
+    device.
 
     logits: [?, V], rows apart or not. tokens: [slots, context] int32. top: at most V.
     """

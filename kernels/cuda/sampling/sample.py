@@ -5,7 +5,7 @@ worker/runner/cpu/sampler.py draws the same ids on the CPU.
     id = argmax over v of (logits[v] - best) / temperature + gumbel(seed, counter, v)
 
 The noise is bit for bit that of the CPU's, so both draw the same token up to the rounding of exp and log. min_p removes
-entries first, those whose chance is less than min_p times the best's, then top_k and top_p of those that are left.
+entries first, the ones whose chance is less than min_p times the best's, then top_k and top_p of the rest.
 """
 
 import ctypes
@@ -65,7 +65,7 @@ def sample(
 
 def sample_parts(logits: torch.Tensor, step: Samples, state: DeviceState, first: int) -> torch.Tensor:
     """What the parts of each row would draw, [S, parts, 8] int32, of logits [S, columns] whose ids begin at `first`;
-    for sample_split.py, once those of all ranks are together."""
+    for sample_split.py, once the parts of all ranks are together."""
     unused = torch.empty(0, dtype=torch.int32, device=logits.device)
     return _launch(logits, step, state, unused, unused, first, 0)
 

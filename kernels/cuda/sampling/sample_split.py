@@ -1,7 +1,7 @@
 """The next token of each row where ranks share the vocabulary: their parts, joined as one rank joins its own.
 csrc/sampling/sample_split.cu.
 
-Exact for rows that are greedy or have a temperature alone. For those with filters the id is only a placeholder.
+Exact for rows that are greedy or have a temperature alone. For rows with filters the id is only a placeholder.
 """
 
 import ctypes

@@ -25,7 +25,7 @@ MOST_ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """Requests by slot; the last slot is nobody's and pads.
+    """Requests by slot; the last slot has no request and pads.
 
     tokens: [slots + 1, context + 1] int32; a sampled one is written where the next step reads it. tables: [slots + 1,
     width] int32. temperature, top_p, min_p: float32, top_k: int32, seeds: int64, each [slots + 1].

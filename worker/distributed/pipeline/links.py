@@ -1,8 +1,8 @@
 """The links of one rank: a listener for the rank before, a stream to the next. See worker/distributed/links.py.
 
-    rank before --> inlet --received--> this rank's thread --sending--> outlet --> next rank
+    rank before --> receiver --received--> this rank's thread --sending--> sender --> next rank
 
-When one is lost so are both: the life is over, and nobody may go on waiting for the other.
+When one is lost so are both: the incarnation is over, and no call may go on waiting for the other.
 """
 
 import torch
@@ -22,7 +22,7 @@ _ROOM = 4  # messages at either end: more than a peer that keeps pace leaves wai
 
 
 class GrpcLinks:
-    """Links of a group with several stages, for one life. Every call raises PeerLost when a link was lost."""
+    """Links of a group with several stages, for one incarnation. Every call raises PeerLost when a link was lost."""
 
     transport = group_pb2.GRPC
 
@@ -38,7 +38,7 @@ class GrpcLinks:
 
     @property
     def late(self) -> int:
-        """Streams and messages of other lives that were refused."""
+        """Streams and messages of other incarnations that were refused."""
         return self._receiver.late
 
     def connect(self) -> None:

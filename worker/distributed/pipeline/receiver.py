@@ -1,7 +1,7 @@
-"""The end of a link that listens: one stream in one life, from the rank before, its messages checked one by one.
+"""The end of a link that listens: one stream in one incarnation, from the rank before, its messages checked one by one.
 Steps begin with 1; messages of step 0 come before them, as many as ranks have to agree on something.
 
-who comes --role, introduction--> admitted --messages--> ended, whatever the cause: the link is lost
+a peer --role, introduction--> admitted --messages--> ended, whatever the cause: the link is lost
      \\--> refused, or silent for too long: the link goes on waiting for the right one
 """
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class PeerRefused(WorkerError):
-    """What a peer said is not accepted; its stream ends with `code`."""
+    """A peer's message is not accepted; its stream ends with `code`."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -43,9 +43,9 @@ class PeerRefused(WorkerError):
 
 
 class LinkReceiver:
-    """What comes goes into `passage`, which opens when the rank before was admitted.
+    """Messages go into `queue`, which opens when the rank before was admitted.
 
-    late: streams and messages of other lives that were refused.
+    late: streams and messages of other incarnations that were refused.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LinkReceiver:
         self._queue, self._lost = queue, lost
         self._admitting, self._taken = Lock(), False
         self._step = -1
-        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "inlet"), options=_OPTIONS)
+        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "link-receiver"), options=_OPTIONS)
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._activations)
         handlers = grpc.method_handlers_generic_handler(wire.SERVICE, {"Activations": handler})
         self._server.add_generic_rpc_handlers((handlers,))
@@ -142,7 +142,7 @@ class LinkReceiver:
 
 
 def _first(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-    """The message that opens a stream. Who does not say it in time is cut off: there are few threads for streams."""
+    """The message that opens a stream. A peer that does not send it in time is cut off: threads are few."""
     limit = Timer(channel.FIRST_S, context.cancel)
     limit.start()
     try:

@@ -20,7 +20,7 @@ from octavo.worker.tls import REDIAL, towards
 
 # No keepalive: a stopped peer is for its supervisor to find, which can say so.
 _OPTIONS = (("grpc.max_send_message_length", wire.LARGEST), *REDIAL)
-# Not there yet; a rank of the life before, soon to be killed; or we were held up, and our first word came too late.
+# Not there yet; a rank of the earlier incarnation; or we were held up, and our first word came too late.
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.CANCELLED)
 _AGAIN_S = 0.2
 
@@ -38,7 +38,7 @@ class LinkSender:
         self._queue, self._lost = queue, lost
         channel = _channel(address, config)
         self._method: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary(f"/{wire.SERVICE}/Activations")
-        Thread(target=self._run, daemon=True, name="outlet").start()
+        Thread(target=self._run, daemon=True, name="link-sender").start()
 
     def _run(self) -> None:
         while True:

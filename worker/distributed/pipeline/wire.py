@@ -31,7 +31,7 @@ _PADDING, _DATA = (_FIELDS[name].number << 3 | _LENGTH for name in ("padding", "
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Of one step. tensor: [tokens, hidden size], in the received memory, which is nobody else's."""
+    """Of one step. tensor: [tokens, hidden size], in the received memory, which it owns."""
 
     number: int
     tensor: torch.Tensor

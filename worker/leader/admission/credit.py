@@ -10,7 +10,7 @@ of the newest Credit that it got, and may send its head, whatever its size, whil
 for credit and never for a fit. Both sides count, nothing is negotiated: a lost or late Credit only makes it older. A
 new stream starts from nothing.
 
-    queued = prompt tokens that the scheduler holds uncomputed + those sent to it since that count was taken
+    queued = prompt tokens that the scheduler holds uncomputed + tokens sent to it since that count was taken
     room   = depth x step_tokens - queued;  0 while free blocks are under the watermark, or no slot is free and some
              wait; unless nothing runs
     tokens = room / routers, at least 0; for a router none of whose requests waits here, at least step_tokens
@@ -80,7 +80,7 @@ class CreditLedger:
             account.queued.discard(number)
 
     def grant(self, load: Load) -> dict[Hashable, Credit]:
-        """Everybody's newest credit. load: the scheduler's newest."""
+        """The newest credit of every router. load: the scheduler's newest."""
         share = max(0, self._room(load)) // max(1, len(self._accounts))
         return {
             router: Credit(account.seen, share if account.queued else max(share, self._step_tokens))

@@ -16,7 +16,8 @@ MAX_SALT_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a group can serve. eos_ids end a request unless it ignores them. features: of FEATURES, those it has."""
+    """What a group can serve. eos_ids end a request unless it ignores them. features: the subset of FEATURES that it
+    has."""
 
     vocabulary: int
     context_length: int
@@ -92,7 +93,7 @@ def _sampling(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) ->
 
 
 def _needed(submit: engine_pb2.Submit) -> Iterator[str]:
-    """Of FEATURES, those that the request asks for."""
+    """The FEATURES that the request needs."""
     sampling = submit.sampling
     adjust = sampling.adjust
     asked = (

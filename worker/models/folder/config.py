@@ -16,7 +16,7 @@ from octavo.worker.models.folder.windows import read_windows
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_LAYERS = 4096  # several times the most of any model; all their tensors are named before any is looked for
 
-# Fields of which one value is served: those that leave the result as it is, and why no others are.
+# Fields of which one value is served: the values that leave the result as it is, and why no others are.
 _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
     "hidden_act": (("silu", "swish"), "only silu is supported"),
     "mlp_bias": ((False,), "biases of the MLP are not supported"),

@@ -13,8 +13,8 @@ class Family:
     """What config.json does not say. defaults: of absent fields. (transformers 5, models/*/configuration_*.py)
 
     biases    by-field: of q, k, v and o when attention_bias is true; qkv: always of q, k and v; none
-    windows   which layers have the sliding window: none; all; upper: those from max_window_layers on, if
-              use_sliding_window is true, or those that layer_types names
+    windows   which layers have the sliding window: none; all; upper: layers from max_window_layers on, if
+              use_sliding_window is true, or the layers that layer_types names
     """
 
     defaults: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""The tensors of a checkpoint: which a config calls for, and what is wrong with those that are there. No torch."""
+"""The tensors of a checkpoint: which a config calls for, and what is wrong with the tensors that are there. No
+torch."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which part of a model a rank holds: the layers of its stage, and of those its share.
+"""Which part of a model a rank holds: the layers of its stage, and of them its share.
 
 Heads, MLP columns and vocabulary are split evenly over a stage's ranks. KV heads are replicated when there are more
 ranks than KV heads; the vocabulary is padded to a multiple of the ranks.
@@ -68,7 +68,7 @@ class Shard:
         return slice(head, head + 1)
 
     def vocabulary(self, total: int) -> slice:
-        """Rows of the padded vocabulary; those at `total` and beyond do not exist."""
+        """Rows of the padded vocabulary; rows at `total` and beyond do not exist."""
         width = -(-total // self.size)
         return slice(self.rank * width, (self.rank + 1) * width)
 

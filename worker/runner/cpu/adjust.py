@@ -1,4 +1,4 @@
-"""What few requests ask: changes of their rows of the logits before the draw. A function of one rank's columns alone.
+"""Changes of some requests' rows of the logits before the draw. A function of one rank's columns alone.
 
 allowed, min_tokens   -> -inf        no other id is drawn
 bad_words             -> -1e30       as good as never: when nothing else is allowed, one of them still is drawn
@@ -25,12 +25,12 @@ class Columns:
     count: int
 
     def of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Of ids [n], the columns of those that are here."""
+        """Of ids [n], the columns of the ones that this rank has."""
         return ids[(ids >= self.first) & (ids < self.first + self.count)] - self.first
 
 
 class RowChanges:
-    """One request's wishes on some columns, as tensors: made once, applied in every step."""
+    """One request's changes on some columns, as tensors: made once, applied in every step."""
 
     def __init__(self, how: Adjust, columns: Columns) -> None:
         self.how, self.columns = how, columns
@@ -44,7 +44,7 @@ class RowChanges:
 
 @dataclass(frozen=True, slots=True)
 class AdjustedRow:
-    """A row of the logits and its request. tokens: [n] ids of the prompt, then those generated."""
+    """A row of the logits and its request. tokens: [n] ids of the prompt, then generated ones."""
 
     row: int
     changes: RowChanges

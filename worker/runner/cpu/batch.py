@@ -22,7 +22,7 @@ class SlotState:
 
 def make_batch(forward: Forward, state: SlotState, scored: Sequence[Scored] = ()) -> Batch:
     """The tensors of `forward`, whose changes were applied to `state` already. scored: further positions of rows whose
-    hidden states are kept, after those of all rows' last."""
+    hidden states are kept, after the last ones of all rows."""
     tables, block_size = state.tables, state.block_size
     slots = torch.tensor(forward.slots)
     starts = torch.tensor(forward.starts)

@@ -20,7 +20,7 @@ _MASS = 2.0**43  # of the likeliest entry: 2^20 of them are still an int64
 def keep_likeliest(
     scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, collective: Collective
 ) -> torch.Tensor:
-    """A mask of scaled [rows, columns], at most 0 and 0 at the likeliest: the top_k likeliest, then of those the fewest
+    """A mask of scaled [rows, columns], at most 0 and 0 at the likeliest: the top_k likeliest, then of them the fewest
     whose probability reaches top_p; the likeliest always stays. top_k 0 and top_p 1 are off."""
     keys = scaled.abs().view(torch.int32)  # abs: 0 and -0 are equal
     kept = torch.ones_like(keys, dtype=torch.bool)

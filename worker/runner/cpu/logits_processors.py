@@ -1,4 +1,4 @@
-"""What few requests ask beyond temperature, top_k and top_p, by slot; nothing is done for those who ask nothing."""
+"""Changes of logits and log-probabilities, by slot; a request that asks for neither costs nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class LogitsProcessors:
             self._prompt_tops[slot] = sampling.prompt_logprobs
 
     def min_p(self, slots: list[int]) -> torch.Tensor | None:
-        """[rows]; None when nobody has it."""
+        """[rows]; None when no row has it."""
         if not self._adjusts:
             return None
         values = [self._adjusts[slot][0].min_p if slot in self._adjusts else 0.0 for slot in slots]
@@ -68,7 +68,7 @@ class LogitsProcessors:
         adjust_(logits, rows)
 
     def raw(self, logits: torch.Tensor, slots: list[int]) -> RawLogits | None:
-        """A copy of what `scores` will need; None when nobody asks."""
+        """A copy of what `scores` will need; None when no row needs it."""
         entries = tuple(entry for entry, slot in enumerate(slots) if slot in self._tops) if self._tops else ()
         return RawLogits(entries, logits[list(entries)]) if entries else None
 

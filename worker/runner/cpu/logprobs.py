@@ -58,7 +58,7 @@ class Found:
         self._ranks, self._ids, self._values = scores.ranks.tolist(), scores.ids.tolist(), scores.values.tolist()
 
     def pack(self, row: int, top: int) -> bytes:
-        """As proto Scores has it: the token, and the `top` likeliest of those found."""
+        """As proto Scores has it: the token, and the first `top` of the likeliest."""
         ids, values = self._ids[row][: 1 + top], self._values[row][: 1 + top]
         return struct.pack(f"<{1 + len(ids)}I{len(values)}f", self._ranks[row], *ids, *values)
 

@@ -2,7 +2,7 @@
 
 tokens   [slots, context]   ids; a sampled one is written where the next step reads it: on the first stage, whose
                             steps embed it, and on the last, whose penalties count it
-tables   [slots, blocks]    KV blocks of each request, padded with the block that nobody writes
+tables   [slots, blocks]    KV blocks of each request, padded with the block that is never written
 temperature, top_k, top_p, seeds   [slots]
 
 Of a pipeline's stages the first embeds, the last samples; forward travel hidden states, and back the ids:

@@ -33,7 +33,7 @@ class Draw:
     min_p: torch.Tensor | None = None
 
     def of(self, rows: torch.Tensor) -> "Draw":
-        """Those of some rows."""
+        """The parameters of some rows."""
         min_p = None if self.min_p is None else self.min_p[rows]
         return Draw(
             self.temperature[rows], self.top_k[rows], self.top_p[rows], self.seeds[rows], self.counters[rows], min_p
@@ -42,7 +42,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """This rank's columns of the logits: those from id `first` on, of `size` ids in all; more only pad."""
+    """This rank's columns of the logits: from id `first` on, of `size` ids in all; more only pad."""
 
     size: int
     first: int = 0

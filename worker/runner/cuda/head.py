@@ -38,7 +38,7 @@ class ForwardOutput(NamedTuple):
 class Head:
     def __init__(self, model: Decoder, vocabulary: int, collective: Collective, logits: torch.Tensor) -> None:
         """vocabulary: of all ranks. collective: of the stage, for tensors of its devices. logits: [rows, columns] of
-        the largest step, where those of a pass are kept; used only where ranks share the vocabulary."""
+        the largest step, where a pass keeps its own; used only where ranks share the vocabulary."""
         self._model, self._vocabulary, self._collective = model, vocabulary, collective
         self._logits = logits
 

@@ -1,7 +1,7 @@
 """What passes between the GPUs of a pipeline's stages, in the order of the steps; see worker/distributed/links.py.
 
     MailboxLinks   into the next GPU's memory, by kernels of both streams: no host waits or is asked
-    HostLinks      by way of pinned memory and worker/stage; a thread waits for the device, and then sends
+    HostLinks      by way of pinned memory and the hosts' links; a thread waits for the device, and then sends
 
 A mailbox is taken where both ends reach it. The ranks of a column, the same part of each stage, find that out together.
 """
@@ -122,7 +122,7 @@ class _Leaving(NamedTuple):
 
 
 class HostLinks:
-    """The thread ends with the links; a rank whose peers are gone is told by the next call that waits for one."""
+    """The thread ends with the links; a rank whose peers are gone learns it from the next call that waits for one."""
 
     def __init__(self, links: Links) -> None:
         self.transport = links.transport

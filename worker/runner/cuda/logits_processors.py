@@ -1,11 +1,11 @@
-"""What few requests ask beyond temperature, top_k, top_p and min_p, on the device. A step in which nobody asks pays
-nothing for it; else its pass is the same, and what is asked follows:
+"""Changes of logits and log-probabilities on the device. A step without such requests pays nothing for them; else its
+pass is the same, and the extras follow:
 
     pass -> logits, ids of all rows
-               |-> adjust -> rows of float32 -> sample     of those to be changed, which are drawn a second time
+               |-> adjust -> rows of float32 -> sample     of rows to be changed, which are drawn a second time
                `-> log-probabilities                       of the logits as they were
 
-What a request wishes goes to the device when it is admitted; what it has generated lies in the token pool. Nothing is
+A request's changes go to the device when it is admitted; what it has generated lies in the token pool. Nothing is
 counted on the way, so that nothing has to be counted again when it is preempted. The masks of a grammar are waited for
 when the pass is on its way already (docs/decisions/0010).
 """
@@ -57,7 +57,7 @@ class Resample:
 
 @dataclass(frozen=True, slots=True)
 class PendingExtras:
-    """On its way up. words: pinned, as Wished.sizes says; there when the step is done."""
+    """On its way up. words: pinned, as StepExtras.sizes says; there when the step is done."""
 
     step_extras: StepExtras
     words: torch.Tensor
@@ -78,7 +78,7 @@ class CudaLogitsProcessors:
         vocab_sampler: VocabSampler,
         sends_ids: bool,
     ) -> None:
-        """columns: of the vocabulary, this rank's. hands_on: another stage is told the ids of a pass."""
+        """columns: of the vocabulary, this rank's. sends_ids: another stage receives the ids of a pass."""
         self._vocabulary, self._device = vocabulary, device
         self._vocab_sampler, self._sends_ids = vocab_sampler, sends_ids
         self.room = min(slots, max(1, _ROWS_BYTES // (4 * columns)))

@@ -4,7 +4,7 @@
 
 Of a pipeline the first stages end with the layers, and the others begin with the hidden states that came (`arrived`).
 A bucket has fixed sizes; how much of it is real stands on the device. Graphs share one pool of memory: they run one
-after another, and what they leave in it nobody reads.
+after another, and what they leave in it is not read.
 """
 
 from collections.abc import Sequence

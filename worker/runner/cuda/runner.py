@@ -262,5 +262,5 @@ class Pending:
 
 
 def _scattered(forward: Forward, wanted: Sample) -> bool:
-    """Rows of one token each, of which those that are sampled do not come first, as a pass of such rows takes it."""
+    """Rows of one token each, of which the sampled ones do not come first, as a pass of such rows takes it."""
     return bool(wanted.rows) and wanted.rows[-1] >= len(wanted.rows) and len(forward.slots) == forward.tokens

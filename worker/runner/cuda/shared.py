@@ -1,6 +1,6 @@
-"""Memory that ranks of one host reach from each other's GPUs, tried before anybody relies on it.
+"""Memory that ranks of one host reach from each other's GPUs, tried before a step relies on it.
 
-Each makes its own, tells the others how to open it, and writes a word into everybody's. What only seems to work (GPUs
+Each makes its own, tells the others how to open it, and writes a word into all others'. What only seems to work (GPUs
 behind bridges that drop such writes) is found here, and not by a step that never ends.
 """
 
@@ -36,7 +36,7 @@ def share(size: int, index: int, exchange: Exchange) -> list[int]:
     except KernelError as error:
         why = str(error)
     heard = exchange(_NOTHING if own is None else _boot() + own.handle)
-    if own is not None and _NOTHING not in heard:  # else who has nothing says why
+    if own is not None and _NOTHING not in heard:  # else the rank that has nothing says why
         try:
             bases = [own.at if other == index else _opened(said) for other, said in enumerate(heard)]
             for other, base in enumerate(bases):

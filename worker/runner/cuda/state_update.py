@@ -24,7 +24,8 @@ def _admit(admit: Admit) -> changes.SlotInit:
 
 
 def zero(pools: Sequence[torch.Tensor], blocks: tuple[int, ...]) -> None:
-    """What failed requests wrote: who gets a block masks what it has not written, and a masked NaN is NaN."""
+    """Zero what failed requests wrote: the next owner of a block masks what it has not written, and a masked NaN is
+    NaN."""
     if blocks:
         places = torch.tensor(blocks, device=pools[0].device)
         for pool in pools:

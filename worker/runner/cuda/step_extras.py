@@ -1,4 +1,4 @@
-"""What one step has to do beside its pass for the few rows that ask: packed for the device, read when it is done."""
+"""What one step does beside its pass for some of its rows: packed for the device, read when the step is done."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class DeviceParams:
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """A part of a prompt whose log-probabilities are told. hidden: index of the first of its hidden states; position:
-    of the first of its tokens in `slot`."""
+    """A part of a prompt whose log-probabilities are reported. hidden: index of the first of its hidden states;
+    position: of the first of its tokens in `slot`."""
 
     slot: int
     position: int
@@ -39,7 +39,8 @@ class PromptPart:
 @dataclass(frozen=True, slots=True)
 class StepExtras:
     """Of a step. drawn: entries (of Sample.rows) that are drawn again from changed logits, and `rows` and `counters` of
-    these. told: entries whose log-probabilities are told, with `asked` and how many of the likeliest each wants."""
+    these. reported: entries whose log-probabilities are reported, with `asked` and how many of the likeliest each
+    wants."""
 
     drawn: tuple[int, ...]
     rows: tuple[Row, ...]
@@ -51,7 +52,7 @@ class StepExtras:
 
     @property
     def top(self) -> int:
-        """Of the likeliest ids, so many are found for every entry that is told."""
+        """Of the likeliest ids, so many are found for every reported entry."""
         return max(self.tops, default=0)
 
     def pack(self) -> Words:
@@ -65,7 +66,8 @@ class StepExtras:
 
     @property
     def sizes(self) -> list[int]:
-        """Words of the results: drawn ids and failures [2 n], what is told of tokens, and of each part of a prompt."""
+        """Words of the results: drawn ids and failures [2 n], log-probabilities of tokens, and of each part of a
+        prompt."""
         prompts = (one.count * result_words(one.top) for one in self.prompts)
         return [2 * len(self.drawn), len(self.reported) * result_words(self.top), *prompts]
 
@@ -86,7 +88,7 @@ class StepExtras:
         )
 
     def _scores(self, reported: Words) -> tuple[tuple[int, bytes], ...]:
-        """Everybody's `top` likeliest were found; each is told as many as it asked for."""
+        """The `top` likeliest were found for each entry; each reports as many as its request asked for."""
         values = 4 * (2 + self.top)  # where they begin, after rank and ids
         scores, width = reported[:, 1:].tobytes(), 4 * (reported.shape[1] - 1)
         return tuple(
@@ -103,7 +105,7 @@ def _prompt(reported: Words) -> bytes:
 def step_extras(
     step: Step, device_params: Mapping[int, DeviceParams], tops: Mapping[int, int], prompt_tops: Mapping[int, int]
 ) -> StepExtras | None:
-    """None when nothing is wished. By slot: changes, and how many of the likeliest are told beside tokens."""
+    """None when there is nothing to do. By slot: changes, and how many of the likeliest are reported beside tokens."""
     sample, forward = step.sample, step.forward
     if not (device_params or tops or sample.masked or sample.scored):
         return None

@@ -1,5 +1,5 @@
 """How rows that were changed are drawn, and log-probabilities found: by kernels where a rank has all of the vocabulary,
-and together, as ranks on CPUs do it, where several share it. That waits for the device, and only those who ask pay."""
+and together, as ranks on CPUs do it, where several share it. That waits for the device, in such steps alone."""
 
 from typing import Protocol
 
@@ -30,7 +30,7 @@ class VocabSampler(Protocol):
 
 
 class FullVocab:
-    """Of a rank that has the whole vocabulary."""
+    """For a rank that has the whole vocabulary."""
 
     first = 0
 
@@ -44,7 +44,7 @@ class FullVocab:
 
 
 class ShardedVocab:
-    """Of ranks that share the vocabulary: all call the same, in the same order."""
+    """For ranks that share the vocabulary: all make the same calls, in the same order."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.first = vocabulary.first
@@ -66,7 +66,7 @@ class ShardedVocab:
 
 
 def draw_of(state: DeviceState, slots: torch.Tensor, counters: torch.Tensor) -> Draw:
-    """What the requests in these slots [n] wish of a draw; counters: [n] tokens that each has sampled."""
+    """The draw's parameters of the requests in these slots [n]; counters: [n] tokens that each has sampled."""
     return Draw(
         temperature=state.temperature[slots],
         top_k=state.top_k[slots].long(),

@@ -33,7 +33,7 @@ class Blocks:
         return self._uses[block]
 
     def idle(self, blocks: Iterable[int]) -> int:
-        """How many of `blocks` nobody uses: sharing them takes them off the free ones."""
+        """How many of `blocks` are unused: sharing them takes them off the free ones."""
         return sum(not self._uses[block] for block in blocks)
 
     def take(self) -> int:

@@ -78,7 +78,7 @@ class Cache:
         request.blocks = []
 
     def poison(self, request: Request) -> None:
-        """Nobody shall find what this request computed or shared."""
+        """No request shall find what this one computed or shared."""
         self.blocks.poison(request.hashes)
 
     def _usable(self, request: Request) -> int:
@@ -88,7 +88,7 @@ class Cache:
         return self._limits.blocks_for(request.known) - len(hits)
 
     def _hash(self, request: Request, blocks: int) -> None:
-        """Know the hashes of its first `blocks` blocks; those of generated tokens come with time."""
+        """Know the hashes of its first `blocks` blocks; hashes of generated tokens come with time."""
         have = len(request.hashes)
         if have < blocks:
             ids = array("I", request.tokens[have * self._size : blocks * self._size]).tobytes()

@@ -1,13 +1,14 @@
 """The KV cache, cleaned of what failed requests computed: which blocks every rank zeroes, and when.
 
-    request fails --> its blocks --nobody uses them--> due: zeroed by the next step, which may hand them out again
+    request fails --> its blocks --------unused------> due: zeroed by the next step, which may hand them out again
                            |                            ^
-                           +--in use--> suspect --freed-+
+                           +--in use--> quarantined ----+
 
-Who gets a block masks what it has not written, and a masked NaN is NaN. In use is a block that others found in the
+A request masks KV positions it has not written, and a masked NaN is NaN. In use is a block that others found in the
 prefix cache, or one that was given back while results were to come (all positions issued, preempted, cancelled) and
-taken by another before the failure was known. Hence who fails may have read what another left. A failure counts of
-one that shares no block and has each zeroed by the step that gets it: at its first one a request is computed anew so.
+taken by another before the failure was known. Hence a request that fails may have read what another left. A failure
+counts of one that shares no block and has each zeroed by the step that gets it: at its first one a request is
+recomputed so.
 """
 
 from collections.abc import Iterable
@@ -20,8 +21,8 @@ from octavo.worker.scheduler.kv_cache.cache import Cache
 class QuarantiningCache(Cache):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
-        self._shared: dict[Request, int] = {}  # leading blocks of those who hold some that others wrote
-        self._given: dict[Request, list[int]] = {}  # written and given back by those with results to come
+        self._shared: dict[Request, int] = {}  # leading blocks that others wrote, by their reader
+        self._given: dict[Request, list[int]] = {}  # written and given back, with results to come
         self._quarantined: set[int] = set()
         self._due: set[int] = set()
         self._isolated: set[Request] = set()
@@ -82,7 +83,7 @@ class QuarantiningCache(Cache):
         self._isolated.discard(request)
 
     def failed(self, request: Request, live: Iterable[Request]) -> None:
-        """The logits of a request that left were not finite: nobody shall find or inherit what it computed."""
+        """The logits of a request that left were not finite: no request shall find or inherit what it computed."""
         if request not in self._given:  # known already
             return
         self.poison(request)
