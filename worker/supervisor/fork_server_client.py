@@ -19,7 +19,7 @@ from octavo.worker.rank import fork_server
 _OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
 _USER_SETTINGS = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _STUCK_S = 60.0  # beyond any import: a fork server that has said nothing for so long is stopped, or hangs
-_REPLACE_S = 5.0  # after a fork server was lost while nobody asked: the next rank then need not wait for imports
+_REPLACE_S = 5.0  # after a fork server was lost while no rank was wanted: the next rank then need not wait for imports
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is imported and never used here
 
 logger = logging.getLogger(__name__)
