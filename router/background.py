@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for: one that dies says so, instead of being missed for ever."""
+"""Background tasks: the error of one that ends is logged, since no code awaits it."""
 
 import asyncio
 import logging
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 def background(work: Coroutine[object, object, T], name: str) -> "asyncio.Task[T]":
-    """A task of this work. Whatever can go on after an error does so itself; this is for what nobody foresaw."""
+    """Start a task. Code that can go on after an error catches it itself; this logs unexpected errors."""
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_tell)
+    task.add_done_callback(_log_error)
     return task
 
 
-def _tell(task: "asyncio.Task[T]") -> None:
+def _log_error(task: "asyncio.Task[T]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s ended by an error", task.get_name(), exc_info=error)

@@ -3,7 +3,7 @@
     with errors.contained("request %s", id, then=end_the_request):
         ...
 
-What goes on after an error says so by such a block; nothing else catches what nobody foresaw.
+Code that goes on after an error uses such a block; nothing else catches unexpected errors.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""`octavo router`: starts N processes on one port, replaces those that die, adds up their metrics, drains them.
+"""`octavo router`: starts N processes on one port, replaces processes that end, adds up their metrics, drains them.
 
 parent --control socket--> process 0, 1, ...      each with SO_REUSEPORT on the same address
   '--- /metrics for all of them

@@ -1,4 +1,4 @@
-"""What one router process counts. Labels come from fixed sets: no client text becomes one."""
+"""The metrics of one router process. Labels come from fixed sets: no client text becomes one."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -9,14 +9,14 @@ from prometheus_client.registry import Collector
 from octavo.router.answers.answers import Tally
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-CLIENT_GONE = "499"  # nginx's word for it
+CLIENT_GONE = "499"  # as in nginx
 CUT = "cut"  # a stream that ended with an error event
 
 Reading = tuple[str, str, bool, float]  # name, help, is a counter, value
 
 
 class RouterMetrics:
-    """Counted by the HTTP side. `sources` are read when scraped, for numbers that somebody else counts."""
+    """Metrics counted by the frontend, and sources that are read at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""Where tokens become an answer: the sinks of one request's jobs.
+"""The sinks of one request's jobs: they turn tokens into an answer.
 
     Dispatcher --ids--> Generation (detokenise, stop strings) --text--> Outlet
 
@@ -33,7 +33,7 @@ class Tally:
 
 
 class Outlet(Protocol):
-    """Takes the text of one request's generations."""
+    """Receives the text of one request's generations."""
 
     def text(self, index: int, text: str) -> None:
         """Some more text, never empty."""
@@ -45,10 +45,10 @@ class Outlet(Protocol):
         """Every generation has finished."""
 
     def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
-        """No more comes. held: by index, text that was held back: it stands, as all that came before."""
+        """The request has failed. held: text that stop strings held back, by index; it belongs to the answer."""
 
     def forget(self, index: int) -> bool:
-        """Drop one generation's text to have it anew; False when some of it has reached the client."""
+        """Drop one generation's text because it starts again; False when some of it has reached the client."""
 
 
 class Answer:
@@ -73,7 +73,7 @@ class Answer:
 
     @property
     def joined(self) -> int:
-        """How many generations it has: the index of the next."""
+        """Number of generations, which is the index of the next."""
         return len(self._generations)
 
     def join(self, generation: "Generation") -> "Generation":
@@ -107,7 +107,7 @@ class Answer:
                 self.cancel()
 
     def cancel(self) -> None:
-        """Stop what still runs; nothing is written any more."""
+        """Cancel the jobs that still run; nothing more is written."""
         for generation in self._generations:
             generation.over = True
         for handle in self.handles:
@@ -115,7 +115,7 @@ class Answer:
 
 
 class Generation:
-    """The Sink of one job."""
+    """The Sink of one job: detokenizes, and finds stop strings."""
 
     __slots__ = ("_answer", "_detokeniser", "_finder", "_new_detokeniser", "_stop", "cached", "count", "index", "over")
 
@@ -165,7 +165,7 @@ class Generation:
             answer.outlet.text(self.index, text)
 
     def _search(self, finder: StopFinder, ids: Sequence[int], finish: int) -> None:
-        """Id by id, so that what counts does not depend on how many came together."""
+        """Id by id: the token count must not depend on how many ids one message carried."""
         shown = ""
         for token in ids:
             self.count += 1
@@ -185,7 +185,7 @@ class Generation:
             self._answer.outlet.text(self.index, shown)
 
     def _stopped(self, text: str) -> None:
-        """A stop string is complete: the engine does not know, so it is told to end."""
+        """A stop string is complete: the job is cancelled, because the engine does not search for stop strings."""
         self._end(text, "stop")
         self._cancel()
 
@@ -203,10 +203,10 @@ class Generation:
         self._answer.finished()
 
     def failed(self, error: RequestError) -> None:
-        """Also where this one has ended and could not be told of: the request as a whole has not."""
+        """Fails the whole request, also when this generation itself has ended."""
         self._answer.failed(error)
         self.over = True
 
     def held(self) -> str:
-        """What may have become a stop string, and no longer can. Half a character is no text."""
+        """Text held back as the beginning of a stop string. An incomplete character is dropped."""
         return self._finder.flush() if self._finder is not None and not self.over else ""

@@ -1,5 +1,5 @@
 """Answers with more than text: log-probabilities, ids, the prompt, usage in every event; and stop strings that need
-more than a cut. What a request without such wishes gets is in answers.py, and costs nothing of this.
+more than a cut. answers.py serves requests without details, at no cost of this code.
 
 A token goes out once its text is shown; one without text of its own goes with the next that has some:
 
@@ -23,11 +23,12 @@ from octavo.router.text.stops import StopFinder
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What one generation has to tell and keep to.
+    """The details that one generation shows.
 
     echo: the prompt's text, shown before the answer. prompt_ids: shown. top, prompt_top: what the engine was asked for;
     None: nothing. prompt_table: the prompt's log-probabilities are shown apart from the text. min_tokens: stop strings
-    count after so many. drop: the engine generates a token that nobody asked for. reader: gives the prompt's text.
+    count after so many. drop: the engine's one token is not shown (max_tokens 0). reader: makes a detokenizer of
+    the prompt.
     """
 
     reader: Callable[[], Detokeniser]
@@ -45,8 +46,8 @@ class Details:
 
 @dataclass(slots=True)
 class Part:
-    """Some more of one generation. ids: all generated, those that are not shown included. prompt_ids: on its first
-    part, when asked for. prompt_scores: packed, on its last. usage: so far, when every event has it."""
+    """The next piece of one generation. ids: all generated ids, hidden ones too. prompt_ids: in the first piece, when
+    requested. prompt_scores: packed, in the last piece. usage: totals so far, when every event has them."""
 
     text: str = ""
     entries: list[Entry] = field(default_factory=list)
@@ -74,20 +75,20 @@ class Part:
 
 
 class DetailedOutlet(Protocol):
-    """Takes what one request's generations show, beside what an Outlet takes."""
+    """Receives the pieces of one request's generations, beside what an AnswerWriter receives."""
 
     def part(self, index: int, part: Part) -> None:
-        """Some more; the outlet may keep it."""
+        """The next piece; the writer may keep it."""
 
     def last(self, index: int, part: Part, reason: str) -> None:
-        """The end of it, perhaps empty."""
+        """The last piece, perhaps empty."""
 
     def release(self, index: int, part: Part) -> None:
-        """What was held back, as the request fails: it stands, if something is out."""
+        """Text held back when the request fails: written if some of the answer has been written."""
 
 
 class DetailedGeneration(Generation):
-    """The Sink of one job with such wishes."""
+    """The Sink of one job whose answer shows details."""
 
     __slots__ = (
         "_base", "_details", "_echoed", "_made", "_outlet", "_part", "_prompt", "_read", "_reader", "_scored", "_shown",
@@ -106,7 +107,7 @@ class DetailedGeneration(Generation):
         super().__init__(answer, answer.joined, detokeniser, stop)
 
     def held(self) -> str:
-        """Nothing by itself: what a stop string held back goes out here, with its tokens."""
+        """Always empty: text that a stop string held back is released here, with its tokens."""
         if not self.over and self._finder is not None:
             text = self._finder.flush()
             self._part.text += text
@@ -187,7 +188,7 @@ class DetailedGeneration(Generation):
         self._echoed += 1
 
     def _take(self, token: int) -> bool:
-        """One generated id; whether a stop string is complete."""
+        """Take one generated id; True when a stop string is complete."""
         self.count += 1
         self._answer.tally.completion_tokens += 1
         self._part.ids.append(token)
@@ -200,7 +201,7 @@ class DetailedGeneration(Generation):
         return self._show(text)
 
     def _settle(self) -> None:
-        """The text of those without any of their own has come."""
+        """Tokens without text of their own end where the text now ends."""
         self._waiting.extend((entry, self._made) for entry in self._textless)
         self._textless.clear()
 

@@ -1,4 +1,4 @@
-"""The two forms of an answer with details: as answers.py has them of plain text."""
+"""Answers with details, whole and streamed."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from octavo.router.jobs.generation import RequestError
 
 
 class DetailedWhole(Whole):
-    """Collects; `render` makes the body, which may take long enough to be done in a thread."""
+    """Collects an answer; `render` makes the body and may take milliseconds, so it runs in a thread."""
 
     def __init__(self, identity: Identity, form: Form) -> None:
         super().__init__(identity)
@@ -47,7 +47,7 @@ class DetailedWhole(Whole):
 
 
 class DetailedStream(Stream):
-    """Writes events of parts; those for a client that does not read are merged."""
+    """Writes an event for each piece; pieces for a client that does not read are merged."""
 
     def __init__(
         self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: DetailedFrames, tally: Tally

@@ -55,7 +55,7 @@ class DetailedFrames(FrameWriter):
         return before + self.ended(index, part.usage, reason)
 
     def shown(self, index: int, part: Part, shown: Sequence[Shown]) -> bytes:
-        """What a part's text is told apart into, each in an event; what is told of its tokens is in the first."""
+        """An event for each parsed part of a piece; the first event carries the details of its tokens."""
         bodies = [body for one in shown if (body := delta(one)) is not None]
         if not bodies and (part.entries or (part.ids and self._form.token_ids)):
             bodies = [{}]
@@ -94,7 +94,7 @@ def detailed_whole(identity: Identity, form: Form, choices: Iterable[DetailedCho
 
 
 def _choice(identity: Identity, form: Form, choice: DetailedChoice, body: Body) -> Body:
-    """What a chat tells once goes into `body`, as vLLM has it."""
+    """A chat's prompt details go into `body`, as in vLLM."""
     part = choice.part
     chat = identity.kind == "chat"
     shown: Body = {"index": choice.index}

@@ -1,9 +1,9 @@
-"""Answers with details whose text is told apart: a chat with log-probabilities beside tools or reasoning.
+"""Answers with details whose text is parsed: a chat with log-probabilities beside tools or reasoning.
 
     DetailedGeneration --Part--> ParsedDetailedWhole | ParsedDetailedStream --parts of the message-->
 
-What is told of tokens is told of every token that was generated, in order: also of those that make reasoning, markers
-and calls. A stream tells it with what the tokens show, or alone where they show nothing yet.
+Every generated token has its details, in order, also the tokens of reasoning, markers and calls. A stream sends them
+with the text that the tokens show, or alone while they show none.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from octavo.router.parsers.answer_parser import Part as Shown
 
 
 class ParsedDetailedWhole(DetailedWhole):
-    """Collects, and tells each text apart at its end."""
+    """Collects, and parses each text at its end."""
 
     def __init__(self, identity: Identity, form: Form, parser: Parser) -> None:
         super().__init__(identity, form)
@@ -39,7 +39,7 @@ class ParsedDetailedWhole(DetailedWhole):
 
 
 class ParsedDetailedStream(DetailedStream):
-    """Tells text apart as it comes; what waits for a slow client has not been told apart yet."""
+    """Parses text as it comes; text that waits for a slow client has not been parsed yet."""
 
     def __init__(
         self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: DetailedFrames, tally: Tally,

@@ -76,7 +76,7 @@ class Recorder(Fields):
 class Body:
     """What a POST takes. example: the least that is valid; the parser is run with it. answer: a component's name.
 
-    served, harmless, refused: as `unknown_fields` is told them. shapes: of fields that it has in a form of its own.
+    served, harmless, refused: arguments of `unknown_fields`. shapes: schemas of fields that only this body has.
     """
 
     read: Read
@@ -120,7 +120,7 @@ BODIES: Mapping[Asks, Body] = {
     ),
     "response": Body(
         response_ask.parse_response, {"input": "Hello!", "max_output_tokens": 2}, ("input",), response_ask.SERVED,
-        response_ask.SAID, response_ask.REFUSED, "Response", True, RESPONSE_FIELDS,
+        response_ask.WITHOUT_EFFECT, response_ask.REFUSED, "Response", True, RESPONSE_FIELDS,
     ),
     "tokenize_json": Body(
         tokenizing.parse_tokenize, CHAT, (), tokenizing.TOKENIZE | tokenizing.RENDERING & KNOWN["chat"],
@@ -150,7 +150,7 @@ def document(needs_key: bool) -> Schema:
         "info": {
             "title": "Octavo",
             "version": __version__,
-            "description": "OpenAI's API, served by Octavo. docs/api.md tells each field's differences.",
+            "description": "OpenAI's API, served by Octavo. docs/api.md lists each field's differences.",
         },
         "paths": {route.path: {route.methods[0].lower(): _operation(route, needs_key)} for route in ROUTES},
         "components": {"schemas": dict(COMPONENTS), **security},
@@ -178,12 +178,13 @@ def _responses(answer: str, errors: tuple[str, ...], route: Route) -> Schema:
     if route.asks is not None and BODIES[route.asks].streams:
         good["text/event-stream"] = {}
     bad: Schema = {"application/json": {"schema": named("Status" if route.is_probe else "Error")}}
-    told = {code: {"description": ERRORS[code], "content": bad} for code in sorted(errors)}
+    failures = {code: {"description": ERRORS[code], "content": bad} for code in sorted(errors)}
     if route.is_probe:
-        told |= {
-            code: told[code] | {"content": {"application/json": {"schema": named("Error")}}} for code in ("401", "405")
+        failures |= {
+            code: failures[code] | {"content": {"application/json": {"schema": named("Error")}}}
+            for code in ("401", "405")
         }
-    return {"200": {"description": "What was asked for.", "content": good}} | told
+    return {"200": {"description": "What was asked for.", "content": good}} | failures
 
 
 def _refused(values: known.Values) -> Schema:

@@ -1,5 +1,5 @@
-"""What binds an answer to a grammar: a form that the client wants, tools that it must or may call, or both. A model
-that reasons is free to do so before.
+"""Constrains an answer to a grammar: of a response format, of tool calls that are required or allowed, or of both. A
+model may reason before it.
 
 Runs in helper processes only, as grammars.py does.
 """
@@ -28,7 +28,8 @@ MUST = {"required": "tool_choice", "named": "tool_choice"}
 
 
 def bind(prepared: Prepared, formats: Formats) -> Prepared:
-    """With its grammar, if it has one. Raises RequestError 400 naming what cannot be compiled or met."""
+    """The request with its grammar, if it needs one. Raises RequestError 400 naming the field whose grammar is
+    invalid."""
     ask = prepared.ask
     use = ask.tool_use
     answer = None if use is not None and use.must else ask.structured
@@ -50,12 +51,12 @@ def bind(prepared: Prepared, formats: Formats) -> Prepared:
 
 
 def _may_reason(prepared: Prepared, formats: Formats) -> bool:
-    """Before it answers."""
+    """Whether the model may reason before the answer."""
     return formats.reasoning and prepared.ask.kind != "completion" and prepared.thought != "over"
 
 
 def _functions(ask: Ask, use: ToolUse) -> tuple[Function, ...]:
-    """Those that may be called."""
+    """The functions that may be called."""
     found: list[Function] = []
     for index, tool in enumerate(ask.rendering.tools):
         function = tool["function"]

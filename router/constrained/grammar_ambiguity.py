@@ -1,4 +1,4 @@
-"""Whether a grammar tells calls that nothing marks from an answer that has a form of its own.
+"""Whether a grammar can distinguish unmarked tool calls from an answer with a response format.
 
 An answer may look like a call; and a lexer that takes what is longest may, on the way of the one, lose the other. So
 it is tried: along the beginning of a call, byte by byte, either must stay possible as long as it is, and at its end the

@@ -1,4 +1,4 @@
-"""Whether a value that matches a JSON schema can ever be whole. Pure.
+"""Whether a JSON schema has a finite value. Pure.
 
     {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
 
@@ -14,7 +14,7 @@ MAX_VISITS = 10_000  # what is more tangled is taken as it is
 
 
 def endless(schema: Json) -> bool:
-    """True only if no value that matches can be whole."""
+    """True only if every value that matches is infinitely nested."""
     return not _Search(schema).ends(schema, frozenset())
 
 

@@ -1,4 +1,4 @@
-"""The Listener of a stream, so that none of its errors becomes the stream's."""
+"""Wraps the Listener of a stream, so that its errors do not end the stream."""
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch.in_flight import Flight
@@ -8,8 +8,8 @@ from octavo.router.jobs.generation import Model
 
 
 class ContainedListener:
-    """Passes each call on. A stream goes on after an error in any but `opened`: that one raises Broken, because a
-    stream that its listener does not know is of no use, and the next attempt may be better."""
+    """Forwards each call. A stream goes on after an error in any but `opened`: that one raises Broken, because a
+    stream that its listener does not know gets no requests; the next attempt may succeed."""
 
     def __init__(self, listener: Listener, errors: InternalErrors) -> None:
         self._listener = listener

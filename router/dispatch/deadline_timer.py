@@ -6,23 +6,25 @@ from collections.abc import Callable
 
 
 class Alarm:
-    """Rings at the earliest moment that it was told. It may ring early: who hears it looks, and sets it again."""
+    """Calls back at the earliest deadline that was set. It may be early: the callback checks the time and sets it
+    again."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
         self._ring = ring
         self._loop = asyncio.get_running_loop()
-        # Kept beside its moment, which uvloop's handles do not know: one that is due at once is no TimerHandle there.
+        # The deadline is kept here because uvloop's handle for an immediate deadline is no TimerHandle and has no time.
         self._timer: asyncio.Handle | None = None
-        self._moment = math.inf
+        self._deadline = math.inf
 
-    def at(self, moment: float) -> None:
-        """moment: of the loop's clock; infinite: never. A later one than is set changes nothing."""
-        if self._timer is not None and self._moment <= moment:
+    def at(self, deadline: float) -> None:
+        """deadline: seconds of the loop's clock; inf: never. A later deadline than the one that is set changes
+        nothing."""
+        if self._timer is not None and self._deadline <= deadline:
             return
         self.off()
-        if moment < math.inf:
-            self._moment = moment
-            self._timer = self._loop.call_at(moment, self._rung)
+        if deadline < math.inf:
+            self._deadline = deadline
+            self._timer = self._loop.call_at(deadline, self._rung)
 
     def off(self) -> None:
         if self._timer is not None:

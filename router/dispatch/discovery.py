@@ -1,4 +1,4 @@
-"""Where a router learns its groups' addresses: the EndpointSlices of the leaders' Service, by list and watch.
+"""Discovers the groups' addresses: the EndpointSlices of the leaders' Service, by list and watch.
 
     list -> watch -> (time-out, so that a dead connection is noticed) -> watch -> ... -> 410 or any error -> list
 
@@ -126,7 +126,7 @@ class Endpoints:
         if addresses != self._addresses:
             log.info("endpoints %s: %s", self._name, ", ".join(sorted(addresses)) or "none")
             self._retarget(addresses)
-            self._addresses = addresses  # only now: a list that could not be taken is told again
+            self._addresses = addresses  # only now: a list whose handling failed is published again
 
     def _params(self) -> dict[str, str]:
         return {"labelSelector": self._selector}

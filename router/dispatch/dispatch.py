@@ -1,14 +1,14 @@
-"""Queue, choice and streams tied together: from a job to the group that runs it, and again when the group is lost.
+"""Connects queue, routing policy and streams: sends a job to a group, and again when that group is lost.
 
-    submit -> queue -> choose -> stream -> sink
-                ^                  |
-                +--- rescue <------+
+    submit -> queue -> select_group -> stream -> sink
+                ^                        |
+                +--------- retry <-------+
 
-`rules/admission.py` says when a job may go, `select_group.py` to which group; `stream.py` sends it; `retry.py` says
-what becomes of it when the stream is lost.
+`rules/admission.py` decides when a job is sent, `select_group.py` to which group; `leader_stream.py` sends it;
+`retry.py` decides whether it is sent again after its stream is lost.
 
-Everything runs in the event loop's thread and nothing here awaits: a job moves on in the call that made room for it. So
-one call serves many requests: an error in the course of one ends that one, and no other hears of it.
+Everything runs in the event loop's thread and nothing here awaits: a job is sent in the call that made room for it. So
+one call serves many requests: an error in one request's handling ends that request and no other.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ RETRY_S = 1.0  # after an error of the queue itself
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The Handle of one flight."""
+    """The Handle of one job in flight."""
 
     dispatcher: "FleetDispatcher"
     flight: Flight
@@ -69,7 +69,7 @@ class FleetDispatcher:
         self._open = 0
         self._closed = False
         self._has_model = asyncio.Event()
-        self._alarm = Alarm(self._expire)
+        self._expiry_timer = Alarm(self._expire)
         self._retry: asyncio.Handle | None = None
         self._sent = 0
 
@@ -136,17 +136,17 @@ class FleetDispatcher:
         if flight.over:
             return
         self.counts.cancelled += 1
-        self._over(flight)
+        self._release(flight)
 
     async def close(self) -> None:
-        """End every stream; what is still open is told so."""
+        """End every stream and fail the open jobs with `draining`."""
         self._closed = True
         await self.fleet.close()
         while (entry := self._queue.head()) is not None:
             self._fail(entry.item, refusals.draining())
             if entry.waiting:
                 break
-        self._alarm.off()
+        self._expiry_timer.off()
         if self._retry is not None:
             self._retry.cancel()
 
@@ -172,11 +172,11 @@ class FleetDispatcher:
     def landed(self, flight: Flight) -> None:
         if not flight.over:
             self.counts.finished += 1
-            self._over(flight)
+            self._release(flight)
 
     def rejected(self, stream: Stream, flight: Flight, rejected: engine_pb2.Rejected) -> None:
         flight.carrier = None
-        with self._course_of(flight):
+        with self._contained(flight):
             if rejected.code == engine_pb2.Rejected.UNAVAILABLE:
                 flight.avoid.add(stream.address)
                 self._put_back(flight)
@@ -196,17 +196,17 @@ class FleetDispatcher:
             flight.carrier = None
             if not stream.is_draining:
                 flight.lost.add(stream.incarnation)
-            with self._course_of(flight):
-                self._again(flight)
+            with self._contained(flight):
+                self._retry_job(flight)
         with self.errors.contained("group %s: its end", stream.address):
             self.fleet.review()
         self._pump()
 
-    # On the way to a group.
+    # Sending and retrying.
 
-    def _again(self, flight: Flight) -> None:
-        """What a lost stream carried begins anew elsewhere, if it may."""
-        if flight.over:  # by the end of another of its client's request
+    def _retry_job(self, flight: Flight) -> None:
+        """Retry a job of a lost stream on another group, or fail it."""
+        if flight.over:  # by the failure of another job of its request
             return None
         if end := end_of_lost(flight, self._closed, self.counts):
             return self._fail(flight, end)
@@ -224,14 +224,14 @@ class FleetDispatcher:
         """Send heads while there is credit for them. Raises nothing."""
         with self.errors.contained("the queue", then=self._retry_soon):
             while (entry := self._queue.head()) is not None:
-                with self._course_of(entry.item):
+                with self._contained(entry.item):
                     self._advance(entry)
                 if entry.waiting:
                     break
-            self._alarm.at(self._queue.next_expiry)
+            self._expiry_timer.at(self._queue.next_expiry)
 
     def _advance(self, entry: Entry[Flight]) -> None:
-        """Send the head, or end it; it goes on waiting while no group has room."""
+        """Send the head of the queue, or fail it; it goes on waiting while no group has credit."""
         flight = entry.item
         if self._is_stale(flight):
             self.counts.model_changed += 1
@@ -256,19 +256,19 @@ class FleetDispatcher:
             stream.last_cold = self._sent
         stream.submit(flight, max(flight.job.prompt_tokens - cached, 1))
 
-    def _course_of(self, flight: Flight) -> Contained:
-        """A block that serves this flight: an error in it ends the flight, which is then nowhere any more."""
+    def _contained(self, flight: Flight) -> Contained:
+        """A block that serves this job: an error in it fails the job and removes it everywhere."""
         end = partial(self._fail, flight, refusals.failed())
-        return self.errors.contained("request %s: its course", flight.job.id, then=end)
+        return self.errors.contained("request %s: its handling", flight.job.id, then=end)
 
     def _fail(self, flight: Flight, error: RequestError) -> None:
         if flight.over:
             return
-        self._over(flight)
+        self._release(flight)
         flight.fail(error)
 
-    def _over(self, flight: Flight) -> None:
-        """It waits no more, runs nowhere, and what it did not use is given back. Raises nothing."""
+    def _release(self, flight: Flight) -> None:
+        """Remove it from the queue and its stream, and give back what it did not use. Raises nothing."""
         flight.over = True
         self._open -= 1
         job = flight.job
@@ -281,7 +281,7 @@ class FleetDispatcher:
         with self.errors.contained("request %s: its account", job.id):
             self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - flight.produced, 0)))
 
-    # Time.
+    # Expiry.
 
     def _expire(self) -> None:
         """Raises nothing."""
@@ -289,13 +289,13 @@ class FleetDispatcher:
         now = self._loop.time()
         with self.errors.contained("the queue", then=self._retry_soon):
             for entry in self._queue.expire(now):
-                with self._course_of(entry.item):
+                with self._contained(entry.item):
                     waited, groups = now - entry.arrived, len(self.fleet.usable)
                     late = entry.item.job.deadline <= now
                     self._fail(entry.item, end_of_wait(late, waited, groups, self._queue.retry_after_s, self.counts))
         self._pump()
 
     def _retry_soon(self) -> None:
-        """After an error of the queue or its alarm: what waits must not wait for the next request to come."""
+        """After an error of the queue or its timer: waiting jobs must not depend on the next request."""
         if self._retry is None and not self._closed:
             self._retry = self._loop.call_later(RETRY_S, self._expire)

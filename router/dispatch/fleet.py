@@ -20,7 +20,7 @@ from octavo.router.jobs.generation import Model
 
 log = logging.getLogger(__name__)
 
-RESTART_S = 1.0  # after which a keeper that has ended, as none should, is started again
+RESTART_S = 1.0  # after which a keeper that has ended, which is a bug, is started again
 
 
 class Fleet:
@@ -59,7 +59,7 @@ class Fleet:
         return {address: seconds for address, seconds in all_s if seconds is not None}
 
     def retarget(self, addresses: Iterable[str]) -> None:
-        """The list of groups is now this. One that left carries what it has to the end and gets nothing new."""
+        """Set the list of groups. A removed group finishes its requests and gets no new ones."""
         self.synced = True
         self._wanted = frozenset(addresses)
         for address in self._wanted - self._upstreams.keys():
@@ -77,16 +77,17 @@ class Fleet:
         self.review()
 
     def review(self) -> None:
-        """Drop what has left and is empty, elect the model, and list who takes requests."""
+        """Close streams of removed addresses without requests, elect the model, and list the streams that take
+        requests."""
         for address in [a for a in self._upstreams if a not in self._wanted]:
             stream = self._upstreams[address].stream
             if stream is None or not stream.flights:
                 self._close(address)
         streams = [u.stream for u in self._upstreams.values() if u.stream is not None]
-        takers = [stream for stream in streams if stream.takes_new]
-        self._elect(takers)
+        accepting = [stream for stream in streams if stream.accepts_requests]
+        self._elect(accepting)
         current = self.current.fingerprint if self.current else None
-        self._usable = [stream for stream in takers if stream.fingerprint == current]
+        self._usable = [stream for stream in accepting if stream.fingerprint == current]
         kept = {current, *(stream.fingerprint for stream in streams)}
         for fingerprint in self._models.keys() - kept:
             del self._models[fingerprint]
@@ -98,20 +99,20 @@ class Fleet:
             self._close(address)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _elect(self, takers: list[Stream]) -> None:
-        votes = Counter(stream.fingerprint for stream in takers)
+    def _elect(self, accepting: list[Stream]) -> None:
+        votes = Counter(stream.fingerprint for stream in accepting)
         current = self.current.fingerprint if self.current else None
         if not votes or current in votes:
-            self._warn_of_strangers(takers, current)
+            self._warn_of_mismatches(accepting, current)
             return
         winner = votes.most_common(1)[0][0]
         log.info("model %s is now current (was %s)", winner, current)
         self.current = self._models[winner]
-        self._warn_of_strangers(takers, winner)
+        self._warn_of_mismatches(accepting, winner)
 
-    def _warn_of_strangers(self, takers: list[Stream], current: str | None) -> None:
-        revisions = {stream.revision for stream in takers if stream.fingerprint == current}
-        for stream in takers:
+    def _warn_of_mismatches(self, accepting: list[Stream], current: str | None) -> None:
+        revisions = {stream.revision for stream in accepting if stream.fingerprint == current}
+        for stream in accepting:
             if stream.fingerprint != current and stream.revision in revisions:
                 log.error(
                     "group %s: its model %s differs from %s of the same revision %s; it gets no requests",

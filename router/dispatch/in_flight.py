@@ -1,6 +1,6 @@
-"""One job on its way through the fleet, across as many streams as it takes.
+"""A job that a group runs or that waits for one, across retries.
 
-queued --> under way on a stream --> over
+queued --> running on a stream --> over
    ^             |
    +-- lost -----+   while nothing has reached the client
 """
@@ -17,15 +17,16 @@ from octavo.router.jobs.generation import FAILED, Job, RequestError, Sink
 
 
 class Carrier(Protocol):
-    """The stream a flight is under way on."""
+    """The stream that a job runs on."""
 
     def cancel(self, number: int) -> None:
-        """Tell the leader to drop the request of this number."""
+        """Cancel the request of this number at the leader."""
 
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """lost: incarnations that ended under it. avoid: leaders that refused it. produced: ids given to the sink."""
+    """lost: incarnations that ended while they ran it. avoid: leaders that refused it. produced: ids given to the
+    sink."""
 
     job: Job
     sink: Sink
@@ -41,7 +42,7 @@ class Flight:
     over: bool = False
 
     def deliver(self, ids: Sequence[int], finish: int, cached: int) -> None:
-        """Some ids from the engine. A sink that raises ends its own request and no other: raises BrokenSink."""
+        """Pass ids from the engine to the sink. A sink that raises ends its own request only. Raises BrokenSink."""
         self.produced += len(ids)
         try:
             if finish == FAILED:
@@ -52,31 +53,31 @@ class Flight:
             self._break(error)
 
     def score(self, tokens: bytes, prompt: bytes) -> None:
-        """Log-probabilities that go before the next `deliver`. Raises as it does."""
+        """Pass log-probabilities of the next `deliver` to the sink. Raises BrokenSink."""
         try:
             self.sink.scores(tokens, prompt)
         except Exception as error:
             self._break(error)
 
     def fail(self, error: RequestError) -> None:
-        with self.errors.contained("request %s: the reader, told of %s,", self.job.id, error.code):
+        with self.errors.contained("request %s: the sink, given %s,", self.job.id, error.code):
             self.sink.failed(error)
 
     def can_restart(self) -> bool:
-        """Whether nothing has reached the client; then it begins anew."""
+        """Whether nothing has reached the client, so that the job can start again."""
         restarted = not self.produced
         if not restarted:
-            with self.errors.contained("request %s: the reader, told to begin anew,", self.job.id):
+            with self.errors.contained("request %s: the sink, asked to restart,", self.job.id):
                 restarted = self.sink.restart()
         if restarted:
             self.produced = 0
         return restarted
 
     def _break(self, error: Exception) -> NoReturn:
-        self.errors.note(error, "request %s: the reader, whose request ends here,", self.job.id)
+        self.errors.note(error, "request %s: the sink, whose request ends here,", self.job.id)
         self.fail(refusals.broken_reader())
         raise BrokenSink from None
 
 
 class BrokenSink(RouterError):
-    """A reader raised, and has been told of the end of its request; its flight must be cancelled."""
+    """A sink raised and its request has failed; its job must be cancelled."""

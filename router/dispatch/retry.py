@@ -1,4 +1,4 @@
-"""When a job is given up: how often it may begin anew, which jobs may not, and which have waited too long."""
+"""When a job fails for good: after how many attempts, after how many lost groups, and after which wait."""
 
 from octavo.router.dispatch.in_flight import Flight
 from octavo.router.jobs import refusals
@@ -6,11 +6,11 @@ from octavo.router.jobs.counts import Counts
 from octavo.router.jobs.generation import RequestError
 
 MAX_ATTEMPTS = 4
-MAX_LOST_INCARNATIONS = 2  # a request on which so many have died may be what kills them
+MAX_LOST_INCARNATIONS = 2  # a request whose groups failed that often may be the cause
 
 
 def end_of_lost(flight: Flight, closed: bool, counts: Counts) -> RequestError | None:
-    """Its stream is lost: what to tell the client; None: it may begin anew. closed: the router ends."""
+    """The error of a job whose stream is lost; None: it can be sent again. closed: the router shuts down."""
     if not flight.can_restart():
         counts.cut += 1
         return refusals.cut(flight.produced)
@@ -23,7 +23,7 @@ def end_of_lost(flight: Flight, closed: bool, counts: Counts) -> RequestError | 
 
 
 def end_of_tries(flight: Flight, counts: Counts) -> RequestError | None:
-    """What to tell the client when it has begun often enough."""
+    """The error of a job after MAX_ATTEMPTS; None: it can be sent again."""
     if flight.attempts < MAX_ATTEMPTS:
         return None
     counts.worn_out += 1
@@ -31,7 +31,7 @@ def end_of_tries(flight: Flight, counts: Counts) -> RequestError | None:
 
 
 def end_of_wait(late: bool, waited_s: float, groups: int, retry_after_s: float, counts: Counts) -> RequestError:
-    """What to tell the client of a job that left the queue. late: its own deadline has passed; else it just waited."""
+    """The error of a job that expired in the queue. late: its own deadline has passed, not the queue's bound."""
     if late:
         counts.deadline_exceeded += 1
         return refusals.deadline(retry_after_s)

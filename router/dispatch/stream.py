@@ -1,5 +1,5 @@
-"""What goes over one welcomed Serve stream: requests down, and each row to its sink, in the handler of the message that
-brought it.
+"""One open Serve stream to a leader: sends requests, and delivers each output row to its sink, in the handler of the
+message that carried it.
 
 `upstream.py` opens it, reads and writes; `dispatch.py` is the Listener of what happens.
 """
@@ -18,33 +18,33 @@ from octavo.router.jobs.generation import Model
 
 
 class Broken(RouterError):
-    """The stream cannot go on; the message says why."""
+    """The stream failed; the message has the cause."""
 
 
 class Listener(Protocol):
-    """Who hears what happens on streams; every call is synchronous."""
+    """Receives the events of streams; every call is synchronous."""
 
     def opened(self, stream: "Stream", model: Model) -> None:
-        """It may carry requests."""
+        """The stream may carry requests."""
 
     def credited(self, stream: "Stream") -> None:
-        """Its credit or load is new."""
+        """The stream's credit or load has changed."""
 
     def landed(self, flight: Flight) -> None:
-        """A flight's last row has been delivered."""
+        """A job's last row has been delivered."""
 
     def rejected(self, stream: "Stream", flight: Flight, rejected: engine_pb2.Rejected) -> None:
-        """The leader refused it."""
+        """The leader refused the job."""
 
     def draining(self, stream: "Stream") -> None:
-        """It takes nothing new."""
+        """The leader takes no new requests."""
 
     def lost(self, stream: "Stream") -> None:
-        """It is broken; what it carries is for the listener to rescue."""
+        """The stream is broken; the listener retries its jobs."""
 
 
 class Stream:
-    """A welcomed Serve stream: its ledger, and the flights it carries by number."""
+    """An open Serve stream: its credit ledger, and its jobs in flight by number."""
 
     def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: Listener) -> None:
         self.address = address
@@ -56,7 +56,7 @@ class Stream:
         self.load = engine_pb2.Load()
         self.prefixes = PrefixMemory(0)
         self.flights: dict[int, Flight] = {}
-        self._fresh: set[int] = set()  # flights without a token yet
+        self._fresh: set[int] = set()  # jobs without a token yet
         self.is_draining = False
         self.is_closed = False
         self.retired = False  # its address has left the list: nothing new, what is under way goes on
@@ -70,11 +70,11 @@ class Stream:
         self._listener = listener
 
     @property
-    def takes_new(self) -> bool:
+    def accepts_requests(self) -> bool:
         return not self.is_draining and not self.retired and not self.is_closed
 
     def close(self) -> None:
-        """It is broken: without credit nothing is sent to it, whoever still knows it."""
+        """Mark it closed: without credit nothing is sent to it, even by code that still refers to it."""
         self.is_closed = True
         self.ledger = Ledger()
 
@@ -94,7 +94,7 @@ class Stream:
         if self.flights.pop(number, None) is not None:
             self._post(wire.cancel(number))
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         self._post(wire.heartbeat())
 
     def handle(self, message: engine_pb2.FromEngine) -> None:

@@ -1,7 +1,7 @@
-"""Channels to leaders: mutual TLS between pods, plaintext only where nobody else can listen.
+"""Channels to leaders: mutual TLS between pods, plaintext only within one machine.
 
 Pods are dialled by address, so their certificates carry a fixed name per service and role instead. The files are read
-anew for each channel: a rotated leaf or bundle takes effect at the next connection.
+again for each channel: a rotated leaf or bundle takes effect at the next connection.
 """
 
 import ipaddress
@@ -16,7 +16,8 @@ Dial = Callable[[str], grpc.aio.Channel]
 
 
 def dialler(tls_dir: Path | None, service_uid: str) -> Dial:
-    """How this router opens a channel to `unix:/path` or `host:port`. Raises ValueError for a plaintext one afar."""
+    """How this router opens a channel to `unix:/path` or `host:port`. Raises ValueError for plaintext to another
+    machine."""
 
     def dial(address: str) -> grpc.aio.Channel:
         if address.startswith("unix:"):

@@ -4,8 +4,8 @@
         ^  back-off <= 2 s   |
         +----- broken <------+   ended, failed, or 10 s of silence
 
-Each attempt is a fresh channel and a fresh Stream: numbers, credit and requests die with it. Nothing that an attempt or
-its listener raises ends the keeper: only its own task's cancellation does.
+Each attempt has a new channel and a new LeaderStream: numbers, credit and requests end with it. Nothing that an attempt
+or its listener raises ends the keeper: only its own task's cancellation does.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Upstream:
         self._loop = asyncio.get_running_loop()
         self._is_held = False
         self._missing_since = self._loop.time()
-        self._cut_by = ""
+        self._cancel_reason = ""
 
     @property
     def missing_s(self) -> float | None:
@@ -71,7 +71,7 @@ class Upstream:
             await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
 
     async def _try(self, known: Callable[[str], Model | None]) -> bool:
-        """One attempt to its end, however it ends; whether a stream was open."""
+        """Run one attempt to its end; True when a stream was open."""
         try:
             await self._attempt(known)
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
@@ -79,7 +79,7 @@ class Upstream:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            self._note(Broken(self._cut_by or "the call was cancelled"))
+            self._note(Broken(self._cancel_reason or "the call was cancelled"))
         except Exception as error:  # a bug of ours must not cost the group: the next attempt begins from nothing
             self._errors.note(error, "group %s: the stream", self.address)
         finally:
@@ -92,7 +92,7 @@ class Upstream:
         return stream is not None
 
     async def _attempt(self, known: Callable[[str], Model | None]) -> None:
-        self._cut_by = ""
+        self._cancel_reason = ""
         channel = self._dial(self.address)
         stub = engine_pb2_grpc.EngineStub(channel)
         call: ServeCall = stub.Serve()
@@ -116,7 +116,7 @@ class Upstream:
 
     async def _carry(self, call: ServeCall, stream: Stream) -> None:
         works = self._write(call, stream), self._watch(call, stream)
-        helpers = [asyncio.ensure_future(self._beside(call, work)) for work in works]
+        helpers = [asyncio.ensure_future(self._run_beside(call, work)) for work in works]
         try:
             while (message := await _read(call)) is not None:
                 stream.handle(message)
@@ -125,8 +125,8 @@ class Upstream:
                 helper.cancel()
         self.last_error = "the leader ended the stream"
 
-    async def _beside(self, call: ServeCall, work: Coroutine[object, object, None]) -> None:
-        """Work beside the reader. A stream of which one side has failed must not go on with the other alone."""
+    async def _run_beside(self, call: ServeCall, work: Coroutine[object, object, None]) -> None:
+        """Run a task beside the reader. An error in it cancels the call, so that no half of a stream goes on alone."""
         with self._errors.contained("group %s: the stream", self.address, then=call.cancel):
             await work
 
@@ -148,8 +148,8 @@ class Upstream:
             silent = 0 if stream.heard else silent + 1
             stream.heard = False
             if ticks % HEARTBEAT_TICKS == 0:
-                stream.beat()
-        self._cut_by = f"nothing heard for {SILENT_TICKS * TICK_S:.0f} s"
+                stream.send_heartbeat()
+        self._cancel_reason = f"nothing heard for {SILENT_TICKS * TICK_S:.0f} s"
         call.cancel()
 
     def _note(self, error: Exception) -> None:

@@ -15,7 +15,7 @@ NO_TOKEN = 0xFFFFFFFF
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
-    # Each channel has connections of its own: a new one resolves and dials anew, instead of sharing a dead address.
+    # Each channel has connections of its own: a new one resolves and connects again, instead of sharing a dead address.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
@@ -23,7 +23,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def heartbeat() -> engine_pb2.FromRouter:
-    """Says only that this end lives."""
+    """An empty message: this end is alive."""
     return engine_pb2.FromRouter()
 
 
@@ -75,7 +75,7 @@ def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
 
 
 def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:
-    """Take the first message, and with it those that fit: a write costs more than what is written."""
+    """Take the first message and the next ones that fit beside it: a write costs more than its bytes."""
     first = outbox.popleft()
     size = _size(first)
     while outbox and (size := size + _size(outbox[0])) <= BUNDLE_BYTES:
@@ -115,7 +115,7 @@ def _scores(output: engine_pb2.StepOutput, count: int) -> list[engine_pb2.Scores
 
 
 def first_rows_first(rows: list[Row], fresh: set[int]) -> list[Row]:
-    """Rows of requests in `fresh` before all others; those are taken out of it. One request's rows keep their order.
+    """Rows of requests in `fresh` before all others; these requests leave `fresh`. One request's rows keep their order.
 
     Each row costs a write to a client: behind a full batch of them a first token would wait for milliseconds.
     """

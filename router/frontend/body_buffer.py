@@ -1,8 +1,8 @@
-"""Bodies in memory, bounded: while the model has not come, or helpers are busy, requests wait as the bytes they are.
+"""Request bodies in memory, bounded: requests wait as bytes while the model is not loaded or the helpers are busy.
 
-Only bytes that have come count, and a body must have come whole within BODY_S: a client that announces much and sends
-nothing takes no room from others. Bodies of which something is still to come may hold a part of the room alone: who
-stops short of the end takes none from those that send all.
+Only received bytes count, and a body must be complete within BODY_S: a client that announces much and sends nothing
+takes no room from others. Incomplete bodies may hold a part of the room only: a client that stops short of the end
+takes no room from clients that send all.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ BODY_S = 60.0  # for a whole body to come
 
 
 class Held:
-    """One body's share of the bound."""
+    """One body that is being read, and its share of the bound."""
 
     def __init__(self, holding: "Holding", request: web.BaseRequest) -> None:
         self._holding = holding
@@ -76,6 +76,8 @@ class Held:
 
 
 class Holding:
+    """The bytes of all requests that wait. bytes: held now."""
+
     def __init__(self) -> None:
         self.bytes = 0
 

@@ -1,4 +1,4 @@
-"""What one request's wishes make of its jobs and of the form of its answer. Pure but for the seed that is drawn."""
+"""Builds the jobs and the sinks of one request. Pure but for the seed that is drawn."""
 
 import secrets
 from array import array
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def form(self) -> Form | None:
-        """What is shown beside the text; None when nothing is, and stop strings are cut as usual."""
+        """Which details are shown beside the text; None: no details, and stop strings are cut as usual."""
         ask = self.prepared.ask
         extras = ask.extras
         if extras is PLAIN or not _is_detailed(ask):
@@ -56,7 +56,7 @@ class Plan:
         return self.loaded.formats.parser(self.prepared)
 
     def job(self, index: int, id: str, deadline: float) -> Job:
-        """Of the generation of this index. deadline: monotonic seconds."""
+        """The job of one generation. index: of the generation. deadline: monotonic seconds."""
         ask, loaded = self.prepared.ask, self.loaded
         extras = ask.extras
         at, copy = divmod(index, extras.n)
@@ -93,7 +93,7 @@ class Plan:
         )
 
     def generation(self, index: int, answer: Answer, outlet: Outlet) -> Generation:
-        """The sink of that job."""
+        """The sink of the job with this index."""
         ask = self.prepared.ask
         at = index // ask.extras.n
         prompt, skip = self.prepared.prompts[at], ask.extras.skip_special

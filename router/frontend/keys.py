@@ -1,7 +1,7 @@
 """API keys: a file with one a line, and whether a request carries one of them.
 
-Keys are kept and looked up as their HMAC under a secret drawn when the process starts: how long a look-up takes says
-nothing of how much of a guess was right, it does not grow with the number of keys, and no key stays in memory.
+Keys are kept and looked up as their HMAC under a secret drawn when the process starts: the time of a look-up does not
+reveal how much of a guess was right, it does not grow with the number of keys, and no key stays in memory.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ MAX_KEYS = 10_000
 MAX_KEY_CHARACTERS = 512
 MAX_FILE_BYTES = 8 << 20
 POLL_S = 1.0  # between two looks at the file; a mounted Secret takes a minute to change anyway
-NOBODY = bytes(32)
+NO_KEY = bytes(32)
 
 Stamp = tuple[int, int, int, int]
 
@@ -31,7 +31,7 @@ class KeysInvalid(RouterError, ValueError):
 
 
 def parse_keys(data: bytes) -> tuple[str, ...]:
-    """One key a line; blank lines and those that begin with # are skipped. Raises KeysInvalid."""
+    """One key a line; blank lines and lines that begin with # are skipped. Raises KeysInvalid."""
     if len(data) > MAX_FILE_BYTES:
         raise KeysInvalid(f"it is larger than {MAX_FILE_BYTES} bytes")
     keys: list[str] = []
@@ -71,7 +71,7 @@ class Keys:
         """authorization: the header of that name. Raises RequestError 401."""
         scheme, _, key = (authorization or "").partition(" ")
         digest = self._digest(key.strip(" "))
-        is_known = hmac.compare_digest(self._known.get(digest, NOBODY), digest)
+        is_known = hmac.compare_digest(self._known.get(digest, NO_KEY), digest)
         if scheme.lower() != "bearer" or not is_known:
             message = "a valid API key is needed: send it as `Authorization: Bearer KEY`"
             raise RequestError(401, "invalid_request_error", "invalid_api_key", message)

@@ -1,8 +1,8 @@
-"""The path of one request, whichever protocol brought it: prepare, submit, answer as tokens come, settle.
+"""The pipeline of one request over either protocol: prepare, submit, write the answer as tokens come, clean up.
 
-    message --(held, bounded)--> accept --> Accepted --> answering: Dispatcher.submit --> sinks write --> done
+    message --(buffered, bounded)--> prepare --> PreparedRequest --> run: Dispatcher.submit --> sinks write --> done
 
-HTTP (`http/handlers.py`) and gRPC (`grpc/grpc_service.py`) are shells over it: they read, write, and tell errors.
+HTTP (`http/handlers.py`) and gRPC (`grpc/grpc_service.py`) are shells over it: they read, write, and send errors.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from octavo.router.tokenizer_pool.model_loader import Loaded, Texts
 
 @dataclass(slots=True)
 class Life:
-    """Where the process is in its life, as all handlers see it."""
+    """Whether the process drains, and how many requests are open; shared by all handlers."""
 
     draining: bool = False
     open: int = 0
@@ -38,9 +38,9 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a process answers with. served_name: in the API; empty: what the groups call the model.
+    """What the handlers of a process share. served_name: in the API; empty: what the groups call the model.
 
-    max_wait_s: for a group's files to come. keys: None: anybody may ask. strict: unknown fields are refused.
+    max_wait_s: for a group's files to come. keys: None: no key is needed. strict: unknown fields are refused.
     client_priority: clients may choose the priority of their requests.
     """
 
@@ -70,7 +70,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A request that may be answered now. begun, deadline: monotonic seconds. name: of the model, for the client."""
+    """A checked and tokenized request. begun, deadline: monotonic seconds. name: of the model, for the client."""
 
     id: str
     name: str
@@ -103,7 +103,7 @@ async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.i
 
 
 async def operate(parts: Parts, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
-    """What needs the model's text side and no group. Raises RequestError."""
+    """Run /tokenize or /detokenize, which need no group. Raises RequestError."""
     async with deadlines.ending_at(deadline):
         loaded = await parts.texts.current(asyncio.get_running_loop().time() + parts.max_wait_s)
         done = await loaded.pool.run(operation, body)
@@ -129,7 +129,7 @@ def answering(
 ) -> Iterator[Answer]:
     """`n` jobs a prompt, each cancelled when the block is left before it has ended. Raises RequestError.
 
-    id: for logs. sink: what hears a generation's tokens, and passes them on to it.
+    id: for logs. sink: wraps a generation's sink.
     """
     plan, first_token = accepted.plan, partial(_first_token, parts.metrics, accepted.begun)
     answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token, plan.copies)
@@ -158,7 +158,7 @@ def _timer(answer: Answer, deadline: float) -> asyncio.TimerHandle | None:
 
 
 def bug(id: str) -> RequestError:
-    """What a client is told of an error of ours."""
+    """The error that a client gets for a bug of ours."""
     return RequestError(500, "server_error", "internal_error", f"the router failed; its log has the cause under {id}")
 
 

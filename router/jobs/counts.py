@@ -1,4 +1,4 @@
-"""What became of jobs, as metrics have it."""
+"""Counts of jobs by outcome, for metrics."""
 
 from dataclasses import dataclass
 

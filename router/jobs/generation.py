@@ -1,4 +1,4 @@
-"""What passes between the HTTP side of a router and its fleet side: a job in, tokens or one error out.
+"""The interface between a router's frontend and its dispatch: a job in, tokens or one error out.
 
     Dispatcher.submit(job, sink) -> Handle
         [sink.scores(tokens, prompt)]           of what comes next
@@ -6,7 +6,7 @@
         | sink.restart() -> True                its group was lost: the tokens begin again
         | sink.failed(error)                    instead of a finish, at any point
 
-After the call that ends it, or after Handle.cancel(), a sink hears nothing more.
+After the call that ends it, or after Handle.cancel(), a sink is not called again.
 """
 
 import math
@@ -28,7 +28,7 @@ GRAMMAR = "response_format"  # what groups call a grammar, in their features and
 
 @dataclass(frozen=True, slots=True)
 class Adjust:
-    """Changes of the logits that few requests ask; every field's default changes nothing.
+    """Changes of the logits that few requests need; every field's default changes nothing.
 
     bias: (id, what is added to its logit). allowed: ids, no others are drawn; none: all are. bad_words: ids of each.
     """
@@ -49,7 +49,7 @@ NO_ADJUST = Adjust()
 class Sampling:
     """temperature 0 is greedy; top_k 0 and top_p 1 are off. The seed is always given: the router draws one.
 
-    logprobs, prompt_logprobs: how many of the likeliest tokens are told beside each; None: no log-probabilities.
+    logprobs, prompt_logprobs: how many of the likeliest tokens are reported beside each; None: no log-probabilities.
     """
 
     temperature: float = 1.0
@@ -66,8 +66,8 @@ class Job:
     """One engine request, validated and tokenised.
 
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
-    priority: higher goes first, here and in the engine; clients set it where they may. tenant: whose share of the queue
-    it takes; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
+    priority: higher goes first, here and in the engine; clients set it where they may. tenant: the owner of its share
+    of the queue; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
     queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many
     nothing stops it. salt: cached blocks are shared only with jobs of the same. needs: fields that a group's device may
     be unable to serve. grammar: that binds the answer; empty: none. bound_by: the client's field for it.
@@ -94,12 +94,12 @@ class Job:
         return len(self.prompt) // 4
 
     def called(self, field: str) -> str:
-        """A field that an engine complains of, as this request has it: engines know one name for all grammars."""
+        """The client's name of a field that an engine refuses: engines have one name for all grammars."""
         return self.bound_by if field == GRAMMAR and self.bound_by else field
 
 
 class RequestError(RouterError):
-    """A refusal or failure of one request, ready to be told to a client.
+    """A refusal or failure of one request, as the client gets it.
 
     type, code: machine-readable, as OpenAI's error objects have them (`type` the class, `code` the reason).
     retry_after: seconds, for a header of that name. field: the request field at fault. final: clients that retry
@@ -130,7 +130,7 @@ class RequestError(RouterError):
 
 
 class Sink(Protocol):
-    """Where a job's tokens go. Calls are synchronous, from the handler of the step output: be quick, never raise."""
+    """Receives a job's tokens. Calls are synchronous, from the handler of the step output: be quick, never raise."""
 
     def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
         """Some more ids, perhaps none. finish: 0 while it goes on, else STOP or LENGTH: the last call.
@@ -146,7 +146,8 @@ class Sink(Protocol):
         """It ended with an error; tokens already given stand."""
 
     def restart(self) -> bool:
-        """Its group was lost after some tokens. True: none has reached the client, all are forgotten, it begins anew.
+        """Its group was lost after some tokens. True: none has reached the client, all are dropped, the answer starts
+        again.
 
         False: something is out, so nothing may be repeated; `failed` follows.
         """
@@ -156,13 +157,13 @@ class Handle(Protocol):
     """A job under way."""
 
     def cancel(self) -> None:
-        """Stop it, wherever it is; its sink hears nothing more. Harmless when it has ended."""
+        """Stop it, wherever it is; its sink is not called again. Harmless when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name. features: what
-    Job.needs may hold, of the group that told first."""
+    """The model that the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name.
+    features: what Job.needs may hold, of the first group that reported it."""
 
     name: str
     fingerprint: str
@@ -173,7 +174,7 @@ class Model:
 
 
 class Dispatcher(Protocol):
-    """The fleet as the HTTP side sees it; octavo.router.dispatch.dispatch has the real one."""
+    """Dispatches jobs to groups; implemented in octavo.router.dispatch.dispatch."""
 
     @property
     def ready(self) -> bool:
@@ -185,7 +186,7 @@ class Dispatcher(Protocol):
 
     @property
     def reach(self) -> Reach:
-        """The groups of that list, and those without a stream."""
+        """The listed groups, and the groups without a stream."""
 
     def submit(self, job: Job, sink: Sink) -> Handle:
         """Queue a job. Raises RequestError 429 `queue_full`, 503 `draining`."""

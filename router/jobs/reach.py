@@ -8,7 +8,7 @@ CUT_OFF_S = 60.0  # without a stream to any group that serves: the cause is this
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """listed: groups in the list now. missing: those without a stream: seconds of that, by address. of_ready: the list
+    """listed: groups in the list now. missing: seconds without a stream, by address. of_ready: the list
     names only groups that serve, as Kubernetes' does; a fixed list names them in any state."""
 
     listed: int = 0
@@ -17,7 +17,7 @@ class Reach:
 
     @property
     def is_cut_off(self) -> bool:
-        """For a minute this process has reached none of the groups that serve: others should get its clients."""
+        """This process has had no stream to any ready group for CUT_OFF_S: clients should be sent to other routers."""
         all_missing = 0 < self.listed == len(self.missing)
         return self.of_ready and all_missing and min(self.missing.values()) >= CUT_OFF_S
 

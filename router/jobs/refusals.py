@@ -1,4 +1,4 @@
-"""Every way in which the fleet side refuses or ends a request, as the client is told it."""
+"""The errors with which dispatch refuses or ends a request, as the client gets them."""
 
 from octavo.router.jobs.generation import RequestError
 

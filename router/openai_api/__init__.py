@@ -1,4 +1,4 @@
-"""What clients ask in OpenAI's words: each field read, bounded and checked; a bad one is an error that names it.
+"""Requests of OpenAI's API: each field is read and checked; the error of an invalid one names it.
 
 Process: a router process or one of its tokenizer processes. In: a JSON body, headers, or a protobuf message. Out: a
 checked request, or a RequestError. Imports: router.jobs. PURE: no clock, no network, no tokenizer.

@@ -1,4 +1,4 @@
-"""How a chat request wants its template rendered: tools, documents, variables, and where the prompt ends."""
+"""How a chat request's template is rendered: tools, documents, variables, and where the prompt ends."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.plain_json import Bounds, check_bounds
 
-# What the renderer itself says; a client that says it too would change what is rendered behind our back.
+# Names that the renderer sets; a client must not override them.
 OWNED = frozenset(
     "messages conversation tools documents chat_template add_generation_prompt continue_final_message tokenize "
     "tokenizer_kwargs sanitize_control_tokens padding truncation max_length return_tensors return_dict "

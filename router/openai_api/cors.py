@@ -35,17 +35,18 @@ class Cors:
     def preflight(self, method: str, request: Mapping[str, str]) -> dict[str, str] | None:
         """What more answers a browser that asks whether it may send; None when this is no such question, or it may not.
 
-        Such a question carries no key, and tells nothing but these headers.
+        A preflight carries no key, and its answer has these headers only.
         """
         asks = method == "OPTIONS" and "Access-Control-Request-Method" in request
         if not asks or "Access-Control-Allow-Origin" not in self.headers(request):
             return None
-        # The official clients send headers that tell of themselves, more with each version: what is wished is allowed.
-        wished = request.get("Access-Control-Request-Headers", "")
+        # The official clients send headers that describe themselves, more with each version: all requested ones are
+        # allowed.
+        requested = request.get("Access-Control-Request-Headers", "")
         return {
             "Access-Control-Allow-Methods": "GET, POST",
-            "Access-Control-Allow-Headers": wished
-            if _HEADER_NAMES.fullmatch(wished)
+            "Access-Control-Allow-Headers": requested
+            if _HEADER_NAMES.fullmatch(requested)
             else "Authorization, Content-Type",
             "Access-Control-Max-Age": str(MAX_AGE_S),
         }

@@ -1,4 +1,4 @@
-"""A protobuf request as the JSON body that would ask the same over HTTP, so that one set of checks judges both.
+"""A protobuf request as the equivalent JSON body, so that one set of checks serves both APIs.
 
 GenerateRequest --body_of--> ("completion" | "chat", {"prompt": ..., "max_tokens": ..., ...}) --> openai.parse
 """

@@ -1,7 +1,7 @@
-"""Names that a request may hold: what Octavo serves, what it knows and does not serve, and what nobody knows.
+"""Names that a request may hold: what Octavo serves, what it knows and does not serve, and unknown names.
 
 served            read by the endpoint's parser
-harmless          said, and without effect on the answer
+harmless          accepted, without effect on the answer
 known, unserved   refused by name unless it asks for nothing: the client would get another answer than it wants
 unknown           ignored and reported in a header; refused when the client or the router is strict
 """
@@ -83,7 +83,7 @@ OF_ONE_ENDPOINT = frozenset(
 def unknown_fields(
     body: Mapping[str, object], served: Set[str], harmless: Set[str], neutral: Mapping[str, Values]
 ) -> tuple[str, ...]:
-    """Names that nobody knows, bounded in number. Raises RequestError 400 naming a field that is not served."""
+    """Unknown names, bounded in number. Raises RequestError 400 naming a field that is not served."""
     unknown: list[str] = []
     for name, value in body.items():
         if value is None or name in served or name in EVERYWHERE or name in harmless:
@@ -100,4 +100,4 @@ def unknown_fields(
 
 def is_one_of(value: object, values: Sequence[object]) -> bool:
     """Equality that keeps true and 1 apart."""
-    return any(value == wish and isinstance(value, bool) == isinstance(wish, bool) for wish in values)
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)

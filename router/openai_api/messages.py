@@ -90,8 +90,8 @@ def _name(fields: Fields, field: str) -> str | None:
 
 def _reasoning(fields: Fields) -> str | None:
     """Answers carry it under both names."""
-    told = [text for name in REASONING if (text := fields.text(name))]
-    return told[0] if told else None
+    texts = [text for name in REASONING if (text := fields.text(name))]
+    return texts[0] if texts else None
 
 
 def _content(where: str, content: object, role: str, calls: bool) -> str | tuple[str, ...] | None:

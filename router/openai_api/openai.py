@@ -1,7 +1,7 @@
-"""What clients ask, in OpenAI's words: a JSON body becomes an `Ask`, or a RequestError that names the field.
+"""Parses OpenAI requests: a JSON body becomes a `ParsedRequest`, or a RequestError that names the field.
 
 Only what works is accepted: a field that would change the answer and that we do not serve is refused unless it has
-its neutral value (`n: 1`, `tools: null`), so that nobody gets another answer than the one asked for.
+its neutral value (`n: 1`, `tools: null`), so that no client gets another answer than it requested.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from octavo.router.openai_api.tools.definitions import Offer, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
 
-# Said but without effect on the answer.
+# Accepted, without effect on the answer.
 HARMLESS = frozenset(
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id "
     "session_id".split()
@@ -73,8 +73,8 @@ class Ask:
     """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
 
     max_tokens 0: the prompt alone is echoed. timeout_s: for the whole answer. unknown: names of fields that were
-    ignored. echo: what a `response` says again. rendering, tool_use: of chats. tool_use None: no calls are looked for
-    in the answer.
+    ignored. echo: fields that a `response` repeats. rendering, tool_use: of chats. tool_use None: no calls are looked
+    for in the answer.
     """
 
     kind: Kind

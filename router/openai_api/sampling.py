@@ -1,6 +1,7 @@
-"""What few requests ask of the engine and of the answer's form, beyond the fields that nearly all have. Pure.
+"""Advanced parameters: fields of sampling and of the answer that few requests have. Pure.
 
-A body's fields become `Extras`; those become parts of a Job. A request that names none of the fields shares PLAIN.
+A body's fields become `AdvancedParams`, which become parts of a Job. A request that names none of the fields shares
+PLAIN.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARACTERS = 256
 MAX_SALT_CHARACTERS = 1024
 MOST_PRIORITY = 2**31 - 1
-MAX_SCORED_PROMPT = 32_768  # tokens of a prompt whose log-probabilities are told: they are a thousand bytes each
+MAX_SCORED_PROMPT = 32_768  # tokens of a prompt with log-probabilities, which take a thousand bytes each
 _ID = re.compile("0|[1-9][0-9]{0,9}")
 
 COMMON = frozenset(
@@ -67,7 +68,7 @@ class Extras:
 
     @property
     def prompt_top(self) -> int | None:
-        """What the engine is asked: as many of the likeliest as the form that wants most."""
+        """How many likeliest tokens the engine must report: the most that any part of the answer shows."""
         if not self.scores_prompt:
             return None
         return max(self.prompt_logprobs or 0, (self.logprobs or 0) if self.echo else 0)
@@ -110,8 +111,8 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
     return PLAIN if extras == PLAIN else extras
 
 
-def revived(values: Mapping[str, Any]) -> Extras:  # Any: decoded JSON
-    """An Extras that has been JSON; PLAIN is itself again."""
+def from_json(values: Mapping[str, Any]) -> Extras:  # Any: decoded JSON
+    """AdvancedParams from decoded JSON; equal to PLAIN becomes PLAIN itself."""
     tuples = {
         "bias": tuple((token, value) for token, value in values["bias"]),
         "allowed": tuple(values["allowed"]),
@@ -135,7 +136,7 @@ def check_vocabulary(extras: Extras, size: int) -> None:
 
 
 def with_extras(sampling: Sampling, extras: Extras, features: frozenset[str]) -> Sampling:
-    """The request's wishes; where it has none the model's own advice, as far as the device can follow it."""
+    """The request's parameters; for absent ones the model's defaults that the device supports."""
     default = sampling.adjust
     min_p = default.min_p if "min_p" in features else 0.0
     repetition = default.repetition_penalty if "repetition_penalty" in features else 1.0
@@ -166,7 +167,7 @@ def needs(sampling: Sampling, extras: Extras) -> frozenset[str]:
         "logprobs": extras.logprobs is not None,
         "prompt_logprobs": extras.scores_prompt,
     }
-    return frozenset(field for field, wish in asked.items() if wish)
+    return frozenset(field for field, value in asked.items() if value)
 
 
 def _or(value: Any, default: Any) -> Any:  # Any: of one type

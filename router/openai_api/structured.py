@@ -1,4 +1,4 @@
-"""Structured output as clients ask for it: OpenAI's `response_format`, and the fields that vLLM has. Pure.
+"""Structured output: OpenAI's `response_format`, and the fields that vLLM has. Pure.
 
 What is allowed ends as one `Structured`; whether it can be compiled is seen where that may take its time
 (constrained/grammars.py).
@@ -114,7 +114,7 @@ def _structured_outputs(value: object) -> Structured | None:
 
 
 def _with_options(one: Structured, options: Fields) -> Structured:
-    """As vLLM's options change it. disable_fallback changes nothing: there is one compiler."""
+    """Apply vLLM's options. disable_fallback changes nothing: there is one compiler."""
     pattern, compact, closed = options.text(_PATTERN), options.flag(_COMPACT), options.flag(_CLOSED)
     options.flag(_FALLBACK)
     for name in _OF_JSON:
@@ -129,7 +129,7 @@ def _with_options(one: Structured, options: Fields) -> Structured:
 
 
 def _closed(schema: Json) -> Json:
-    """With no properties but those that it names, where it does not say."""
+    """The schema with `additionalProperties: false` wherever it names properties and does not say."""
     if isinstance(schema, list):
         return [_closed(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Unknown fields, told in a header of the answer: `X-Octavo-Warning: unknown fields ignored: "foo", "bar"`."""
+"""Unknown fields, reported in a header of the answer: `X-Octavo-Warning: unknown fields ignored: "foo", "bar"`."""
 
 import re
 from collections.abc import Mapping, Sequence

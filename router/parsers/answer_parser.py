@@ -1,4 +1,4 @@
-"""A chat answer's text, told apart: reasoning, then content and tool calls.
+"""Parses a chat answer's text: reasoning, then content and tool calls.
 
     text --> ReasoningParser --content--> ToolParser --> parts
                    '--reasoning-------------------------> parts

@@ -1,4 +1,4 @@
-"""Reasoning that a model marks in its answer, told from its content, in text that comes in pieces.
+"""Separates reasoning that a model marks in its answer from its content, in text that comes in pieces.
 
     <think>            start --begin--> inside --end--> after --text--> outside
     Let me see.          '--other text--> outside

@@ -1,4 +1,4 @@
-"""The addresses of a router, held by its parent process: its own processes share them, everybody else is refused.
+"""The addresses of a router, held by its parent process: its own processes share them, other programs are refused.
 
 SO_REUSEPORT alone would let a second router on the same port take half of the first one's connections.
 """
@@ -44,7 +44,7 @@ def reserved(flag: str, address: Address) -> Iterator[Address]:
         # From now on only sockets with SO_REUSEPORT (this router's processes) may bind, and no other parent can do the
         # same before they listen: Linux looks at the options that the holders have now, unless every bind so far had
         # SO_REUSEADDR. The second one has not. It fails beside connections in TIME_WAIT of a server that had no
-        # SO_REUSEPORT; then two routers that start in the same second are not told apart.
+        # SO_REUSEPORT; then the second of two routers that start in the same second is not refused.
         first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         for holder in (first, second):
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

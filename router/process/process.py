@@ -67,7 +67,7 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
     metrics = RouterMetrics()
     async with running(_settings(config, index)) as dispatcher:
         metrics.read_from(lambda: _fleet_readings(dispatcher))
-        talk = asyncio.create_task(_talk(control, metrics))
+        talk = asyncio.create_task(_answer_queries(control, metrics))
         serve = asyncio.create_task(_serve(config, dispatcher, metrics, stop))
         done, _ = await asyncio.wait((talk, serve), return_when=asyncio.FIRST_COMPLETED)
         if serve not in done:
@@ -75,7 +75,7 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
             serve.cancel()
         with suppress(asyncio.CancelledError):
             await serve
-        _push(control, metrics)
+        _send_last_metrics(control, metrics)
         talk.cancel()
 
 
@@ -152,11 +152,11 @@ def _most_connections(config: Config) -> int:
     """Of either API: this process's share of the router's bound, and fewer where the system gives fewer files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     apis = 1 if config.grpc is None else 2
-    wished = apis * -(-config.max_connections // config.processes) + OTHER_FILES
-    allowed = wished if hard == resource.RLIM_INFINITY else min(wished, hard)
+    desired = apis * -(-config.max_connections // config.processes) + OTHER_FILES
+    allowed = desired if hard == resource.RLIM_INFINITY else min(desired, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wished:
+    if allowed < desired:
         log.warning("the limit of %d open files leaves room for %d connections", hard, allowed - OTHER_FILES)
     return max(1, (allowed - OTHER_FILES) // apis)
 
@@ -175,7 +175,7 @@ def _settings(config: Config, index: int) -> FleetSettings:
     )
 
 
-async def _talk(control: socket.socket, metrics: RouterMetrics) -> None:
+async def _answer_queries(control: socket.socket, metrics: RouterMetrics) -> None:
     """Answer each byte with a line of metrics, until the parent is gone."""
     control.setblocking(False)
     loop = asyncio.get_running_loop()
@@ -183,8 +183,8 @@ async def _talk(control: socket.socket, metrics: RouterMetrics) -> None:
         await loop.sock_sendall(control, snapshot(metrics.registry) + b"\n")
 
 
-def _push(control: socket.socket, metrics: RouterMetrics) -> None:
-    """The last word, so that the parent's sums are complete."""
+def _send_last_metrics(control: socket.socket, metrics: RouterMetrics) -> None:
+    """Send the last metrics, so that the parent's sums are complete."""
     control.setblocking(True)
     control.settimeout(1.0)
     with suppress(OSError):

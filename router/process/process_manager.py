@@ -23,17 +23,19 @@ from octavo.shared.parent import ending_with_us
 log = logging.getLogger("octavo.router")
 
 BACKOFF_S = (0.2, 10.0)
-GOOD_S = 60.0  # a life this long forgives the failures before it
+GOOD_S = 60.0  # a process that ran this long resets the back-off
 SCRAPE_S = 1.0
 POLL_S = 5.0
 LOOK_S = 0.2  # after a question without an answer
-# Helpers are forked and become other programs at once: neither library need prepare for more. gRPC would begin its
-# threads anew in the fork, and these now and then fail on what they find, before it has become a helper.
+# Helpers are forked and become other programs at once: neither library need prepare for more. gRPC would restart its
+# threads in the fork, where they sometimes fail before the fork has become a helper.
 QUIET_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "TOKENIZERS_PARALLELISM": "false"}
 SNAPSHOT_BYTES = 16 << 20
 
 
 class Family:
+    """Starts, polls, restarts and drains the processes of one router."""
+
     def __init__(self, argv: Sequence[str], size: int) -> None:
         self._argv = list(argv)
         self._children = [Child(index) for index in range(size)]
@@ -88,8 +90,8 @@ class Family:
         while not stop.is_set():
             begun = loop.time()
             try:
-                how = f"ended with code {await self._life(child, stop)}"
-            except Exception as error:  # no memory or descriptors now, or a bug of ours: the next may live
+                how = f"ended with code {await self._run_once(child, stop)}"
+            except Exception as error:  # no memory or descriptors now, or a bug of ours: the next start may succeed
                 log.exception("process %d cannot be kept", child.index)
                 child.signal(signal.SIGKILL)
                 how = f"failed ({type(error).__name__})"
@@ -103,8 +105,8 @@ class Family:
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, BACKOFF_S[1])
 
-    async def _life(self, child: "Child", stop: asyncio.Event) -> int:
-        """Of one process, from its start to its exit code."""
+    async def _run_once(self, child: "Child", stop: asyncio.Event) -> int:
+        """Run one process from its start to its exit code."""
         await child.start(self._argv)
         if stop.is_set():  # it came while the process was being made
             child.signal(signal.SIGTERM)
@@ -115,7 +117,7 @@ class Family:
 
 
 class Child:
-    """One process, in whichever life."""
+    """One child process, across restarts."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -123,14 +125,14 @@ class Child:
         self._lines: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
-        self._owed = 0  # answers that are still to come, also to questions nobody waits for any more
+        self._owed = 0  # answers that are still to come, also to queries that timed out
         self._silence = _begun()
 
     async def start(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
         self._silence = _begun()
         with theirs:
-            # A session of its own: the terminal's Ctrl-C is for the parent, who drains.
+            # A session of its own: the terminal's Ctrl-C is for the parent, which drains.
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -184,7 +186,7 @@ class Child:
         return self._owed > 0
 
     def verdict(self) -> str | None:
-        """Why it must be killed; said once, and again when that has not ended it."""
+        """Why it must be killed; reported once, and again when the kill did not end it."""
         verdict = self._silence.verdict if self.owes else None
         if verdict is not None:
             self._silence = self._silence.asked(time.monotonic())

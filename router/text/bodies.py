@@ -1,4 +1,4 @@
-"""From a request's body to what can be dispatched: the checked ask and each prompt's packed ids."""
+"""From a request's body to an encoded request: the parsed fields and each prompt's packed ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

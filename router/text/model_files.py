@@ -1,4 +1,4 @@
-"""The files that a leader serves of a model, read and checked: what is wrong with one is told with its name."""
+"""Reads and checks the model files that a leader serves; an error names the file."""
 
 from collections.abc import Mapping
 
@@ -46,7 +46,7 @@ def tokenizer_of(files: Mapping[str, bytes]) -> Tokenizer:
 
 
 def said(error: BaseException) -> str:
-    """What the tokenizers library says: it raises bare Exception, and where it panics not even that. Others go on."""
+    """The message of an error of the tokenizers library: a bare Exception, or a panic. Raises any other error again."""
     if isinstance(error, MemoryError) or not (isinstance(error, Exception) or type(error).__name__ == PANIC):
         raise error
     return str(error)[:300]

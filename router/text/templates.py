@@ -1,8 +1,8 @@
-"""Chat templates: somebody else's code, rendered in a sandbox as transformers does it, within bounds.
+"""Chat templates: untrusted code, rendered in a sandbox as transformers does it, within bounds.
 
 Runs only in helper processes: a sandbox stops a template from reaching Python, nothing but a kill stops a loop.
-Client text that spells a control token ("<|im_end|>") is marked before it meets the template, so that whoever encodes
-the result knows which ones the template wrote.
+Client text that spells a control token ("<|im_end|>") is marked before it meets the template, so that the encoder
+knows which control tokens the template wrote.
 """
 
 import gc

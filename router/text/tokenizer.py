@@ -106,7 +106,7 @@ class TextModel:
 
     @property
     def added_tokens(self) -> Mapping[str, int]:
-        """Tokens beside those that were learnt from text, control tokens or not, and their ids."""
+        """Tokens beside the learnt vocabulary, control tokens or not, and their ids."""
         return self._added
 
     @property

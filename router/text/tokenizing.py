@@ -1,5 +1,5 @@
-"""/tokenize and /detokenize: what a prompt or a chat becomes, by the same checks and the same encoder as when it is
-served, without a group. Both run in helper processes, and give back finished JSON.
+"""/tokenize and /detokenize: token ids of a prompt or a chat, by the checks and the encoder that serve it, without a
+group. Both run in helper processes, and give back finished JSON.
 """
 
 from collections.abc import Callable, Mapping

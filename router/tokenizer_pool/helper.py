@@ -5,7 +5,8 @@
 
     {"load": [[name, size], ...], "context_length": N,             -> {}
      "parsers": [tools, reasoning]} + files
-    {"read": a Form} + the client's body                           -> {"ask": {...}, "sizes": [...], "echoes": [...],
+    {"read": a Form} + the client's body                           -> {"request": {...}, "sizes": [...], "echoes":
+    [...],
                                                                         "grammar": "...", "bound_by": "..."}
                                                                         + packed ids
     {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
@@ -29,7 +30,7 @@ from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.chat import AS_IT_IS
 from octavo.router.openai_api.openai import Ask
-from octavo.router.openai_api.sampling import revived
+from octavo.router.openai_api.sampling import from_json
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.text.bodies import Detokenised, Prepared, decode, detokenise, error_of
@@ -40,7 +41,7 @@ from octavo.router.tokenizer_pool.preparing import prepare
 from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32
-SUICIDE_S = 10.0  # an orphan in an endless loop ends by itself
+SELF_TERMINATE_S = 10.0  # an orphan in an endless loop ends by itself
 MEMORY_BYTES = 4 << 30
 OUT_OF_MEMORY = 12  # exit code, where not even an answer could be made
 
@@ -66,7 +67,7 @@ def main() -> int:
     model: Loaded | None = None
     while (frame := _receive(sys.stdin.buffer)) is not None:
         header, payload = frame
-        signal.setitimer(signal.ITIMER_REAL, SUICIDE_S)
+        signal.setitimer(signal.ITIMER_REAL, SELF_TERMINATE_S)
         if "load" in header:
             model, answer = _load(header, payload)
         else:
@@ -121,7 +122,7 @@ def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
         )
     bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
-        "ask": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
+        "request": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
         "grammar": prepared.grammar, "bound_by": prepared.bound_by, "thought": prepared.thought,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
@@ -141,9 +142,9 @@ def tokenized(header: Header, payload: bytes) -> Tokenized:
 
 def prepared(header: Header, payload: bytes) -> Prepared:
     """The router's end: what a helper read."""
-    ask = header["ask"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
+    ask = header["request"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
     ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
-    ask["extras"] = revived(ask["extras"])
+    ask["params"] = from_json(ask["params"])
     if (use := ask["tool_use"]) is not None:
         ask["tool_use"] = ToolUse(**(use | {name: tuple(use[name]) for name in ("names", "strict")}))
     prompts: list[bytes] = []
@@ -151,8 +152,8 @@ def prepared(header: Header, payload: bytes) -> Prepared:
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    told = {name: header[name] for name in ("grammar", "bound_by", "thought")}
-    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **told)
+    rest = {name: header[name] for name in ("grammar", "bound_by", "thought")}
+    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **rest)
 
 
 def detokenised(header: Header, payload: bytes) -> Detokenised:

@@ -1,11 +1,11 @@
-"""One helper process, as the router sees it: started, called, watched, killed; and whose fault its end is.
+"""One helper process, as the router sees it: started, called, watched, killed; and the fault that ended it.
 
-A helper is lost by what its input did, or by what somebody did to it. Only the first is the client's affair:
+A helper is lost by its input, or by another cause. Only the first is the client's fault:
 
     over the limit, had the CPU               the input is too slow
     over the limit, stopped or without CPU    the process was held up
     ended by itself, out of memory            the input is too large
-    ended by SIGKILL or SIGTERM               somebody ended it
+    ended by SIGKILL or SIGTERM               another process ended it
 """
 
 import asyncio

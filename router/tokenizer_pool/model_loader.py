@@ -41,7 +41,7 @@ class Loaded:
 
 
 class Texts:
-    """Loads a model's files when they come, and anew when the groups change to another model."""
+    """Loads a model's files when a group has delivered them, and again when the groups change to another model."""
 
     def __init__(self, dispatcher: Dispatcher, flags: ParserFlags = AUTO) -> None:
         self._dispatcher = dispatcher
@@ -74,7 +74,7 @@ class Texts:
                 return
             except RequestError as error:
                 log.info("no model yet: %s", error.message)
-            except Exception:  # a bug of ours: requests will load the model, each trying anew
+            except Exception:  # a bug of ours: each request tries to load the model again
                 log.exception("the model could not be loaded")
             await asyncio.sleep(RETRY_S)
 

@@ -3,7 +3,7 @@
 A request whose helper was lost by no fault of its own is tried once more, before all that wait: tokenising has no
 effect but its answer. A request that had the limit in full is refused at once, because a second helper would take it
 too; one at which helpers end by themselves is refused after the second. A request whose client has gone is skipped, or
-finished for nobody.
+its result is dropped.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class HelperPool:
                 await self._use(helper)
             except (OSError, TimeoutError, EOFError) as error:
                 log.warning("a helper process died (%s: %s); starting another", type(error).__name__, error)
-            except Exception:  # what it said is not trusted: it may be anything
-                log.exception("a helper process said nonsense; starting another")
+            except Exception:  # a helper's output is not trusted
+                log.exception("a helper process sent an invalid answer; starting another")
             else:
                 continue  # killed by us
             finally:

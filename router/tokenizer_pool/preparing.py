@@ -1,4 +1,4 @@
-"""From a request's body to what can be dispatched, at whatever cost: parsed, rendered, encoded, its grammar compiled.
+"""From a request's body to an encoded request with its grammar: parse, render, encode, compile.
 
 Runs in helper processes.
 """
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.responses.response_tools import field_of, told
+from octavo.router.openai_api.responses.response_tools import field_of, in_response_terms
 from octavo.router.text.bodies import Form, Prepared, encode, read
 from octavo.router.text.tokenizer import TextModel
 
@@ -19,7 +19,7 @@ def prepare(model: TextModel, form: Form, body: bytes, formats: Formats) -> Prep
         formats.check(prepared.ask)
         bound = _bound(prepared, formats)
     except RequestError as error:
-        raise (told(error) if form == "response" else error) from None
+        raise (in_response_terms(error) if form == "response" else error) from None
     return replace(bound, bound_by=field_of(bound.bound_by)) if form == "response" else bound
 
 
@@ -27,6 +27,6 @@ def _bound(prepared: Prepared, formats: Formats) -> Prepared:
     use = prepared.ask.tool_use
     if prepared.ask.structured is None and (use is None or not use.bound):
         return prepared
-    from octavo.router.constrained.constrain import bind  # the compiler is loaded by the first who needs it
+    from octavo.router.constrained.constrain import bind  # the compiler is loaded by the first request that needs it
 
     return bind(prepared, formats)

@@ -16,14 +16,14 @@ from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part
 from octavo.router.parsers.tools.events import Content
 
 Json = dict[str, object]
-Event = tuple[str, Json]  # its type, and what it says besides
+Event = tuple[str, Json]  # type, and the other fields
 
 # Of OpenAI's codes, the one that fits; the message says more.
 FAILURES = {429: "rate_limit_exceeded"}
 
 
 class ResponseObject:
-    """echo: fields of the request that it says again."""
+    """One response in each of its states. echo: fields of the request that it repeats."""
 
     def __init__(self, identity: Identity, echo: Mapping[str, object]) -> None:
         self.key = identity.id.partition("_")[2]
@@ -56,8 +56,9 @@ class ResponseObject:
         return self._state(status, output, why=why, usage=_usage(usage))
 
     def failed(self, output: Sequence[Json], error: RequestError) -> Json:
-        told = {"code": FAILURES.get(error.status, "server_error"), "message": error.message}
-        return self._state("failed", output, error=told)
+        return self._state(
+            "failed", output, error={"code": FAILURES.get(error.status, "server_error"), "message": error.message}
+        )
 
     def _state(
         self,
@@ -77,8 +78,8 @@ class ResponseObject:
 
 
 class Output:
-    """The items of one answer. Each method tells the events that it makes. done: those that are whole, without calls
-    that turned out to be none. place: of the open message's deltas; None: no message is open."""
+    """The items of one answer. Each method returns the events that it makes. done: the complete items, without
+    abandoned calls. place: ids of the open message's deltas; None: no message is open."""
 
     def __init__(self, key: str) -> None:
         """key: makes the items' ids."""
@@ -141,8 +142,8 @@ class Output:
     def _end(self, status: str, stands: bool = True) -> list[Event]:
         if self._call is not None:
             item = self._function_call(self._call, status)
-            told = {**self._here(), "name": item["name"], "arguments": item["arguments"]}
-            events: list[Event] = [("response.function_call_arguments.done", told)]
+            done = {**self._here(), "name": item["name"], "arguments": item["arguments"]}
+            events: list[Event] = [("response.function_call_arguments.done", done)]
         elif self.place is not None:
             text = "".join(self._pieces)
             item = self._message([_part(text)], status)
@@ -175,8 +176,8 @@ class Output:
 
     def _function_call(self, call: Call, status: str) -> Json:
         arguments = "".join(self._pieces)
-        told = {"call_id": call.id, "name": call.name, "arguments": arguments}
-        return {"id": self._id("fc"), "type": "function_call", "status": status, **told}
+        function = {"call_id": call.id, "name": call.name, "arguments": arguments}
+        return {"id": self._id("fc"), "type": "function_call", "status": status, **function}
 
 
 def status_of(reason: str) -> str:

@@ -2,9 +2,9 @@
 
     work(g) = prompt tokens pending at g + BETA x requests decoding at g + this request's uncached tokens at g
 
-Among the groups with credit, only those with work <= BOUND x mean are considered (bounded load: Mirrokni 2018). Of
-these, the one that has most of the prompt cached; a prompt that nobody knows goes to the one that least recently took
-such a prompt, so that prefixes spread.
+Among the groups with credit, only groups with work <= BOUND x mean are considered (bounded load: Mirrokni 2018). Of
+these, the policy selects the group that has most of the prompt cached; a prompt that no group has cached goes to the
+group that least recently took such a prompt, so that prefixes spread.
 """
 
 from collections.abc import Sequence

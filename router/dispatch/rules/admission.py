@@ -1,4 +1,4 @@
-"""The queue of a router: who is let in, who goes next, who has waited too long. Pure: the clock is an argument.
+"""The queue of a router: which requests enter, which goes next, which expire. Pure: the clock is an argument.
 
     bands        strict: a higher priority always goes first
     tenants      fair inside a band, by deficit round robin over tokens (Shreedhar & Varghese 1995)
@@ -78,7 +78,8 @@ class _Band(Generic[T]):
         self.turns: OrderedDict[str, _Tenant[T]] = OrderedDict()
 
     def head(self) -> Entry[T]:
-        """Whose turn it is; calling it again changes nothing. A tenant that cannot pay earns, and goes to the back."""
+        """The request of the next tenant; calling it again changes nothing. A tenant that cannot pay earns, and goes to
+        the back."""
         while True:
             for _ in range(len(self.turns)):
                 name, tenant = next(iter(self.turns.items()))
@@ -86,7 +87,7 @@ class _Band(Generic[T]):
                     return tenant.first
                 tenant.deficit += QUANTUM
                 self.turns.move_to_end(name)
-            # Rounds in which still nobody could pay are earned in one go: a huge cost is not a long loop.
+            # Rounds in which no tenant could pay are added at once: a huge cost is not a long loop.
             idle_rounds = min(math.ceil(tenant.owes / QUANTUM) for tenant in self.turns.values()) - 1
             for tenant in self.turns.values():
                 tenant.deficit += max(idle_rounds, 0) * QUANTUM
@@ -122,12 +123,12 @@ class Queue(Generic[T]):
 
     @property
     def next_expiry(self) -> float:
-        """When `expire` next has something to say; inf: never. May be early."""
+        """When the next request may expire; inf: never. May be early."""
         return self._expiries[0][0] if self._expiries else math.inf
 
     @property
     def retry_after_s(self) -> float:
-        """What the last one out waited: the best guess of what the next one in would."""
+        """The wait of the last request that left: an estimate for the next one."""
         return float(min(max(math.ceil(self._last_wait_s), 1), MAX_RETRY_AFTER_S))
 
     def push(self, entry: Entry[T]) -> None:
@@ -143,7 +144,7 @@ class Queue(Generic[T]):
         self._put(entry, ahead=True)
 
     def head(self) -> Entry[T] | None:
-        """Who goes next. The answer stands until something is pushed, popped or removed."""
+        """The next request to send. It stays the same until something is pushed, popped or removed."""
         return self._bands[max(self._bands)].head() if self._bands else None
 
     def pop(self, entry: Entry[T], now: float) -> None:
@@ -152,12 +153,12 @@ class Queue(Generic[T]):
         self._drop(entry, served=True)
 
     def remove(self, entry: Entry[T]) -> None:
-        """It need not go any more. Harmless when it does not wait."""
+        """Drop a request. Harmless when it does not wait."""
         if entry.waiting:
             self._drop(entry, served=False)
 
     def expire(self, now: float) -> list[Entry[T]]:
-        """Remove and return those whose time is up."""
+        """Remove and return the requests that have expired."""
         late: list[Entry[T]] = []
         while self._expiries and self._expiries[0][0] <= now:
             _, place, entry = heapq.heappop(self._expiries)

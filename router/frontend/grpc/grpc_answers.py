@@ -1,4 +1,4 @@
-"""What has come of an answer and is not sent yet, as protobuf.
+"""The unsent part of an answer, as protobuf.
 
     Dispatcher --> Recorded (ids) --> Generation (text) --> Pending --take--> one message
 
@@ -16,9 +16,7 @@ from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import RequestError
 
 REASONS = {"stop": octavo_pb2.FINISH_REASON_STOP, "length": octavo_pb2.FINISH_REASON_LENGTH}
-CHUNK_CHARACTERS = (
-    256 << 10
-)  # of one message of a stream: well under the 4 MiB that clients accept unless told otherwise
+CHUNK_CHARACTERS = 256 << 10  # of one message of a stream: well under the 4 MiB that clients accept by default
 
 
 class Pending:
@@ -30,7 +28,7 @@ class Pending:
         self._ids: dict[int, array[int]] = {}
 
     def record(self, index: int, ids: Sequence[int]) -> None:
-        """Ids that count. They go out with the text, so that an answer of which no text is out may begin anew."""
+        """Ids that count. They go out with the text, so that an answer of which no text was sent can restart."""
         held = self._ids.get(index)
         if held is None:
             self._ids[index] = array("I", ids)

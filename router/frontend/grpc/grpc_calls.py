@@ -1,4 +1,4 @@
-"""What is around each gRPC call: its end counted, its error told.
+"""Wraps each gRPC call: counts its end and sends its error.
 
 A client that goes, or whose deadline passes, cancels the call's task, and so its jobs.
 """
@@ -21,13 +21,13 @@ from octavo.router.metrics import CLIENT_GONE, CUT
 
 log = logging.getLogger(__name__)
 
-LAST_WORD_S = 5.0  # for a client to take the status of its call
+ABORT_TIMEOUT_S = 5.0  # for a client to take the status of its call
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Cut(RouterError):
-    """The stream failed after its first message. error: its end, as the client is told it."""
+    """The stream failed after its first message. error: the status that ends the call."""
 
     def __init__(self, error: RequestError) -> None:
         super().__init__(error.message)
@@ -46,13 +46,13 @@ async def call(parts: Parts, endpoint: str, context: Context, work: Callable[[],
 
 
 def deadline(context: Context) -> float:
-    """Of the client, as monotonic seconds."""
+    """The client's deadline, as monotonic seconds."""
     left = context.time_remaining()
     return math.inf if left is None else asyncio.get_running_loop().time() + left
 
 
 async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[None]]) -> RequestError | None:
-    """The error that the work ended with."""
+    """Run the work; the error that it ended with, or None."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     code = CLIENT_GONE
@@ -69,7 +69,7 @@ async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[Non
         return error
     except grpc.aio.InternalError as gone:  # the connection broke under a read or write
         raise asyncio.CancelledError from gone
-    except Exception:  # a bug of ours: told as one, and the server lives on
+    except Exception:  # a bug of ours: reported as status 500; the server goes on
         own = secrets.token_hex(12)
         log.exception("call %s failed", own)
         code = "500"
@@ -79,8 +79,8 @@ async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[Non
 
 
 async def _abort(context: Context, error: RequestError) -> NoReturn:
-    """Tell a client that takes it; one that does not read is left to its connection's end."""
+    """Send the status; a client that does not read it within ABORT_TIMEOUT_S is left to its connection's end."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORD_S):
+        async with asyncio.timeout(ABORT_TIMEOUT_S):
             await context.abort(grpc_errors.status(error), error.message, grpc_errors.metadata(error))
     raise asyncio.CancelledError  # what gRPC takes for a call's own end; any other exception it would log

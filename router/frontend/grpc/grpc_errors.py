@@ -1,4 +1,4 @@
-"""One verdict, two protocols: what a RequestError is over gRPC.
+"""A RequestError as a gRPC status and trailing metadata.
 
 The status says what kind of failure it is; trailing metadata has what HTTP's error object has beside the message, and
 `retry-after` (seconds). `grpc-retry-pushback-ms` tells clients that retry by themselves when to, or (-1) not to

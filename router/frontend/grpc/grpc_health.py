@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from octavo.router.frontend.request_pipeline import Parts
 
-WATCH_S = 0.2  # between two looks on behalf of one who watches
+WATCH_S = 0.2  # between two checks of a Watch call
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -37,12 +37,12 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
 
     async def Watch(self, request: Message, context: Context) -> AsyncIterator[Message]:
         """The status now, and each change of it. A name that is not served stays unknown."""
-        told = None
+        last = None
         while not self._stopping.is_set():
             now = self._status(request.service)
-            if now != told:
+            if now != last:
                 yield now
-                told = now
+                last = now
             await asyncio.sleep(WATCH_S)
 
     def _status(self, service: str) -> Message:

@@ -9,7 +9,7 @@ from octavo.router.frontend.grpc import grpc_errors
 from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import RequestError
 
-HEALTH = "/grpc.health.v1.Health/"  # asked by kubelets and load balancers, and tells a status only
+HEALTH = "/grpc.health.v1.Health/"  # called by kubelets and load balancers, and has only a status
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -18,7 +18,7 @@ Response = TypeVar("Response")
 class KeyInterceptor(grpc.aio.ServerInterceptor):
     """Refuses a call without a valid key before any of its messages is read: of methods that do not exist, too.
 
-    refused: told of each.
+    refused: called for each refused call.
     """
 
     def __init__(self, keys: Keys, refused: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """The gRPC side of one router process: its listener, and the services behind it.
 
 Several processes listen on one port; the kernel gives each connection to one of them. So connections live for minutes,
-not for ever: a client that connects anew may find a router that came later.
+not for ever: a client that reconnects may reach a router that started later.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     # Clients may ask in their turn, each 10 s and also between calls (less a second, for timers that are early).
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 9_000),
-    # Then the client is asked to connect anew; calls under way go on to their end.
+    # Then the client is asked to reconnect; calls under way go on to their end.
     ("grpc.max_connection_age_ms", 300_000),
     # Of one connection; further calls of it wait in its client.
     ("grpc.max_concurrent_streams", 1_000),
@@ -68,7 +68,7 @@ class GrpcServer:
         await self._server.start()
 
     async def refuse(self, grace_s: float) -> None:
-        """Close the listener and take no more calls; return when those under way have ended, or `grace_s` is over."""
+        """Close the listener and take no more calls; return when the running calls have ended, or `grace_s` is over."""
         self._stopping.set()
         await self._server.stop(grace_s)
 

@@ -1,4 +1,4 @@
-"""Clients' connections: how many there may be, bounds on what may stand before a body, and errors below HTTP told as
+"""Clients' connections: how many there may be, limits of headers, and errors of HTTP parsing answered as
 all others are.
 
 aiohttp would answer with the offending line and log it, and there a client's key or prompt may stand.
@@ -53,7 +53,7 @@ class Connection(RequestHandler):
 
 
 class TurnedAway(asyncio.Protocol):
-    """A connection beyond the bound: told so before it asks for anything, and soon closed."""
+    """A connection beyond the bound: answered 503 before its request, and closed after LINGER_S."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         accepted = cast(asyncio.Transport, transport)  # uvloop's own is none by its class
@@ -63,9 +63,9 @@ class TurnedAway(asyncio.Protocol):
 
 
 class Connections(web.Server):
-    """aiohttp's server of such connections. refused: is told the status of each error that no handler saw.
+    """aiohttp's server of such connections. refused: called with the status of each error that no handler saw.
 
-    most: that may be open; 0: any number. Those that accepting one burst adds are over it only together.
+    most: that may be open; 0: any number. Connections of one accepted burst may exceed it together.
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class HttpServer:
         if headers and not isinstance(response, EventStream):
             response.headers.update(headers)
         if self._parts.life.draining:
-            response.force_close()  # clients are asked to connect anew elsewhere
+            response.force_close()  # clients are asked to reconnect to another process
         return response
 
     async def _routed(self, request: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
@@ -140,7 +140,7 @@ class HttpServer:
             return await self._completions.answer(request, route.asks, headers)
         except RequestError as error:
             return error_response(error, echoed_id(request, secrets.token_hex(12))), str(error.status)
-        except Exception:  # a bug of ours: told as one, and the connection lives on
+        except Exception:  # a bug of ours: answered 500, and the connection goes on
             own = secrets.token_hex(12)
             log.exception("request %s failed", own)
             return error_response(bug(own), echoed_id(request, own)), "500"

@@ -1,4 +1,4 @@
-"""/v1/responses, without state: its fields are put into a chat's words and checked as a chat is.
+"""/v1/responses, without state: its fields become a chat's fields and are checked as a chat's.
 
 Nothing is stored, so what refers to something stored (previous_response_id, conversation, background) is refused, and
 `store` counts as false when it is absent. Tools, formats and items of calls are chats' to accept or refuse.
@@ -12,7 +12,7 @@ from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.known_fields import EVERYWHERE, Values, unknown_fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
 from octavo.router.openai_api.responses.response_items import conversation
-from octavo.router.openai_api.responses.response_tools import echoed, in_chats_words, told
+from octavo.router.openai_api.responses.response_tools import echoed, in_response_terms, to_chat_fields
 
 MAX_METADATA = 16
 MAX_METADATA_KEY, MAX_METADATA_VALUE = 64, 512
@@ -21,7 +21,7 @@ ECHOED = ("user", "safety_identifier", "prompt_cache_key")
 OWN = frozenset(("input", "instructions", "max_output_tokens", "metadata", "stream_options", "text", *ECHOED))
 # Read by the chat side under the same name; what only chats have is not taken from it.
 SHARED = (KNOWN["chat"] - frozenset(("messages", "max_tokens", "max_completion_tokens", "stream_options"))) | EVERYWHERE
-SAID = HARMLESS - OWN - frozenset(("store",))
+WITHOUT_EFFECT = HARMLESS - OWN - frozenset(("store",))
 REFUSED: Mapping[str, Values] = {
     **{name: values for name, values in NEUTRAL.items() if name not in KNOWN["chat"]},
     "access_programs": (),
@@ -60,7 +60,7 @@ def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fie
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
     fields = fields_of(body)
-    unknown = unknown_fields(body, SERVED, SAID, REFUSED)
+    unknown = unknown_fields(body, SERVED, WITHOUT_EFFECT, REFUSED)
     instructions = fields.text("instructions")
     found = conversation(instructions, fields.get("input"))
     chat = {name: body[name] for name in SERVED - OWN if name in body} | {"messages": found.messages}
@@ -68,18 +68,18 @@ def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fie
     if most is not None:
         chat["max_tokens"] = most
     _check_stream_options(fields)
-    chat |= in_chats_words(body)
+    chat |= to_chat_fields(body)
     echo: dict[str, object] = {"instructions": instructions, "max_output_tokens": most, "metadata": _metadata(fields)}
     echo |= {name: fields.text(name) for name in ECHOED}
     try:
         ask = parse("chat", chat, fields_of)
     except RequestError as error:
-        raise told(found.told(error)) from error
+        raise in_response_terms(found.in_response_terms(error)) from error
     return replace(ask, kind="response", unknown=unknown, echo=echo | echoed(body))
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
-    """It is only said again, and so bounded as OpenAI bounds it."""
+    """Metadata is only repeated, so its bounds are OpenAI's."""
     given = fields.get("metadata")
     if given is None:
         return {}

@@ -4,7 +4,7 @@
     {"type": "function_call", "call_id", "name", "arguments"}      an assistant's message with tool_calls
     {"type": "function_call_output", "call_id", "output"}          a tool's message
 
-What the chat side then says of `messages[i]` is told as `input[j]`: nothing is checked twice.
+An error of the chat's checks at `messages[i]` is reported at `input[j]`: nothing is checked twice.
 """
 
 import re
@@ -38,14 +38,14 @@ class Conversation:
         self.places.append(place)
 
     def call(self, place: str, call: ChatMessage) -> None:
-        """Calls of one turn are one message: those that follow each other, or what the assistant said before."""
+        """Calls of one turn are one message: adjacent calls, or calls after the assistant's own message."""
         if self.messages and self.messages[-1]["role"] == "assistant":
             self.messages[-1].setdefault("tool_calls", []).append(call)
         else:
             self.add(place, {"role": "assistant", "content": None, "tool_calls": [call]})
 
-    def told(self, error: RequestError) -> RequestError:
-        """What the chat side complains of, in this endpoint's words."""
+    def in_response_terms(self, error: RequestError) -> RequestError:
+        """An error of the chat's checks, with this endpoint's field names."""
         if error.field is None or not error.field.startswith("messages"):
             return error
         named, message = self._named(error.field), self._named(error.message)

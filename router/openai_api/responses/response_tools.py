@@ -1,5 +1,5 @@
-"""Tools and text formats of /v1/responses, which are flat where a chat's are nested: told in a chat's words, and the
-chat side's complaints told back in this endpoint's. Pure.
+"""Tools and text formats of /v1/responses, which are flat where a chat's are nested: converted to a chat's fields, and
+the errors of the chat's checks to this endpoint's fields. Pure.
 
     {"type": "function", "name", "parameters", ...}     {"type": "function", "function": {"name", "parameters", ...}}
     {"format": {"type": "json_schema", "schema", ...}}  {"type": "json_schema", "json_schema": {"schema", ...}}
@@ -14,7 +14,7 @@ from octavo.router.openai_api.fields import invalid, unsupported
 
 Json = dict[str, Any]  # Any: JSON of any shape
 
-# What the chat side names, and what it is called here. The last is a word that people use, too.
+# Field names of a chat, and of this endpoint. The last is also a plain English word.
 _NAMES = (
     (re.compile(r"\b(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"\btool_choice\.(function|allowed_tools)\b"), "tool_choice"),
@@ -24,7 +24,7 @@ _NAMES = (
 )
 
 
-def in_chats_words(body: Mapping[str, object]) -> Json:
+def to_chat_fields(body: Mapping[str, object]) -> Json:
     """tools, tool_choice and response_format, where the request has such. Raises RequestError 400 for a bad `text`."""
     chat: Json = {}
     tools = body.get("tools")
@@ -38,21 +38,21 @@ def in_chats_words(body: Mapping[str, object]) -> Json:
 
 
 def echoed(body: Mapping[str, object]) -> Json:
-    """The same as the answer tells them again; checked before."""
+    """Tools and formats as the answer repeats them; checked before."""
     tools = body.get("tools") or []
     assert isinstance(tools, list), "the chat side has checked it"
     defaults = {"description": None, "parameters": None, "strict": False}
-    told: Json = {"tools": [defaults | {k: v for k, v in tool.items() if v is not None} for tool in tools]}
+    repeated: Json = {"tools": [defaults | {k: v for k, v in tool.items() if v is not None} for tool in tools]}
     text = body.get("text")
     form = text.get("format") if isinstance(text, dict) else None
     if form is not None:
-        told["text"] = {"format": form}
-    told |= {name: body[name] for name in ("tool_choice", "parallel_tool_calls") if body.get(name) is not None}
-    return told
+        repeated["text"] = {"format": form}
+    repeated |= {name: body[name] for name in ("tool_choice", "parallel_tool_calls") if body.get(name) is not None}
+    return repeated
 
 
-def told(error: RequestError) -> RequestError:
-    """What the chat side complains of, in this endpoint's words."""
+def in_response_terms(error: RequestError) -> RequestError:
+    """An error of the chat's checks, with this endpoint's field names."""
     if error.field is None:
         return error
     field, message = field_of(error.field), error.message

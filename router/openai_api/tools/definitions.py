@@ -21,8 +21,8 @@ Json = dict[str, Any]  # Any: JSON of any shape
 class ToolUse:
     """How calls come into the answer, and are found there. names: of the tools that may be called. parallel: several.
 
-    mode: with `required` and `named` the answer is calls, and nothing else. strict: names of those whose arguments keep
-    to their schema. bound: the answer is bound to a grammar on their account. formed: what is no call is bound, too.
+    mode: with `required` and `named` the answer is calls, and nothing else. strict: names of tools whose arguments
+    match their schema. bound: the answer is bound to a grammar on their account. formed: what is no call is bound, too.
     """
 
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class ToolUse:
 
     @property
     def several(self) -> bool:
-        """There may be more than one call; who names a function wants one."""
+        """There may be more than one call; a named function is called once."""
         return self.parallel and self.mode != "named"
 
     @property

@@ -1,4 +1,4 @@
-"""Which format a model writes its calls in, told from its chat template, and the markers of each format."""
+"""Detects the format of a model's tool calls by its chat template; the markers of each format."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal
@@ -29,7 +29,7 @@ def detect(template: str, tokens: Collection[str] = ()) -> ToolFormat | None:
 
 
 def written(kind: ToolFormat, template: str, tokens: Collection[str] = ()) -> frozenset[str]:
-    """The markers that a model writes: those of its template; where that shows no calls, those that it has."""
+    """The markers that a model writes: the markers in its template; where that shows no calls, its control tokens."""
     shown = template if MARKERS[kind][0] in template else tokens
     return frozenset(marker for marker in MARKERS[kind] if marker in shown)
 

@@ -7,7 +7,8 @@ from octavo.router.parsers.tools.json_scanner import JsonScanner
 
 
 class Reader(Protocol):
-    """done: the call is whole. failed: it is none. begun: its name has been told. beyond: what follows a whole one."""
+    """done: the call is whole. failed: it is none. begun: its name has been emitted. beyond: text after a whole
+    call."""
 
     done: bool
     failed: bool

@@ -23,7 +23,7 @@ def snapshot(registry: CollectorRegistry) -> bytes:
 
 
 class Merged(Collector):
-    """alive: the latest snapshot of each process by its key; ended: those of processes that are gone."""
+    """alive: the latest snapshot of each process by its key; ended: sums of processes that have ended."""
 
     def __init__(self) -> None:
         self._alive: dict[int, list[Family]] = {}

@@ -1,7 +1,7 @@
-"""When a router process is taken for dead although it still exists: it is stopped, or its event loop hangs.
+"""When a router process counts as dead although it still exists: it is stopped, or its event loop hangs.
 
 PURE: it judges what the parent saw. A parent that was itself held up (a frozen container, a starved machine) judges
-nobody before it has looked on for as long as a process may be silent, because then the answers wait unread.
+no process before it has watched for as long as a process may be silent, because then the answers wait unread.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ LATE_LOOK_S = 3.0  # between two looks that follow an unanswered question; norma
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """One process in one life. Moments are monotonic seconds.
+    """Liveness of one process since its start. Times are monotonic seconds.
 
     asked_s: of the first question since the last answer. heard: whether it has ever answered.
     """
@@ -31,7 +31,7 @@ class Silence:
         return Silence(now_s, now_s, self.heard)
 
     def unanswered(self, now_s: float) -> "Silence":
-        """After a look that found no answer. One that comes late begins the time anew."""
+        """After a look that found no answer. A late look restarts the time."""
         late = now_s - self.look_s > LATE_LOOK_S
         return Silence(now_s if late else self.asked_s, now_s, self.heard)
 

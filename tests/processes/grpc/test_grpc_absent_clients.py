@@ -1,4 +1,4 @@
-"""A client that takes nothing any more, or vanished: its work ends at a bound, and nobody else notices."""
+"""A client that takes nothing any more, or vanished: its work ends at a bound, and no other client notices."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ async def _left_unread(bench: Bench) -> grpc.StatusCode:
 
 async def test_an_end_that_is_not_taken_in_time_is_dropped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_service, "SLOW_CLIENT_S", 0.5)
-    monkeypatch.setattr(grpc_calls, "LAST_WORD_S", 0.5)
+    monkeypatch.setattr(grpc_calls, "ABORT_TIMEOUT_S", 0.5)
     assert await _left_unread(bench) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
     assert not bench.leader.cancels, "the engine had finished"
 
@@ -110,7 +110,7 @@ async def test_more_unread_text_than_may_wait_ends_the_generation(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_answers, "MERGED_CHARACTERS", 5_000)
-    monkeypatch.setattr(grpc_calls, "LAST_WORD_S", 0.5)
+    monkeypatch.setattr(grpc_calls, "ABORT_TIMEOUT_S", 0.5)
     assert await _left_unread(bench) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
     assert len(bench.leader.cancels) == 1
 

@@ -1,4 +1,4 @@
-"""A router with keys asks for one over gRPC as over HTTP: of every method but those of the health service."""
+"""A router with keys asks for one over gRPC as over HTTP: of every method but the health service's."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,10 +71,12 @@ async def test_without_a_key_or_with_a_wrong_one_each_method_is_refused(
 
 async def test_a_refusal_tells_what_http_tells_and_no_key(locked: tuple[Front, Path]) -> None:
     async with calling(locked[0].router.grpc) as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as told:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Generate(message_of(GOOD), metadata=bearer("sk-guess"))
-    assert trailers(told.value)["octavo-error-type"] == "invalid_request_error"
-    assert "Authorization: Bearer KEY" in (told.value.details() or "") and "guess" not in (told.value.details() or "")
+    assert trailers(caught.value)["octavo-error-type"] == "invalid_request_error"
+    assert "Authorization: Bearer KEY" in (caught.value.details() or "") and "guess" not in (
+        caught.value.details() or ""
+    )
 
 
 async def test_reflection_and_methods_that_do_not_exist_need_a_key_too(locked: tuple[Front, Path]) -> None:

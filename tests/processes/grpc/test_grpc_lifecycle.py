@@ -1,4 +1,4 @@
-"""A router's life as gRPC clients see it: health follows readiness, and a drain cuts no stream."""
+"""A router's lifecycle as gRPC clients see it: health follows readiness, and a drain cuts no stream."""
 
 import asyncio
 import signal
@@ -95,7 +95,7 @@ async def test_sigterm_under_streams_cuts_none_and_exits_0(leader: FakeLeader, a
         leader.script = replace(leader.script, interval_s=0.0)
         for answer in await asyncio.wait_for(asyncio.gather(*streams), PATIENCE_S):
             assert answer.usage.completion_tokens == 2000 == len(answer.outputs[0].token_ids)
-        assert await router.process.ended(PATIENCE_S) == 0, "one who watches holds nobody up"
+        assert await router.process.ended(PATIENCE_S) == 0, "a Watch call delays no drain"
 
 
 async def _answers(router: RunningRouter) -> bool:

@@ -1,4 +1,4 @@
-"""Who may ask: API keys on every path but the probes', and pages of other origins."""
+"""Access: API keys on every path but the probes', and pages of other origins."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A router's life: starts before its groups, replaces its own dead, drains without cutting anyone."""
+"""A router's lifecycle: starts before its groups, replaces its own dead, drains without cutting anyone."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def assert_end_whole(started: list[asyncio.Future[list[str]]], leader: Fak
         assert json.loads(events[-2])["usage"]["completion_tokens"] == LONG
 
 
-async def until_nobody_can_connect(router: RunningRouter) -> None:
+async def until_no_client_can_connect(router: RunningRouter) -> None:
     async with aiohttp.ClientSession() as fresh, asyncio.timeout(PATIENCE_S):
         with suppress(aiohttp.ClientConnectionError):
             while True:
@@ -76,7 +76,7 @@ async def test_sigterm_under_streams_cuts_none_refuses_new_connections_after_a_d
         assert await router.status("/livez") == 200
         status, late = await router.post("/v1/completions", ASKED)
         assert (status, late["usage"]["completion_tokens"]) == (200, 2), "it serves on until the delay is over"
-        await until_nobody_can_connect(router)
+        await until_no_client_can_connect(router)
         await assert_end_whole(open_streams, leader)
         assert await router.process.ended(PATIENCE_S) == 0
 
@@ -126,7 +126,7 @@ async def test_a_process_that_is_stopped_is_killed_and_replaced(leader: FakeLead
 
 
 @pytest.mark.parametrize("flag", ["--http", "--grpc", "--metrics"])
-async def test_a_second_router_on_one_port_is_refused_and_told_what_to_do(
+async def test_a_second_router_on_one_port_is_refused_with_advice(
     leader: FakeLeader, address: str, tmp_path: Path, flag: str
 ) -> None:
     async with routing([address], "--processes", "2", "--drain-delay", "0") as router:
@@ -182,7 +182,7 @@ async def test_requests_wait_for_the_first_group_and_are_answered(script: Script
             assert (status, answer["usage"]["completion_tokens"]) == (200, 2)
 
 
-async def test_a_request_that_waits_too_long_is_told_so_with_retry_after(address: str) -> None:
+async def test_a_request_that_waits_too_long_is_refused_with_retry_after(address: str) -> None:
     async with routing([address], "--queue-max-wait", "0.5", ready=False) as router:
         async with router.session.post(f"{router.url}/v1/completions", json=ASKED) as response:
             assert response.status == 503 and int(response.headers["Retry-After"]) >= 1

@@ -22,8 +22,8 @@ async def test_the_official_client_does_not_send_a_poison_request_again(tmp_path
         for _ in range(2):
             async with serving(script, address, holding=True) as leader:
                 await until(lambda leader=leader: len(leader.submits) == 1)
-        with pytest.raises(openai.InternalServerError) as told:
+        with pytest.raises(openai.InternalServerError) as caught:
             await asking
-        assert told.value.code == "engine_lost_twice"
-        assert told.value.response.headers["x-should-retry"] == "false"
+        assert caught.value.code == "engine_lost_twice"
+        assert caught.value.response.headers["x-should-retry"] == "false"
         assert await router.sample("octavo_router_requests_total") == 1

@@ -65,7 +65,7 @@ async def test_an_answer_that_does_not_begin_in_time_has_a_status(served: Front,
     await until(lambda: served.leader.under_way == 0)
 
 
-async def test_a_request_that_waits_for_a_group_is_told_that_it_did(served: Front) -> None:
+async def test_a_request_that_waits_for_a_group_gets_that_cause(served: Front) -> None:
     await served.leader.withdraw(lambda: served.router.post("/v1/completions", GOOD))
     async with served.router.session.post(
         f"{served.router.url}/v1/completions", json=GOOD | {"timeout": 0.3}

@@ -94,7 +94,7 @@ async def test_a_body_that_is_good_for_an_answer_is_good_here(served: Front) -> 
         assert answer.status == 200 and answer.headers["X-Octavo-Warning"].endswith('"foo"')
 
 
-async def test_the_version_is_told(served: Front) -> None:
+async def test_the_version_is_served(served: Front) -> None:
     async with served.router.session.get(f"{served.router.url}/version") as answer:
         assert answer.status == 200 and list(await answer.json()) == ["version"]
 

@@ -257,7 +257,7 @@ async def test_a_call_and_its_result_go_back_as_they_came(models: dict[str, Mode
     assert "windy" in model.prompt() and "Paris é日🌶" in model.prompt()
 
 
-async def test_reasoning_is_told_from_content(models: dict[str, Model]) -> None:
+async def test_reasoning_is_separated_from_content(models: dict[str, Model]) -> None:
     hermes, think = models["hermes"], models["think"]
     hermes.says("<think>\n2+2 🌶\n</think>\n\nIt is 4.")
     assert await both(hermes) == Said("It is 4.", "2+2 🌶", [], [], "stop")
@@ -310,7 +310,7 @@ async def test_what_cannot_be_done_is_refused_by_name(models: dict[str, Model]) 
             assert (status, answer["error"]["param"]) == (400, field)
 
 
-async def test_several_answers_are_told_apart_each_by_itself(models: dict[str, Model]) -> None:
+async def test_several_answers_are_parsed_each_by_itself(models: dict[str, Model]) -> None:
     model = models["hermes"]
     model.says("<think>hm</think>" + ONE["hermes"] % PARIS)
     answer = await model.client.chat.completions.create(model="m", messages=[USER], tools=TOOLS, n=2)
@@ -454,9 +454,7 @@ def tokens_of(choices: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [*ONE, "think"])
-async def test_what_is_told_of_tokens_is_told_of_all_beside_calls_and_reasoning(
-    models: dict[str, Model], kind: str
-) -> None:
+async def test_all_tokens_have_details_beside_calls_and_reasoning(models: dict[str, Model], kind: str) -> None:
     """Whole and streamed, and the message is what it is without."""
     model = models[kind]
     model.says("Hm.\n</think>\n\nIt is 4 🌶." if kind == "think" else "I look.\n" + ONE[kind] % PARIS)

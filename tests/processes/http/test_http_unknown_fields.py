@@ -1,4 +1,4 @@
-"""Unknown fields are reported in a header of the answer, and refused where somebody is strict."""
+"""Unknown fields are reported in a header of the answer, and refused where client or router is strict."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +28,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
 
 
 @pytest.mark.parametrize(("path", "good"), ASKS)
-async def test_an_unknown_field_is_told_in_a_header_and_refused_when_asked(
+async def test_an_unknown_field_is_reported_in_a_header_and_refused_when_asked(
     served: Front, path: str, good: dict[str, object]
 ) -> None:
     url, session = served.router.url + path, served.router.session

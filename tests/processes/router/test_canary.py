@@ -113,7 +113,7 @@ async def test_no_log_metric_or_status_holds_what_was_said(service: Service) -> 
     await asyncio.sleep(0.01)
     gone.cancel()
     await asyncio.sleep(0.5)
-    await nothing_is_told(service)
+    await nothing_is_disclosed(service)
 
 
 FORMS: list[dict[str, object]] = [
@@ -141,7 +141,7 @@ TOOLS: list[dict[str, object]] = [
 ]
 
 
-async def test_forms_tools_and_templates_are_told_nobody_good_or_bad(service: Service) -> None:
+async def test_forms_tools_and_templates_are_never_disclosed_good_or_bad(service: Service) -> None:
     router, statuses = service.router, []
     headers = {"Authorization": f"Bearer {KEY}"}
     asks = [("/v1/completions", {"prompt": f"{MARK} p", "max_tokens": 8} | form) for form in FORMS]
@@ -155,10 +155,10 @@ async def test_forms_tools_and_templates_are_told_nobody_good_or_bad(service: Se
                 statuses.append(answer.status)
                 await answer.read()
     assert statuses[:4] == [200] * 4 and set(statuses[4:]) == {200, 400}
-    await nothing_is_told(service)
+    await nothing_is_disclosed(service)
 
 
-async def test_calls_over_grpc_are_told_nobody_good_or_bad(service: Service) -> None:
+async def test_calls_over_grpc_are_never_disclosed_good_or_bad(service: Service) -> None:
     metadata = [("authorization", f"Bearer {KEY}"), ("x-request-id", MARK), (f"x-{MARK}", MARK)]
     good = {"prompt": f"{MARK} p", "max_tokens": len(SAID), "temperature": 0}
     bad = [{"model": MARK}, {"temperature": 7}, {"guided_regex": f"{MARK}("}, {"stop": [""]}, {"prompt": MARK * 4_000}]
@@ -179,11 +179,11 @@ async def test_calls_over_grpc_are_told_nobody_good_or_bad(service: Service) -> 
         left.cancel()
         late = stub.Generate(message_of(good | {"max_tokens": 2000}), metadata=metadata, timeout=0.1)
         assert (await refused(late))[0] == grpc.StatusCode.DEADLINE_EXCEEDED
-    await nothing_is_told(service)
+    await nothing_is_disclosed(service)
 
 
 @pytest.mark.parametrize("name", ["rank", "core", "serve"])
-async def test_a_process_that_dies_under_a_request_tells_nobody_what_it_was_asked(service: Service, name: str) -> None:
+async def test_a_process_that_dies_under_a_request_discloses_nothing_of_it(service: Service, name: str) -> None:
     router, headers = service.router, {"Authorization": f"Bearer {KEY}"}
     body = {"prompt": f"{MARK} p", "max_tokens": 2000, "temperature": 0, "stream": True, "ignore_eos": True}
     async with router.session.post(f"{router.url}/v1/completions", json=body, headers=headers) as answer:
@@ -194,17 +194,17 @@ async def test_a_process_that_dies_under_a_request_tells_nobody_what_it_was_aske
     async with asyncio.timeout(60):
         while await router.status("/readyz") != 200 or service.worker.get("health", "/readyz")[0] != 200:
             await asyncio.sleep(0.1)
-    await nothing_is_told(service)
+    await nothing_is_disclosed(service)
 
 
-async def nothing_is_told(service: Service) -> None:
+async def nothing_is_disclosed(service: Service) -> None:
     for where, text in (await service.traces()).items():
         assert text, where
         for secret in (MARK, KEY, SAID, SAID[:8]):
             assert secret not in text, f"{secret} in {where}: {text[max(0, text.find(secret) - 500) :][:1000]}"
 
 
-async def test_a_client_is_never_told_its_own_key(service: Service) -> None:
+async def test_a_client_never_gets_its_own_key_back(service: Service) -> None:
     router = service.router
     headers = {"Authorization": f"Bearer {KEY}"}
     for path, body in bodies():

@@ -135,7 +135,7 @@ async def test_a_connection_that_falls_silent_is_replaced(monkeypatch: pytest.Mo
         await until(lambda: api.lists >= 2 and len(api.watches) >= 2)
 
 
-async def test_the_token_is_read_anew_for_each_request(tmp_path: Path) -> None:
+async def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
     api = FakeApi()

@@ -1,4 +1,4 @@
-"""Leaders die, fall silent and come back: nothing that has not begun is lost, and nothing is told twice."""
+"""Leaders die, fall silent and come back: nothing that has not begun is lost, and nothing is sent twice."""
 
 import asyncio
 import signal

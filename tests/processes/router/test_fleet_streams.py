@@ -356,5 +356,5 @@ async def test_log_probabilities_reach_the_sink_before_their_tokens(sockets: Pat
         router.submit(job(max_tokens=3), plain)
         await asking.end()
         await plain.end()
-        assert [len(tokens) for tokens, _ in asking.told] == [12, 12, 12] and not plain.told
+        assert [len(tokens) for tokens, _ in asking.scored] == [12, 12, 12] and not plain.scored
         assert asking.heard_at == [0, 1, 2], "how many ids it had each time"

@@ -168,9 +168,9 @@ async def test_1500_messages_with_changed_bytes_are_the_clients_fault_or_answere
 
     async def judge(case: tuple[str, bytes]) -> None:
         method, message = case
-        told = await ends.grpc(method, message)
-        code = told[0] if isinstance(told, tuple) else None
-        assert code is None or code in CLIENTS_FAULT, (case, told)
+        found = await ends.grpc(method, message)
+        code = found[0] if isinstance(found, tuple) else None
+        assert code is None or code in CLIENTS_FAULT, (case, found)
         codes[code] += 1
 
     draw = Random(5)
@@ -185,5 +185,5 @@ async def test_1500_messages_with_changed_bytes_are_the_clients_fault_or_answere
 async def test_numbers_that_json_lacks_are_refused_over_grpc_by_name(ends: Ends, value: float) -> None:
     names = ("temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
     for name in names:
-        told = await ends.grpc("Generate", message_of(bad_bodies.TEXT | {name: value}).SerializeToString())
-        assert told == (CODES.INVALID_ARGUMENT, "invalid_value", name)
+        found = await ends.grpc("Generate", message_of(bad_bodies.TEXT | {name: value}).SerializeToString())
+        assert found == (CODES.INVALID_ARGUMENT, "invalid_value", name)

@@ -14,7 +14,7 @@ import uv
 
 CLIENTS = Path(__file__).parents[1] / "clients"
 PINS = CLIENTS / "constraints.txt"
-NOWHERE = "http://127.0.0.1:9"  # nobody listens: what would leave the machine ends there
+NOWHERE = "http://127.0.0.1:9"  # no process listens: what would leave the machine ends there
 OFFLINE = {
     "HTTP_PROXY": NOWHERE,
     "HTTPS_PROXY": NOWHERE,

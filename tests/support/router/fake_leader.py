@@ -260,7 +260,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
 
 
 def _scores(token: int, submit: engine_pb2.Submit) -> bytes:
-    """The likeliest token with -0.5, and after it those with the next ids."""
+    """The likeliest token with -0.5, and after it the tokens with the next ids."""
     top = submit.sampling.logprobs
     ids = array("I", [1, token, *range(token, token + top)])
     return ids.tobytes() + array("f", [-0.5, *(-0.5 - at for at in range(top))]).tobytes()

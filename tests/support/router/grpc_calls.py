@@ -71,8 +71,8 @@ async def refused(call: Awaitable[object]) -> Refusal:
 
 
 def refusal(error: grpc.aio.AioRpcError) -> Refusal:
-    told = trailers(error)
-    return error.code(), told.get("octavo-error-code"), told.get("octavo-error-field")
+    found = trailers(error)
+    return error.code(), found.get("octavo-error-code"), found.get("octavo-error-field")
 
 
 def trailers(error: grpc.aio.AioRpcError) -> dict[str, str]:

@@ -10,17 +10,17 @@ REFUSAL = {"error": {"status": 400, "type": "t", "code": "c", "message": "no", "
 
 
 class ScriptedHelpers:
-    """answers: what calls give, in order, over all lives; the last for ever. An exception is raised, an int is the exit
-    code with which the process ends, Vitals are those after a call that never returns."""
+    """answers: what calls give, in order, over all helpers; the last for ever. An exception is raised, an int is the
+    exit code with which the process ends, Vitals are its usage after a call that never returns."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
         self.started = 0
-        self.lives: list[ScriptedHelper] = []
+        self.started: list[ScriptedHelper] = []
 
     def made(self) -> "ScriptedHelper":
-        self.lives.append(ScriptedHelper(self))
-        return self.lives[-1]
+        self.started.append(ScriptedHelper(self))
+        return self.started[-1]
 
 
 class ScriptedHelper:

@@ -1,4 +1,4 @@
-"""Jobs for a router's fleet side, and sinks that remember what they were told."""
+"""Jobs for a router's fleet side, and sinks that record their calls."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ class Recorder:
     def __init__(self, restartable: bool = False) -> None:
         self.ids: list[int] = []
         self.finish = 0
-        self.told: list[tuple[bytes, bytes]] = []
+        self.scored: list[tuple[bytes, bytes]] = []
         self.heard_at: list[int] = []
         self.errors: list[RequestError] = []
         self.restarts = 0
@@ -47,7 +47,7 @@ class Recorder:
         self._changed.set()
 
     def scores(self, tokens: bytes, prompt: bytes) -> None:
-        self.told.append((tokens, prompt))
+        self.scored.append((tokens, prompt))
         self.heard_at.append(len(self.ids))
 
     def failed(self, error: RequestError) -> None:

@@ -31,7 +31,7 @@ def problems(value: Any, schema: dict[str, Any], document: dict[str, Any], where
     if types and not any(TYPES[name](value) for name in types):
         yield f"{where} is not {types}: {value!r}"
         return
-    if "enum" in schema and not any(_same(value, wish) for wish in schema["enum"]):
+    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
         yield f"{where} is not one of {schema['enum']}: {value!r}"
     if "const" in schema and not _same(value, schema["const"]):
         yield f"{where} is not {schema['const']!r}: {value!r}"
@@ -73,5 +73,5 @@ def _bounded(size: float, schema: dict[str, Any], what: str, where: str) -> Iter
         yield f"{where} is out of its bounds: {size}"
 
 
-def _same(value: Any, wish: Any) -> bool:
-    return value == wish and isinstance(value, bool) == isinstance(wish, bool)
+def _same(value: Any, other: Any) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)

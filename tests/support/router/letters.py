@@ -16,7 +16,7 @@ class Letters:
 
 
 class Pipe:
-    """A transport that a client reads when told."""
+    """A transport whose client reads on request."""
 
     def __init__(self) -> None:
         self.data = b""

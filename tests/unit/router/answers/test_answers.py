@@ -152,7 +152,7 @@ async def test_finish_failed_is_an_error_and_never_a_stop() -> None:
     assert "error" in bench.events[-1] and bench.answer.done.result() is not None
 
 
-async def test_an_answer_of_which_nothing_is_out_may_begin_anew() -> None:
+async def test_an_answer_of_which_nothing_was_written_may_restart() -> None:
     held = Bench(stop=["abcd"])
     held.give("abc")
     assert held.one.restart()
@@ -165,7 +165,7 @@ async def test_an_answer_of_which_nothing_is_out_may_begin_anew() -> None:
     assert json.loads(whole.whole.body)["choices"][0]["text"] == "all"
 
 
-async def test_an_answer_of_which_something_is_out_may_not_begin_anew() -> None:
+async def test_an_answer_of_which_something_was_written_may_not_restart() -> None:
     bench = Bench()
     bench.give("a")
     assert not bench.one.restart()

@@ -1,4 +1,4 @@
-"""Answers with details: what is told of a token goes out with its text, streamed as whole, and ends where it ends."""
+"""Answers with details: the details of a token are written with its text, streamed as whole, and end where it ends."""
 
 import json
 import random
@@ -57,7 +57,7 @@ class Cancelled:
 
 
 class Bench:
-    """One generation with details, told to a stream or collected."""
+    """One generation with details, streamed or collected."""
 
     def __init__(
         self, details: Details, stop: Sequence[str] = (), stream: bool = False, kind: Kind = "completion", **form: Any
@@ -88,8 +88,8 @@ class Bench:
         return json.loads(self.whole.render())
 
 
-def details(**wishes: Any) -> Details:
-    return Details(reader=Bytes, **wishes)
+def details(**fields: Any) -> Details:
+    return Details(reader=Bytes, **fields)
 
 
 async def test_a_chat_has_an_entry_a_token_with_the_right_bytes() -> None:
@@ -168,14 +168,14 @@ async def test_values_end_with_the_text_at_a_stop_string() -> None:
     assert bench.handle.count == 1 and bench.body["usage"]["completion_tokens"] == 3
 
 
-async def test_a_token_of_which_the_beginning_is_shown_is_told() -> None:
+async def test_a_token_of_which_the_beginning_is_shown_has_details() -> None:
     bench = Bench(details(top=0), stop=["b"])
     bench.give(1, 0, 2)
     choice = bench.body["choices"][0]
     assert (choice["text"], choice["logprobs"]["tokens"]) == ("ca", ["c", "ab"])
 
 
-async def test_half_a_character_of_a_stop_string_is_not_told() -> None:
+async def test_half_a_character_of_a_stop_string_has_no_details() -> None:
     for stream in (False, True):
         bench = Bench(details(top=0), stop=["é"], stream=stream)
         bench.give(1)
@@ -200,7 +200,7 @@ async def test_stop_strings_count_only_after_min_tokens() -> None:
     assert bench.body["usage"]["completion_tokens"] == 4
 
 
-async def test_ids_are_all_told_also_those_that_are_not_shown() -> None:
+async def test_all_ids_are_reported_also_hidden_ones() -> None:
     bench = Bench(details(prompt_ids=(7, 8)), stop=["END"])
     bench.give(0, 5, 6)
     choice = bench.body["choices"][0]
@@ -263,7 +263,7 @@ async def test_what_a_stop_string_held_back_is_shown_with_its_tokens_when_the_re
     assert not early.pipe.data, "nothing is out: the error has a status"
 
 
-async def test_a_generation_begins_anew_while_nothing_is_out() -> None:
+async def test_a_generation_restarts_while_nothing_was_written() -> None:
     bench = Bench(details(top=0, prompt_ids=(1,)))
     bench.give(0, 1)
     assert bench.one.restart()
@@ -282,8 +282,8 @@ async def test_a_generation_begins_anew_while_nothing_is_out() -> None:
 async def test_a_stream_says_the_same_as_a_whole_answer(
     ids: list[int], stop: tuple[str, ...], include: bool, kind: Kind, seed: int
 ) -> None:
-    wishes = details(top=1, include_stop=include, prompt_ids=(1,))
-    whole, streamed = Bench(wishes, stop, kind=kind), Bench(wishes, stop, stream=True, kind=kind)
+    shown = details(top=1, include_stop=include, prompt_ids=(1,))
+    whole, streamed = Bench(shown, stop, kind=kind), Bench(shown, stop, stream=True, kind=kind)
     whole.give(*ids, finish=LENGTH)
     dice = random.Random(seed)
     at = 0
@@ -300,13 +300,13 @@ async def test_a_stream_says_the_same_as_a_whole_answer(
     assert [token for part in parts for token in part.get("token_ids", ())] == choice["token_ids"]
     if kind == "chat":
         assert "".join(part["delta"].get("content", "") for part in parts) == choice["message"]["content"]
-        told = [one for part in parts if part["logprobs"] for one in part["logprobs"]["content"]]
-        assert told == choice["logprobs"]["content"]
+        listed = [one for part in parts if part["logprobs"] for one in part["logprobs"]["content"]]
+        assert listed == choice["logprobs"]["content"]
     else:
         assert "".join(part["text"] for part in parts) == choice["text"]
         for column in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-            told = [one for part in parts if part["logprobs"] for one in part["logprobs"][column]]
-            assert told == choice["logprobs"][column]
+            listed = [one for part in parts if part["logprobs"] for one in part["logprobs"][column]]
+            assert listed == choice["logprobs"][column]
 
 
 def test_packed_scores_come_apart_and_other_widths_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""A chat answer of several parts: in order and whole for a slow client, begun anew only while nothing is out."""
+"""A chat answer of several parts: in order and whole for a slow client, restarted only while nothing was written."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ async def test_a_client_that_never_reads_is_cut_off_at_a_bound() -> None:
     assert bench.pipe.aborted
 
 
-async def test_an_answer_of_which_all_is_held_back_may_begin_anew() -> None:
+async def test_an_answer_of_which_all_is_held_back_may_restart() -> None:
     held = Bench()
     held.give("<think>")
     assert held.one.restart() and held.pipe.data == b""

@@ -1,4 +1,4 @@
-"""Details of an answer whose text is told apart: every token is told once and in order, whoever reads how fast."""
+"""Details of an answer whose text is parsed: every token has them once and in order, for fast and slow clients."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ ALL = f"<think>why</think>So: {CALL}"
 
 class Uncut(Pipe):
     def abort(self) -> None:
-        raise AssertionError("nobody is cut off")
+        raise AssertionError("no client is cut off")
 
 
 def name(token: int) -> TokenText:
@@ -72,7 +72,7 @@ class Bench:
 
 
 @pytest.mark.parametrize("read", [True, False])
-async def test_every_token_is_told_once_and_in_order_whoever_reads_how_fast(read: bool) -> None:
+async def test_every_token_has_details_once_and_in_order_for_fast_and_slow_clients(read: bool) -> None:
     bench = Bench()
     for character in ALL:
         bench.give(character)

@@ -144,7 +144,7 @@ def fits(call: tuple[str, str]) -> bool:
     return set(arguments) == {"city", "days"} and len(arguments["city"]) <= 5 and arguments["days"] in (1, 2, 3)
 
 
-@pytest.mark.parametrize("kind", sorted(SHAPES.keys() - {"thinks"}))  # by chance nobody spells </think>
+@pytest.mark.parametrize("kind", sorted(SHAPES.keys() - {"thinks"}))  # no random text spells </think>
 @pytest.mark.parametrize("parallel", [True, False])
 def test_whatever_is_drawn_where_a_call_is_required_is_calls(
     models: dict[str, Model], kind: str, parallel: bool
@@ -200,7 +200,7 @@ def test_what_models_write_by_themselves_is_what_they_are_bound_to(models: dict[
     assert accepts(made, single, one) and not accepts(made, single, two)
     named = made.prepared(tool_choice={"type": "function", "function": {"name": "clock"}})
     assert accepts(made, named, script(kind, NOW)) and not accepts(made, named, one)
-    assert not accepts(made, named, script(kind, NOW, NOW)), "who names a function wants one call"
+    assert not accepts(made, named, script(kind, NOW, NOW)), "a named function is called once"
 
 
 @pytest.mark.parametrize("kind", SHAPES)
@@ -355,7 +355,7 @@ def test_a_form_is_refused_beside_tools_where_nothing_tells_it_from_a_call(model
     forms: list[dict[str, Any]] = [
         {"response_format": {"type": "json_object"}},
         {"guided_json": CALL},
-        {"guided_json": other},  # told apart too late
+        {"guided_json": other},  # ambiguous for too long
         {"guided_regex": "(.|\n)*"},
         {"guided_choice": ['{"name": "weather"', "b"]},
         {"guided_grammar": "start: <|im_end|>"},
@@ -411,7 +411,7 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_its_place(models: dict[
     for body in ({"tools": [CLOCK, bad]}, {"tools": [CLOCK, bad], "tool_choice": "required"}):
         with pytest.raises(RequestError) as caught:
             models["hermes"].prepared(**body)
-        told = caught.value
-        assert (told.status, told.field, told.code) == (400, "tools[1].function.parameters", "invalid_grammar")
+        error = caught.value
+        assert (error.status, error.field, error.code) == (400, "tools[1].function.parameters", "invalid_grammar")
     named = {"type": "function", "function": {"name": "clock"}}
     assert models["hermes"].prepared(tools=[CLOCK, bad | {"function": {"name": "bad"}}], tool_choice=named).grammar

@@ -1,4 +1,4 @@
-"""Which parsers read a model's answers: told from its template, or by the router's flags."""
+"""Which parsers read a model's answers: by its template or by the router's flags."""
 
 from pathlib import Path
 

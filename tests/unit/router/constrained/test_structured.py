@@ -18,9 +18,9 @@ CLOSED: dict[str, Any] = {"type": "object", "additionalProperties": False}
 
 
 def compiled(**body: Any) -> str:
-    wish = structured(body)
-    assert wish is not None
-    return grammar(wish)
+    constraint = structured(body)
+    assert constraint is not None
+    return grammar(constraint)
 
 
 def accepts(text: str, **body: Any) -> bool:
@@ -106,7 +106,7 @@ def test_an_expression_or_grammar_that_nothing_matches_is_refused(field: str, so
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "body",
     [
         {"guided_json": {"enum": [f"value {n}" for n in range(4_000)]}},
         {"guided_json": nested(60)},
@@ -129,8 +129,8 @@ def test_an_expression_or_grammar_that_nothing_matches_is_refused(field: str, so
         {"guided_grammar": "start: <|im_end|>"},  # of which only the engine knows whether it is there
     ],
 )
-def test_what_is_large_or_ambiguous_but_can_be_met_is_compiled(wish: dict[str, Any]) -> None:
-    assert compiled(**wish)
+def test_what_is_large_or_ambiguous_but_can_be_met_is_compiled(body: dict[str, Any]) -> None:
+    assert compiled(**body)
 
 
 def options(**more: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_white_space_and_further_properties_are_as_the_options_have_it() -> None
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("body", "field"),
     [
         ({"regex": "a", "whitespace_pattern": " "}, "whitespace_pattern"),
         ({"choice": ["a"], "disable_any_whitespace": True}, "disable_any_whitespace"),
@@ -165,8 +165,8 @@ def test_white_space_and_further_properties_are_as_the_options_have_it() -> None
         ({"json": {}, "backend": "xgrammar"}, "backend"),
     ],
 )
-def test_an_option_that_says_nothing_there_is_refused_by_name(wish: dict[str, Any], field: str) -> None:
-    assert refused(structured_outputs=wish).field == f"structured_outputs.{field}"
+def test_an_option_that_says_nothing_there_is_refused_by_name(body: dict[str, Any], field: str) -> None:
+    assert refused(structured_outputs=body).field == f"structured_outputs.{field}"
 
 
 def test_what_is_refused_instead_of_bound_says_what_to_do() -> None:

@@ -37,7 +37,7 @@ def test_one_tenant_is_served_in_the_order_of_arrival() -> None:
     assert serve(queue(*(entry(str(n), tokens=1000 * (5 - n)) for n in range(5)))) == ["0", "1", "2", "3", "4"]
 
 
-def test_a_higher_priority_goes_first_whoever_waits() -> None:
+def test_a_higher_priority_goes_first_whatever_waits() -> None:
     waiting = queue(entry("low"), entry("high", priority=2), entry("lowest", priority=-1), entry("high2", priority=2))
     assert serve(waiting) == ["high", "high2", "low", "lowest"]
 
@@ -117,7 +117,7 @@ def test_one_put_back_goes_first_and_past_the_bound() -> None:
     assert serve(waiting) == ["1", "2", "3"]
 
 
-def test_those_whose_time_is_up_leave_and_others_stay() -> None:
+def test_expired_requests_leave_and_others_stay() -> None:
     waiting = queue(entry("late", expires=5.0), entry("patient", expires=50.0), entry("late2", expires=1.0))
     assert waiting.next_expiry == 1.0
     assert [one.item for one in waiting.expire(5.0)] == ["late2", "late"]

@@ -23,7 +23,7 @@ OURS = "internal_error"
 
 
 class Bug(Exception):
-    """Nobody foresaw it."""
+    """An error that no code expects."""
 
 
 def fails(*_: object, **__: object) -> None:
@@ -31,7 +31,7 @@ def fails(*_: object, **__: object) -> None:
 
 
 class FailingSink(Recorder):
-    """Raises in every call of these names, after it has taken what it was told."""
+    """Raises in every call of these names, after it has taken its arguments."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ async def test_requests_that_expire_in_the_queue_cost_no_other_request_and_no_st
         assert (router.errors.count, len(leader.streams)) == (0, 1) and settled(router)
 
 
-@pytest.mark.parametrize("where", [(dispatch, "place"), (wire, "submit")])
+@pytest.mark.parametrize("where", [(dispatch, "select_group"), (wire, "submit")])
 async def test_an_error_in_sending_one_request_ends_that_one_alone(
     monkeypatch: pytest.MonkeyPatch, where: tuple[object, str]
 ) -> None:
@@ -139,7 +139,7 @@ async def test_an_error_of_the_queue_is_no_requests_fault_and_is_tried_again(mon
         assert sink.errors == [] and len(leader.streams) == 1
 
 
-@pytest.mark.parametrize("event", ["credited", "landed", "draining", "rejected", "lost", "opened"])
+@pytest.mark.parametrize("event", ["credited", "on_finished", "draining", "rejected", "lost", "opened"])
 async def test_whatever_a_listener_raises_the_stream_is_kept_or_opened_again(
     monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
@@ -168,7 +168,7 @@ async def test_whatever_a_listener_raises_the_stream_is_kept_or_opened_again(
 
 
 @pytest.mark.parametrize("names", [("tokens",), ("finish",), ("finish", "failed"), ("tokens", "failed")])
-async def test_a_reader_that_raises_is_told_of_its_end_and_no_other_hears_of_it(names: tuple[str, ...]) -> None:
+async def test_a_sink_that_raises_fails_its_own_request_only(names: tuple[str, ...]) -> None:
     async with served() as (router, (leader,)):
         bad, good = FailingSink(*names), Recorder()
         router.submit(job(), bad)
@@ -180,7 +180,7 @@ async def test_a_reader_that_raises_is_told_of_its_end_and_no_other_hears_of_it(
         assert router.errors.count == len(names) and len(leader.streams) == 1
 
 
-async def test_of_a_lost_stream_each_request_goes_on_or_is_told_though_one_raises(
+async def test_each_request_of_a_lost_stream_goes_on_or_fails_though_one_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with served(2) as (router, (dying, sound)):
@@ -190,7 +190,7 @@ async def test_of_a_lost_stream_each_request_goes_on_or_is_told_though_one_raise
         for one, sink in zip(jobs, sinks, strict=True):
             router.submit(one, sink)
         await until(lambda: len(dying.submits) + len(sound.submits) == 8)
-        right, raised = dispatch.end_of_lost, []
+        right, raised = dispatch.error_of_lost_stream, []
 
         def once(flight, *rest):  # type: ignore[no-untyped-def]
             if not raised:
@@ -198,7 +198,7 @@ async def test_of_a_lost_stream_each_request_goes_on_or_is_told_though_one_raise
                 fails()
             return right(flight, *rest)
 
-        monkeypatch.setattr(dispatch, "end_of_lost", once)
+        monkeypatch.setattr(dispatch, "error_of_lost_stream", once)
         for one in list(dying.streams):
             one.post(engine_pb2.FromEngine(output=engine_pb2.StepOutput(numbers=b"odd")))
         await until(lambda: bool(raised))
@@ -247,7 +247,7 @@ async def test_errors_at_random_cost_only_the_requests_that_they_hit(
 
     async with served(2) as (router, leaders):
         with monkeypatch.context() as broken:
-            steps = (dispatch, "place"), (wire, "submit"), (dispatch, "cost"), (FleetDispatcher, "credited")
+            steps = (dispatch, "select_group"), (wire, "submit"), (dispatch, "cost"), (FleetDispatcher, "credited")
             for owner, name in steps:
                 broken.setattr(owner, name, sometimes(getattr(owner, name)))
             good = [Recorder() for _ in range(160)]

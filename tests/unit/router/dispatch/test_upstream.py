@@ -7,7 +7,7 @@ from octavo.router.dispatch.upstream import Upstream
 from octavo.router.internal_errors import InternalErrors
 
 
-async def test_an_error_that_nobody_foresaw_is_logged_and_the_next_attempt_follows(monkeypatch, caplog):
+async def test_an_unexpected_error_is_logged_and_the_next_attempt_follows(monkeypatch, caplog):
     monkeypatch.setattr(upstream, "FIRST_BACK_OFF_S", 0.01)
     attempts = 0
     twice = asyncio.Event()

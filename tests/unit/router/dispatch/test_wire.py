@@ -93,7 +93,7 @@ def test_large_prompts_are_not_sent_together() -> None:
     assert len(outbox) == 1
 
 
-def test_large_wishes_are_not_sent_together() -> None:
+def test_large_requests_are_not_sent_together() -> None:
     sampling = Sampling(adjust=Adjust(allowed=tuple(range(60_000))))
     outbox = deque(wire.submit(n, Job("r", packed(1), sampling, 1)) for n in (1, 2))
     assert not wire.bundle(outbox).more

@@ -56,7 +56,7 @@ async def test_a_body_without_a_length_counts_while_it_comes() -> None:
     await asyncio.gather(*first, return_exceptions=True)
 
 
-async def test_bodies_that_stop_short_of_their_end_leave_room_for_those_that_come_whole() -> None:
+async def test_bodies_that_stop_short_of_their_end_leave_room_for_complete_ones() -> None:
     kept = Holding()
     short = [
         asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES - 1), length=MAX_BODY_BYTES, ends=False)))

@@ -96,7 +96,7 @@ async def test_ids_end_with_the_one_that_completed_a_stop_string() -> None:
         assert bench.answer.usage().completion == 7
 
 
-async def test_an_answer_of_which_nothing_is_out_may_begin_anew_and_then_not() -> None:
+async def test_an_answer_of_which_nothing_was_sent_may_restart_and_then_not() -> None:
     bench = Bench()
     bench.give("ab")
     assert bench.sinks[0].restart()
@@ -137,7 +137,7 @@ async def test_a_message_stays_under_what_clients_accept_by_default() -> None:
     assert outputs[-1] == (1, "y", "y", STOPPED)
 
 
-async def test_a_client_that_never_reads_is_told_of_at_a_bound() -> None:
+async def test_a_client_that_never_reads_is_reported_at_a_bound() -> None:
     bench = Bench()
     bench.give("a" * MERGED_CHARACTERS)
     assert bench.overflows == 0 and bench.tally.merged_writes == 0

@@ -28,9 +28,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("error", "wish"), TABLE, ids=lambda value: getattr(value, "code", None))
-def test_an_error_has_its_status(error: RequestError, wish: grpc.StatusCode) -> None:
-    assert status(error) == wish
+@pytest.mark.parametrize(("error", "expected"), TABLE, ids=lambda value: getattr(value, "code", None))
+def test_an_error_has_its_status(error: RequestError, expected: grpc.StatusCode) -> None:
+    assert status(error) == expected
 
 
 def test_the_table_has_each_status_that_is_in_use() -> None:
@@ -38,8 +38,8 @@ def test_the_table_has_each_status_that_is_in_use() -> None:
 
 
 def test_metadata_says_type_code_and_field() -> None:
-    told = dict(metadata(invalid("messages[3].role", "no")))
-    assert told == {
+    trailing = dict(metadata(invalid("messages[3].role", "no")))
+    assert trailing == {
         "octavo-error-type": "invalid_request_error",
         "octavo-error-code": "invalid_value",
         "octavo-error-field": "messages[3].role",
@@ -47,8 +47,8 @@ def test_metadata_says_type_code_and_field() -> None:
 
 
 def test_when_to_come_again_is_said_to_people_and_to_clients_that_retry() -> None:
-    told = dict(metadata(refusals.queue_full("full", 1.2)))
-    assert (told["retry-after"], told["grpc-retry-pushback-ms"]) == ("2", "2000")
+    trailing = dict(metadata(refusals.queue_full("full", 1.2)))
+    assert (trailing["retry-after"], trailing["grpc-retry-pushback-ms"]) == ("2", "2000")
     assert dict(metadata(refusals.poison(2)))["grpc-retry-pushback-ms"] == "-1"
     assert "grpc-retry-pushback-ms" not in dict(metadata(refusals.engine_failed()))
 

@@ -1,4 +1,4 @@
-"""Over gRPC a key is needed as over HTTP: by every method but those of the health service."""
+"""Over gRPC a key is needed as over HTTP: by every method but the health service's."""
 
 from collections.abc import AsyncIterator
 

@@ -21,8 +21,8 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def api() -> web.Server:
-    nobody = cast(Dispatcher, None)
-    return HttpServer(Parts(nobody, Texts(nobody), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
+    unused = cast(Dispatcher, None)
+    return HttpServer(Parts(unused, Texts(unused), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
 
 
 def metrics() -> web.Server:

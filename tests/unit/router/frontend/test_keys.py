@@ -1,4 +1,4 @@
-"""API keys: what a file may hold, who is let in, and how a changed file is followed."""
+"""API keys: what a file may hold, which requests pass, and how a changed file is followed."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ def test_a_file_has_one_key_a_line_with_comments_and_blank_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b"", "no key"),
         (b"# nothing\n\n", "no key"),
@@ -29,10 +29,10 @@ def test_a_file_has_one_key_a_line_with_comments_and_blank_lines() -> None:
         (b"secret" * (2 << 20), "larger"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_without_showing_what_it_holds(data: bytes, told: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused_without_showing_what_it_holds(data: bytes, expected: str) -> None:
     with pytest.raises(KeysInvalid) as refused:
         parse_keys(data)
-    assert told in str(refused.value) and "secret" not in str(refused.value)
+    assert expected in str(refused.value) and "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("header", ["Bearer alpha", "bearer beta", "Bearer  alpha", "BEARER beta "])
@@ -70,7 +70,7 @@ def test_no_key_stays_in_memory_as_it_was_written() -> None:
     assert "alpha-secret" not in repr(vars(held)) and b"alpha-secret" not in b"".join(held._known)
 
 
-async def test_a_changed_file_is_read_anew_and_a_broken_one_changes_nothing(
+async def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keys, "POLL_S", 0.01)
@@ -94,7 +94,7 @@ async def test_a_changed_file_is_read_anew_and_a_broken_one_changes_nothing(
     await until_valid(file.keys, "fifth")
     following.cancel()
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == 2, "each fault is told once"
+    assert len(errors) == 2, "each fault is logged once"
     assert not any(name in caplog.text for name in ("second", "third", "fourth", "fifth"))
 
 

@@ -57,7 +57,7 @@ async def test_health_pages_name_the_groups_that_are_missing_and_since_when() ->
         assert (code, page["groups"]) == (status, groups)
 
 
-async def test_a_router_that_is_cut_off_takes_no_clients_and_lives() -> None:
+async def test_a_router_that_is_cut_off_takes_no_clients_and_goes_on() -> None:
     reach = Reach(1, {"10.0.0.1:8500": LONG}, of_ready=True)
     code, page = await asked(reach, "/routerz")
     assert code == 503 and "none of the groups" in page["status"]

@@ -198,7 +198,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "field"), BAD)
-def test_a_bad_wish_for_the_template_is_refused(body: dict[str, Any], field: str) -> None:
+def test_invalid_template_fields_are_refused(body: dict[str, Any], field: str) -> None:
     assert refused(**body).field == field
 
 

@@ -48,11 +48,11 @@ def test_only_a_preflight_is_answered_as_one() -> None:
     assert answer is not None and "POST" in answer["Access-Control-Allow-Methods"]
 
 
-def test_the_headers_that_a_client_wishes_are_allowed_unless_they_are_none() -> None:
+def test_the_headers_that_a_client_requests_are_allowed_unless_they_are_none() -> None:
     cors = Cors(frozenset({"*"}))
-    wished = "authorization,content-type,x-stainless-os"
-    answer = cors.preflight("OPTIONS", ASKS | {"Access-Control-Request-Headers": wished})
-    assert answer is not None and answer["Access-Control-Allow-Headers"] == wished
+    requested = "authorization,content-type,x-stainless-os"
+    answer = cors.preflight("OPTIONS", ASKS | {"Access-Control-Request-Headers": requested})
+    assert answer is not None and answer["Access-Control-Allow-Headers"] == requested
     for bad in ("x\r\nSet-Cookie: a", "a" * 5000, "é"):
         answer = cors.preflight("OPTIONS", ASKS | {"Access-Control-Request-Headers": bad})
         assert answer is not None and answer["Access-Control-Allow-Headers"] == "Authorization, Content-Type"

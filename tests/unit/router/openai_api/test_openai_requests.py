@@ -105,16 +105,16 @@ def test_every_served_field_arrives() -> None:
         "stream_options": {"include_usage": True},
         "timeout": 30,
     }
-    wish = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0)
-    assert parse("completion", TEXT | body) == wish
+    expected = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0)
+    assert parse("completion", TEXT | body) == expected
 
 
 PROMPTS = [("x", ("x",)), (["a", "b"], ("a", "b")), ([1, 2], ([1, 2],)), ([[1], [2, 3]], ([1], [2, 3])), ("", ("",))]
 
 
-@pytest.mark.parametrize(("prompt", "wish"), PROMPTS)
-def test_a_prompt_may_be_text_or_ids_or_several(prompt: object, wish: tuple[object, ...]) -> None:
-    assert parse("completion", {"prompt": prompt}).prompts == wish
+@pytest.mark.parametrize(("prompt", "expected"), PROMPTS)
+def test_a_prompt_may_be_text_or_ids_or_several(prompt: object, expected: tuple[object, ...]) -> None:
+    assert parse("completion", {"prompt": prompt}).prompts == expected
 
 
 BAD_PROMPTS = [

@@ -84,12 +84,14 @@ def test_a_bad_item_is_refused_with_its_place(given: object, field: str) -> None
     assert refused({"input": given}).field == field
 
 
-def test_what_the_chat_side_complains_of_is_told_in_this_endpoints_words() -> None:
+def test_what_the_chat_side_refuses_has_this_endpoints_field_names() -> None:
     assert refused({"input": "x", "max_output_tokens": 0}).field == "max_output_tokens"
     found = conversation("rules", [{"role": "user", "content": "x"}])
-    error = found.told(RequestError(400, "t", "c", "messages[1].content is odd", field="messages[1].content"))
+    error = found.in_response_terms(
+        RequestError(400, "t", "c", "messages[1].content is odd", field="messages[1].content")
+    )
     assert (error.field, error.message) == ("input[0].content", "input[0].content is odd")
-    assert found.told(RequestError(400, "t", "c", "messages holds", field="messages")).field == "input"
+    assert found.in_response_terms(RequestError(400, "t", "c", "messages holds", field="messages")).field == "input"
 
 
 STATEFUL = [
@@ -182,7 +184,7 @@ def test_a_text_format_is_a_chats_response_format() -> None:
         ({"text": {"format": {"type": "json_object"}}, "ignore_eos": True}, "ignore_eos"),
     ],
 )
-def test_what_is_wrong_with_tools_and_formats_is_told_in_this_endpoints_words(
+def test_what_is_wrong_with_tools_and_formats_has_this_endpoints_field_names(
     more: dict[str, object], field: str
 ) -> None:
     error = refused({"input": "x"} | more)

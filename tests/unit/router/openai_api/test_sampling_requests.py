@@ -4,7 +4,7 @@ import pytest
 
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.openai import Ask, Kind, parse
-from octavo.router.openai_api.sampling import PLAIN, Extras, check_vocabulary, needs, revived, with_extras
+from octavo.router.openai_api.sampling import PLAIN, Extras, check_vocabulary, from_json, needs, with_extras
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
@@ -138,8 +138,8 @@ def test_everything_arrives_also_through_json() -> None:
         allowed=(5, 9), bad_words=("x", " y"), min_tokens=3, logprobs=20, prompt_logprobs=2, echo=True,
         include_stop=True, skip_special=False, token_ids=True, truncate=-1, salt=salt,
     )  # fmt: skip
-    assert revived(json.loads(json.dumps(asdict(extras)))) == extras
-    assert revived(json.loads(json.dumps(asdict(PLAIN)))) is PLAIN
+    assert from_json(json.loads(json.dumps(asdict(extras)))) == extras
+    assert from_json(json.loads(json.dumps(asdict(PLAIN)))) is PLAIN
 
 
 def test_every_salt_has_a_key_of_its_own_and_of_one_length() -> None:

@@ -1,4 +1,4 @@
-"""Fields that nobody knows are reported; those that are known and not served are refused by name, always."""
+"""Unknown fields are reported; known fields that are not served are refused by name, always."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Reasoning is told from content however the text comes, and no marker is shown."""
+"""Reasoning is separated from content however the text comes, and no marker is shown."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,8 +12,8 @@ from octavo.router.parsers.reasoning import ReasoningParser, thought_of
 
 def parsed(pieces: Sequence[str], opened: bool = False) -> tuple[str, str]:
     made = ReasoningParser(opened)
-    told = [made.push(piece) for piece in pieces] + [made.finish()]
-    return "".join(thought for thought, _ in told), "".join(content for _, content in told)
+    pieces_of = [made.push(piece) for piece in pieces] + [made.finish()]
+    return "".join(thought for thought, _ in pieces_of), "".join(content for _, content in pieces_of)
 
 
 CASES = [
@@ -37,7 +37,7 @@ CASES = [
 @pytest.mark.parametrize(("text", "opened", "reasoning", "content"), CASES)
 @given(places=st.lists(st.integers(0, 60), max_size=8))
 @settings(max_examples=20)
-def test_reasoning_is_told_from_content_however_the_text_comes(
+def test_reasoning_is_separated_from_content_however_the_text_comes(
     text: str, opened: bool, reasoning: str, content: str, places: list[int]
 ) -> None:
     marks = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})

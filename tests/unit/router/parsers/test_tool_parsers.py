@@ -28,7 +28,7 @@ KINDS = ("hermes", "llama3", "mistral")
 
 @dataclass
 class Heard:
-    """calls: name and arguments of whole ones. abandoned: of those that turned out to be none."""
+    """calls: name and arguments of whole ones. abandoned: of abandoned calls."""
 
     content: str = ""
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -374,7 +374,7 @@ def test_every_json_list_is_one(value: Any) -> None:
     assert scanner.scan(text) == len(text) and scanner.done
 
 
-def test_the_format_is_told_from_the_template() -> None:
+def test_the_format_is_detected_from_the_template() -> None:
     assert detect("... <tool_call> ...") == "hermes"
     assert detect("... <tool_call>\n<function=x> ...") is None
     assert detect("... [TOOL_CALLS] ...") == "mistral"

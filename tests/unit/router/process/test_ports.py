@@ -28,12 +28,12 @@ def held() -> Iterator[Address]:
 
 
 def refused(address: Address) -> str:
-    with pytest.raises(CannotListen) as told, reserved("--http", address):
+    with pytest.raises(CannotListen) as caught, reserved("--http", address):
         pass
-    return str(told.value)
+    return str(caught.value)
 
 
-def test_a_second_holder_is_refused_before_anybody_listens(held: Address) -> None:
+def test_a_second_holder_is_refused_before_a_process_listens(held: Address) -> None:
     assert f"--http {held}: another process listens there" in refused(held)
 
 

@@ -36,7 +36,7 @@ def test_one_that_starts_has_longer() -> None:
 
 
 @pytest.mark.parametrize("late_s", [LATE_LOOK_S + 0.1, 3_600.0])
-def test_a_parent_that_was_held_up_begins_the_time_anew(late_s: float) -> None:
+def test_a_parent_that_was_held_up_restarts_the_time(late_s: float) -> None:
     silence = looked(NEW.answered(0.0), *seconds(10.0, SILENCE_S - 1))
     resumed_s = silence.look_s + late_s
     silence = silence.unanswered(resumed_s)

@@ -155,10 +155,10 @@ def expected(oracle: Any, name: str, messages: list[Json], given: Json) -> str |
 @pytest.mark.parametrize(("name", "chat"), cases())
 def test_a_chat_renders_as_transformers_renders_it(oracle: Any, name: str, chat: str) -> None:
     messages, given = CHATS[chat]
-    wish = expected(oracle, name, messages, given)
+    theirs = expected(oracle, name, messages, given)
     unseen = [field for field in ("tools", "documents") if field in given and field not in TEMPLATES[name]]
-    if wish is not None and not unseen:
-        assert ours(TEMPLATES[name], messages, given) == wish
+    if theirs is not None and not unseen:
+        assert ours(TEMPLATES[name], messages, given) == theirs
         return
     with pytest.raises(RequestError) as caught:
         ours(TEMPLATES[name], messages, given)
@@ -184,7 +184,7 @@ def test_a_developer_is_a_system_where_the_template_knows_no_developers() -> Non
     assert "developer<|message|># Instructions\n\nObey." in ours(TEMPLATES["harmony_developer"], messages, {})
 
 
-def test_the_errors_of_continuing_are_those_of_transformers() -> None:
+def test_the_errors_of_continuing_are_transformers_errors() -> None:
     with pytest.raises(RequestError, match="not compatible") as both:
         ours(TEMPLATES["chatml"], LONG, {"continue_final_message": True, "add_generation_prompt": True})
     with pytest.raises(RequestError, match="no content to continue") as nothing:

@@ -1,4 +1,4 @@
-"""A model's template is somebody's code: what it may reach, and how much it may take, is bounded."""
+"""A model's template is untrusted code: what it may reach, and how much it may take, is bounded."""
 
 import resource
 import subprocess

@@ -237,12 +237,12 @@ def test_min_tokens_that_the_context_cannot_hold_are_refused() -> None:
 def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:
     extras = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').ask.extras
     plain, spaced = BYTES.encode("the").ids, BYTES.encode(" the").ids
-    wish = {tuple(plain), tuple(spaced)} if len(plain) == len(spaced) else {tuple(plain)}
-    assert set(extras.bad_word_ids) == wish
+    expected = {tuple(plain), tuple(spaced)} if len(plain) == len(spaced) else {tuple(plain)}
+    assert set(extras.bad_word_ids) == expected
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, METASPACE], ids=["byte level", "metaspace"])
-def test_the_bytes_of_tokens_joined_are_those_of_the_text(tokenizer: Tokenizer) -> None:
+def test_the_bytes_of_tokens_joined_are_the_bytes_of_the_text(tokenizer: Tokenizer) -> None:
     model = TextModel(files(tokenizer), 4096)
     text = "the house of the king \U0001f336 \u010e"
     ids = tokenizer.encode(text, add_special_tokens=False).ids

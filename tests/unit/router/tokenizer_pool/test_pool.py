@@ -1,4 +1,5 @@
-"""A request is told that it was too much only when it was: a helper that others stopped or ended is no fault of it."""
+"""A request is refused as too large or slow only when it was: a helper that others stopped is no fault of the
+request."""
 
 import asyncio
 import signal
@@ -51,11 +52,11 @@ async def test_what_a_lost_helper_means_for_its_request(
     helpers = ScriptedHelpers([*answers, GOOD])
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     pool = HelperPool(MODEL, 1)
-    with pytest.raises(RequestError) as told:
+    with pytest.raises(RequestError) as caught:
         await asyncio.wait_for(pool.prepare("completion", b'{"prompt": "x"}'), 5)
-    assert (told.value.status, told.value.code) == (status, code)
+    assert (caught.value.status, caught.value.code) == (status, code)
     assert len(helpers.answers) == max(1, len(answers) + 1 - calls)
-    assert (told.value.retry_after is not None) == (status == 503)
+    assert (caught.value.retry_after is not None) == (status == 503)
     with pytest.raises(RequestError, match="no"):  # the next request is served
         await asyncio.wait_for(pool.prepare("completion", b"{}"), 5)
     await pool.close()
@@ -68,13 +69,13 @@ async def test_a_helper_that_ends_while_it_has_nothing_to_do_is_replaced_at_once
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     pool = HelperPool(MODEL, 1)
     await until(lambda: helpers.started == 1)
-    helpers.lives[0].end(KILLED)
+    helpers.started[0].end(KILLED)
     await until(lambda: helpers.started == 2)
     assert pool.counts.died == 1
     await pool.close()
 
 
-async def test_a_request_that_waits_when_the_pool_closes_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_when_the_pool_closes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     helpers = ScriptedHelpers([STOPPED])
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     monkeypatch.setattr(pools, "LIMIT_S", 60.0)
@@ -82,5 +83,5 @@ async def test_a_request_that_waits_when_the_pool_closes_is_told_so(monkeypatch:
     asked = [asyncio.ensure_future(pool.prepare("completion", b"{}")) for _ in range(3)]
     await asyncio.sleep(0.01)
     await pool.close()
-    told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
-    assert [error.code for error in told if isinstance(error, RequestError)] == ["draining"] * 3
+    errors = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+    assert [error.code for error in errors if isinstance(error, RequestError)] == ["draining"] * 3
