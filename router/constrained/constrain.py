@@ -36,7 +36,7 @@ def bind(prepared: Prepared, formats: Formats) -> Prepared:
     if answer is None and (use is None or not use.bound):
         return prepared
     if answer is not None and use is None and not _may_reason(prepared, formats):
-        return replace(prepared, grammar=grammar(answer), bound_by=answer.field)
+        return replace(prepared, grammar=grammar(answer), grammar_field=answer.field)
     if answer is not None and use is not None:
         prepared = replace(prepared, ask=replace(ask, tool_use=replace(use, formed=True)))
     form = formats.form(use, prepared.thought, answer is not None)
@@ -47,7 +47,7 @@ def bind(prepared: Prepared, formats: Formats) -> Prepared:
         if not told_apart(either, grammar(answer), tuple(map(llama3.head, form.names))):
             raise unsupported(answer.field, f"{answer.field} {UNMARKED}")
     called_by = "tools" if use is None else MUST.get(use.mode, "tools")
-    return replace(prepared, grammar=text, bound_by=called_by if answer is None else answer.field)
+    return replace(prepared, grammar=text, grammar_field=called_by if answer is None else answer.field)
 
 
 def _may_reason(prepared: Prepared, formats: Formats) -> bool:

@@ -11,7 +11,7 @@ from octavo.router.dispatch import wire
 from octavo.router.dispatch.discovery import Endpoints, in_cluster
 from octavo.router.dispatch.dispatch import FleetDispatcher
 from octavo.router.dispatch.policies.registry import policy
-from octavo.router.dispatch.rules.admission import Bounds
+from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.dispatch.tls import dialler
 from octavo.shared.policies import DEFAULT_POLICY
 
@@ -29,7 +29,7 @@ class FleetSettings:
     tls_dir: Path | None = None
     service_uid: str = ""
     router: str = ""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: QueueLimits = field(default_factory=QueueLimits)
     policy: str = DEFAULT_POLICY
 
 

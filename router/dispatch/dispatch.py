@@ -20,21 +20,21 @@ from functools import partial
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
-from octavo.router.dispatch.deadline_timer import Alarm
+from octavo.router.dispatch.deadline_timer import DeadlineTimer
 from octavo.router.dispatch.fleet import Fleet
-from octavo.router.dispatch.in_flight import Flight
+from octavo.router.dispatch.in_flight import InFlightJob
+from octavo.router.dispatch.leader_stream import LeaderStream
 from octavo.router.dispatch.policies.candidate import Policy
-from octavo.router.dispatch.retry import end_of_lost, end_of_tries, end_of_wait
-from octavo.router.dispatch.rules.admission import Bounds, Entry, Queue, QueueFull, cost
+from octavo.router.dispatch.retry import error_of_attempts, error_of_expiry, error_of_lost_stream
+from octavo.router.dispatch.rules.admission import Queue, QueueEntry, QueueFull, QueueLimits, cost
 from octavo.router.dispatch.rules.prefix_memory import affinity_hashes
-from octavo.router.dispatch.select_group import lacking, place
-from octavo.router.dispatch.stream import Stream
+from octavo.router.dispatch.select_group import select_group, unsupported_field
 from octavo.router.dispatch.tls import Dial
 from octavo.router.internal_errors import Contained, InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.counts import Counts
 from octavo.router.jobs.generation import Job, Model, RequestError, Sink
-from octavo.router.jobs.reach import Reach
+from octavo.router.jobs.reachability import Reachability
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ RETRY_S = 1.0  # after an error of the queue itself
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class JobHandle:
     """The Handle of one job in flight."""
 
     dispatcher: "FleetDispatcher"
-    flight: Flight
+    in_flight: InFlightJob
 
     def cancel(self) -> None:
-        self.dispatcher.cancel(self.flight)
+        self.dispatcher.cancel(self.in_flight)
 
 
 class FleetDispatcher:
@@ -57,19 +57,19 @@ class FleetDispatcher:
     lists that it is given name only groups that serve."""
 
     def __init__(
-        self, bounds: Bounds, dial: Dial, hello: engine_pb2.FromRouter, policy: Policy, lists_ready: bool = False
+        self, bounds: QueueLimits, dial: Dial, hello: engine_pb2.FromRouter, policy: Policy, lists_ready: bool = False
     ) -> None:
         self.counts = Counts()
         self.errors = InternalErrors()
         self.fleet = Fleet(dial, hello, self, self.errors)
         self._policy = policy
         self._lists_ready = lists_ready
-        self._queue: Queue[Flight] = Queue(bounds)
+        self._queue: Queue[InFlightJob] = Queue(bounds)
         self._loop = asyncio.get_running_loop()
         self._open = 0
         self._closed = False
         self._has_model = asyncio.Event()
-        self._expiry_timer = Alarm(self._expire)
+        self._expiry_timer = DeadlineTimer(self._expire)
         self._retry: asyncio.Handle | None = None
         self._sent = 0
 
@@ -84,8 +84,8 @@ class FleetDispatcher:
         return self.fleet.synced
 
     @property
-    def reach(self) -> Reach:
-        return Reach(self.fleet.listed, self.fleet.missing, self._lists_ready)
+    def reachability(self) -> Reachability:
+        return Reachability(self.fleet.listed, self.fleet.missing, self._lists_ready)
 
     @property
     def waiting(self) -> int:
@@ -110,33 +110,33 @@ class FleetDispatcher:
         assert self.fleet.current is not None
         return self.fleet.current
 
-    def submit(self, job: Job, sink: Sink) -> Ticket:
+    def submit(self, job: Job, sink: Sink) -> JobHandle:
         if self._closed:
             raise refusals.draining()
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
-        if (field := lacking(job, self.fleet.usable)) is not None:
-            raise refusals.lacking(job.called(field))
+        if (field := unsupported_field(job, self.fleet.usable)) is not None:
+            raise refusals.unsupported_field(job.client_field(field))
         now = self._loop.time()
-        flight = Flight(job, sink, affinity_hashes(job.prompt, job.salt), self.errors)
+        in_flight = InFlightJob(job, sink, affinity_hashes(job.prompt, job.salt), self.errors)
         expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
         charge = cost(job.prompt_tokens, job.max_tokens)
-        flight.entry = Entry(flight, job.priority, job.tenant, charge, now, expires)
+        in_flight.entry = QueueEntry(in_flight, job.priority, job.tenant, charge, now, expires)
         try:
-            self._queue.push(flight.entry)
+            self._queue.push(in_flight.entry)
         except QueueFull as full:
             self.counts.queue_full += 1
             raise refusals.queue_full(str(full), full.retry_after) from None
         self.counts.submitted += 1
         self._open += 1
         self._pump()
-        return Ticket(self, flight)
+        return JobHandle(self, in_flight)
 
-    def cancel(self, flight: Flight) -> None:
-        if flight.over:
+    def cancel(self, in_flight: InFlightJob) -> None:
+        if in_flight.over:
             return
         self.counts.cancelled += 1
-        self._release(flight)
+        self._release(in_flight)
 
     async def close(self) -> None:
         """End every stream and fail the open jobs with `draining`."""
@@ -146,7 +146,7 @@ class FleetDispatcher:
             self._fail(entry.item, refusals.draining())
             if entry.waiting:
                 break
-        self._expiry_timer.off()
+        self._expiry_timer.cancel()
         if self._retry is not None:
             self._retry.cancel()
 
@@ -158,67 +158,67 @@ class FleetDispatcher:
 
     # What streams call.
 
-    def opened(self, stream: Stream, model: Model) -> None:
+    def opened(self, stream: LeaderStream, model: Model) -> None:
         self.fleet.opened(stream, model)
         if self.fleet.current is not None:
             self._has_model.set()
 
-    def credited(self, stream: Stream) -> None:
+    def credited(self, stream: LeaderStream) -> None:
         if len(self._queue):
             self._pump()
-        if stream.retired and not stream.flights:
+        if stream.retired and not stream.in_flight_jobs:
             self.fleet.review()
 
-    def landed(self, flight: Flight) -> None:
-        if not flight.over:
+    def on_finished(self, in_flight: InFlightJob) -> None:
+        if not in_flight.over:
             self.counts.finished += 1
-            self._release(flight)
+            self._release(in_flight)
 
-    def rejected(self, stream: Stream, flight: Flight, rejected: engine_pb2.Rejected) -> None:
-        flight.carrier = None
-        with self._contained(flight):
+    def rejected(self, stream: LeaderStream, in_flight: InFlightJob, rejected: engine_pb2.Rejected) -> None:
+        in_flight.stream = None
+        with self._contained(in_flight):
             if rejected.code == engine_pb2.Rejected.UNAVAILABLE:
-                flight.avoid.add(stream.address)
-                self._put_back(flight)
+                in_flight.avoid.add(stream.address)
+                self._put_back(in_flight)
             else:
                 self.counts.rejected += 1
-                self._fail(flight, refusals.rejected(flight.job.called(rejected.field), rejected.message))
+                self._fail(in_flight, refusals.rejected(in_flight.job.client_field(rejected.field), rejected.message))
 
-    def draining(self, stream: Stream) -> None:
-        log.info("group %s: draining, %d requests under way", stream.address, len(stream.flights))
+    def draining(self, stream: LeaderStream) -> None:
+        log.info("group %s: draining, %d requests under way", stream.address, len(stream.in_flight_jobs))
         self.fleet.review()
 
-    def lost(self, stream: Stream) -> None:
-        flights, stream.flights = list(stream.flights.values()), {}
-        if flights:
-            log.warning("group %s: lost with %d requests under way", stream.address, len(flights))
-        for flight in reversed(flights):  # each goes to the front of the queue
-            flight.carrier = None
+    def lost(self, stream: LeaderStream) -> None:
+        in_flight_jobs, stream.in_flight_jobs = list(stream.in_flight_jobs.values()), {}
+        if in_flight_jobs:
+            log.warning("group %s: lost with %d requests under way", stream.address, len(in_flight_jobs))
+        for in_flight in reversed(in_flight_jobs):  # each goes to the front of the queue
+            in_flight.stream = None
             if not stream.is_draining:
-                flight.lost.add(stream.incarnation)
-            with self._contained(flight):
-                self._retry_job(flight)
+                in_flight.lost.add(stream.incarnation)
+            with self._contained(in_flight):
+                self._retry_job(in_flight)
         with self.errors.contained("group %s: its end", stream.address):
             self.fleet.review()
         self._pump()
 
     # Sending and retrying.
 
-    def _retry_job(self, flight: Flight) -> None:
+    def _retry_job(self, in_flight: InFlightJob) -> None:
         """Retry a job of a lost stream on another group, or fail it."""
-        if flight.over:  # by the failure of another job of its request
+        if in_flight.over:  # by the failure of another job of its request
             return None
-        if end := end_of_lost(flight, self._closed, self.counts):
-            return self._fail(flight, end)
-        return self._put_back(flight)
+        if end := error_of_lost_stream(in_flight, self._closed, self.counts):
+            return self._fail(in_flight, end)
+        return self._put_back(in_flight)
 
-    def _put_back(self, flight: Flight) -> None:
-        if end := end_of_tries(flight, self.counts):
-            return self._fail(flight, end)
-        assert flight.entry is not None
+    def _put_back(self, in_flight: InFlightJob) -> None:
+        if end := error_of_attempts(in_flight, self.counts):
+            return self._fail(in_flight, end)
+        assert in_flight.entry is not None
         self.counts.retried += 1
-        expires = min(flight.job.deadline, self._loop.time() + self._queue.bounds.max_wait_s)
-        self._queue.put_back(flight.entry, expires)
+        expires = min(in_flight.job.deadline, self._loop.time() + self._queue.bounds.max_wait_s)
+        self._queue.put_back(in_flight.entry, expires)
 
     def _pump(self) -> None:
         """Send heads while there is credit for them. Raises nothing."""
@@ -228,58 +228,60 @@ class FleetDispatcher:
                     self._advance(entry)
                 if entry.waiting:
                     break
-            self._expiry_timer.at(self._queue.next_expiry)
+            self._expiry_timer.set(self._queue.next_expiry)
 
-    def _advance(self, entry: Entry[Flight]) -> None:
+    def _advance(self, entry: QueueEntry[InFlightJob]) -> None:
         """Send the head of the queue, or fail it; it goes on waiting while no group has credit."""
-        flight = entry.item
-        if self._is_stale(flight):
+        in_flight = entry.item
+        if self._is_stale(in_flight):
             self.counts.model_changed += 1
-            return self._fail(flight, refusals.model_changed())
-        if (field := lacking(flight.job, self.fleet.usable)) is not None:
-            return self._fail(flight, refusals.lacking(flight.job.called(field)))
-        stream = place(flight, self.fleet.usable, self._policy)
+            return self._fail(in_flight, refusals.model_changed())
+        if (field := unsupported_field(in_flight.job, self.fleet.usable)) is not None:
+            return self._fail(in_flight, refusals.unsupported_field(in_flight.job.client_field(field)))
+        stream = select_group(in_flight, self.fleet.usable, self._policy)
         if stream is not None:
             self._queue.pop(entry, self._loop.time())
-            self._send(flight, stream)
+            self._send(in_flight, stream)
         return None
 
-    def _is_stale(self, flight: Flight) -> bool:
+    def _is_stale(self, in_flight: InFlightJob) -> bool:
         current = self.fleet.current
-        return bool(flight.job.fingerprint) and current is not None and flight.job.fingerprint != current.fingerprint
+        return (
+            bool(in_flight.job.fingerprint) and current is not None and in_flight.job.fingerprint != current.fingerprint
+        )
 
-    def _send(self, flight: Flight, stream: Stream) -> None:
-        cached = stream.prefixes.cached_tokens(flight.hashes)
+    def _send(self, in_flight: InFlightJob, stream: LeaderStream) -> None:
+        cached = stream.prefixes.cached_tokens(in_flight.hashes)
         self._sent += 1
         stream.last_sent = self._sent
         if not cached:
             stream.last_cold = self._sent
-        stream.submit(flight, max(flight.job.prompt_tokens - cached, 1))
+        stream.submit(in_flight, max(in_flight.job.prompt_tokens - cached, 1))
 
-    def _contained(self, flight: Flight) -> Contained:
+    def _contained(self, in_flight: InFlightJob) -> Contained:
         """A block that serves this job: an error in it fails the job and removes it everywhere."""
-        end = partial(self._fail, flight, refusals.failed())
-        return self.errors.contained("request %s: its handling", flight.job.id, then=end)
+        end = partial(self._fail, in_flight, refusals.failed())
+        return self.errors.contained("request %s: its handling", in_flight.job.id, then=end)
 
-    def _fail(self, flight: Flight, error: RequestError) -> None:
-        if flight.over:
+    def _fail(self, in_flight: InFlightJob, error: RequestError) -> None:
+        if in_flight.over:
             return
-        self._release(flight)
-        flight.fail(error)
+        self._release(in_flight)
+        in_flight.fail(error)
 
-    def _release(self, flight: Flight) -> None:
+    def _release(self, in_flight: InFlightJob) -> None:
         """Remove it from the queue and its stream, and give back what it did not use. Raises nothing."""
-        flight.over = True
+        in_flight.over = True
         self._open -= 1
-        job = flight.job
+        job = in_flight.job
         with self.errors.contained("request %s: its place", job.id):
-            if flight.entry is not None:
-                self._queue.remove(flight.entry)
+            if in_flight.entry is not None:
+                self._queue.remove(in_flight.entry)
         with self.errors.contained("request %s: its group", job.id):
-            if flight.carrier is not None:
-                flight.carrier.cancel(flight.number)
+            if in_flight.stream is not None:
+                in_flight.stream.cancel(in_flight.number)
         with self.errors.contained("request %s: its account", job.id):
-            self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - flight.produced, 0)))
+            self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
 
     # Expiry.
 
@@ -292,7 +294,9 @@ class FleetDispatcher:
                 with self._contained(entry.item):
                     waited, groups = now - entry.arrived, len(self.fleet.usable)
                     late = entry.item.job.deadline <= now
-                    self._fail(entry.item, end_of_wait(late, waited, groups, self._queue.retry_after_s, self.counts))
+                    self._fail(
+                        entry.item, error_of_expiry(late, waited, groups, self._queue.retry_after_s, self.counts)
+                    )
         self._pump()
 
     def _retry_soon(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.background import background
-from octavo.router.dispatch.stream import Listener, Stream
+from octavo.router.dispatch.leader_stream import LeaderStream, StreamListener
 from octavo.router.dispatch.tls import Dial
 from octavo.router.dispatch.upstream import Upstream
 from octavo.router.internal_errors import InternalErrors
@@ -26,7 +26,9 @@ RESTART_S = 1.0  # after which a keeper that has ended, which is a bug, is start
 class Fleet:
     """Addresses in, usable streams out."""
 
-    def __init__(self, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener, errors: InternalErrors) -> None:
+    def __init__(
+        self, dial: Dial, hello: engine_pb2.FromRouter, listener: StreamListener, errors: InternalErrors
+    ) -> None:
         self.synced = False
         self.current: Model | None = None
         self._dial = dial
@@ -37,10 +39,10 @@ class Fleet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted: frozenset[str] = frozenset()
         self._models: dict[str, Model] = {}
-        self._usable: list[Stream] = []
+        self._usable: list[LeaderStream] = []
 
     @property
-    def usable(self) -> list[Stream]:
+    def usable(self) -> list[LeaderStream]:
         """Streams that take new requests for the current model."""
         return self._usable
 
@@ -71,7 +73,7 @@ class Fleet:
                 upstream.stream.retired = address not in self._wanted
         self.review()
 
-    def opened(self, stream: Stream, model: Model) -> None:
+    def opened(self, stream: LeaderStream, model: Model) -> None:
         stream.retired = stream.address not in self._wanted
         self._models[model.fingerprint] = model
         self.review()
@@ -81,7 +83,7 @@ class Fleet:
         requests."""
         for address in [a for a in self._upstreams if a not in self._wanted]:
             stream = self._upstreams[address].stream
-            if stream is None or not stream.flights:
+            if stream is None or not stream.in_flight_jobs:
                 self._close(address)
         streams = [u.stream for u in self._upstreams.values() if u.stream is not None]
         accepting = [stream for stream in streams if stream.accepts_requests]
@@ -99,7 +101,7 @@ class Fleet:
             self._close(address)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _elect(self, accepting: list[Stream]) -> None:
+    def _elect(self, accepting: list[LeaderStream]) -> None:
         votes = Counter(stream.fingerprint for stream in accepting)
         current = self.current.fingerprint if self.current else None
         if not votes or current in votes:
@@ -110,7 +112,7 @@ class Fleet:
         self.current = self._models[winner]
         self._warn_of_mismatches(accepting, winner)
 
-    def _warn_of_mismatches(self, accepting: list[Stream], current: str | None) -> None:
+    def _warn_of_mismatches(self, accepting: list[LeaderStream], current: str | None) -> None:
         revisions = {stream.revision for stream in accepting if stream.fingerprint == current}
         for stream in accepting:
             if stream.fingerprint != current and stream.revision in revisions:

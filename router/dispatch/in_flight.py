@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
-from octavo.router.dispatch.rules.admission import Entry
+from octavo.router.dispatch.rules.admission import QueueEntry
 from octavo.router.errors import RouterError
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.generation import FAILED, Job, RequestError, Sink
 
 
-class Carrier(Protocol):
+class CarryingStream(Protocol):
     """The stream that a job runs on."""
 
     def cancel(self, number: int) -> None:
@@ -24,7 +24,7 @@ class Carrier(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class InFlightJob:
     """lost: incarnations that ended while they ran it. avoid: leaders that refused it. produced: ids given to the
     sink."""
 
@@ -32,8 +32,8 @@ class Flight:
     sink: Sink
     hashes: list[bytes]
     errors: InternalErrors
-    entry: "Entry[Flight] | None" = None
-    carrier: Carrier | None = None
+    entry: "QueueEntry[InFlightJob] | None" = None
+    stream: CarryingStream | None = None
     number: int = 0
     attempts: int = 0
     produced: int = 0
@@ -42,7 +42,7 @@ class Flight:
     over: bool = False
 
     def deliver(self, ids: Sequence[int], finish: int, cached: int) -> None:
-        """Pass ids from the engine to the sink. A sink that raises ends its own request only. Raises BrokenSink."""
+        """Pass ids from the engine to the sink. A sink that raises ends its own request only. Raises SinkFailed."""
         self.produced += len(ids)
         try:
             if finish == FAILED:
@@ -53,7 +53,7 @@ class Flight:
             self._break(error)
 
     def score(self, tokens: bytes, prompt: bytes) -> None:
-        """Pass log-probabilities of the next `deliver` to the sink. Raises BrokenSink."""
+        """Pass log-probabilities of the next `deliver` to the sink. Raises SinkFailed."""
         try:
             self.sink.scores(tokens, prompt)
         except Exception as error:
@@ -76,8 +76,8 @@ class Flight:
     def _break(self, error: Exception) -> NoReturn:
         self.errors.note(error, "request %s: the sink, whose request ends here,", self.job.id)
         self.fail(refusals.broken_reader())
-        raise BrokenSink from None
+        raise SinkFailed from None
 
 
-class BrokenSink(RouterError):
+class SinkFailed(RouterError):
     """A sink raised and its request has failed; its job must be cancelled."""

@@ -19,7 +19,7 @@ import grpc
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.contained_listener import ContainedListener
-from octavo.router.dispatch.stream import Broken, Listener, Stream
+from octavo.router.dispatch.leader_stream import LeaderStream, StreamBroken, StreamListener
 from octavo.router.dispatch.tls import Dial
 from octavo.router.internal_errors import InternalErrors
 from octavo.router.jobs.generation import Model
@@ -41,10 +41,10 @@ class Upstream:
     """Keeps a stream to one address; `run` until cancelled."""
 
     def __init__(
-        self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: Listener, errors: InternalErrors
+        self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: StreamListener, errors: InternalErrors
     ) -> None:
         self.address = address
-        self.stream: Stream | None = None
+        self.stream: LeaderStream | None = None
         self.last_error = ""
         self._was_open = False
         self._dial = dial
@@ -74,12 +74,12 @@ class Upstream:
         """Run one attempt to its end; True when a stream was open."""
         try:
             await self._attempt(known)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, Broken, TimeoutError, OSError, ValueError) as error:
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, StreamBroken, TimeoutError, OSError, ValueError) as error:
             self._note(error)
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            self._note(Broken(self._cancel_reason or "the call was cancelled"))
+            self._note(StreamBroken(self._cancel_reason or "the call was cancelled"))
         except Exception as error:  # a bug of ours must not cost the group: the next attempt begins from nothing
             self._errors.note(error, "group %s: the stream", self.address)
         finally:
@@ -101,9 +101,9 @@ class Upstream:
                 await call.write(self._hello)
                 first = await _read(call)
                 if first is None or first.WhichOneof("kind") != "welcome":
-                    raise Broken("the leader did not begin with a Welcome")
+                    raise StreamBroken("the leader did not begin with a Welcome")
                 model = known(first.welcome.fingerprint) or await fetch_model(stub, first.welcome)
-            self.stream = stream = Stream(self.address, first.welcome, self._listener)
+            self.stream = stream = LeaderStream(self.address, first.welcome, self._listener)
             self._listener.opened(stream, model)
             self.last_error = ""
             self._was_open = self._is_held = True
@@ -114,7 +114,7 @@ class Upstream:
             call.cancel()
             await channel.close()
 
-    async def _carry(self, call: ServeCall, stream: Stream) -> None:
+    async def _carry(self, call: ServeCall, stream: LeaderStream) -> None:
         works = self._write(call, stream), self._watch(call, stream)
         helpers = [asyncio.ensure_future(self._run_beside(call, work)) for work in works]
         try:
@@ -130,7 +130,7 @@ class Upstream:
         with self._errors.contained("group %s: the stream", self.address, then=call.cancel):
             await work
 
-    async def _write(self, call: ServeCall, stream: Stream) -> None:
+    async def _write(self, call: ServeCall, stream: LeaderStream) -> None:
         """Send what the outbox holds, in order. A failure of the call is the reader's to report."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
@@ -139,7 +139,7 @@ class Upstream:
                 stream.wake.clear()
                 await stream.wake.wait()
 
-    async def _watch(self, call: ServeCall, stream: Stream) -> None:
+    async def _watch(self, call: ServeCall, stream: LeaderStream) -> None:
         """Cancel the call after too many silent ticks: a router that was itself stopped counts none."""
         silent = ticks = 0
         while silent < SILENT_TICKS:
@@ -177,11 +177,11 @@ def _is_cancelled() -> bool:
 
 
 async def fetch_model(stub: "engine_pb2_grpc.EngineAsyncStub", welcome: engine_pb2.Welcome) -> Model:
-    """The small files of a leader's model. Raises Broken when they are of another model."""
+    """The small files of a leader's model. Raises StreamBroken when they are of another model."""
     files: dict[str, bytearray] = {}
     async for chunk in stub.Files(engine_pb2.FilesRequest()):
         if chunk.fingerprint != welcome.fingerprint:
-            raise Broken(f"Files are of model {chunk.fingerprint}, the Welcome is of {welcome.fingerprint}")
+            raise StreamBroken(f"Files are of model {chunk.fingerprint}, the Welcome is of {welcome.fingerprint}")
         files.setdefault(chunk.name, bytearray()).extend(chunk.data)
     return Model(
         name=welcome.served_name,

@@ -77,7 +77,7 @@ class Plan:
             salt=bytes.fromhex(extras.salt),
             needs=needs(sampling, extras) | ({GRAMMAR} if self.prepared.grammar else set()),
             grammar=self.prepared.grammar,
-            bound_by=self.prepared.bound_by,
+            grammar_field=self.prepared.grammar_field,
         )
 
     def sampling(self, copy: int) -> Sampling:

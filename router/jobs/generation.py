@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from octavo.router.errors import RouterError
-from octavo.router.jobs.reach import Reach
+from octavo.router.jobs.reachability import Reachability
 
 # The values of proto Finish.
 NOT_FINISHED = 0
@@ -70,7 +70,7 @@ class Job:
     of the queue; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
     queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many
     nothing stops it. salt: cached blocks are shared only with jobs of the same. needs: fields that a group's device may
-    be unable to serve. grammar: that binds the answer; empty: none. bound_by: the client's field for it.
+    be unable to serve. grammar: that binds the answer; empty: none. grammar_field: the client's field for it.
     """
 
     id: str
@@ -87,15 +87,15 @@ class Job:
     salt: bytes = b""
     needs: frozenset[str] = frozenset()
     grammar: str = ""
-    bound_by: str = ""
+    grammar_field: str = ""
 
     @property
     def prompt_tokens(self) -> int:
         return len(self.prompt) // 4
 
-    def called(self, field: str) -> str:
+    def client_field(self, field: str) -> str:
         """The client's name of a field that an engine refuses: engines have one name for all grammars."""
-        return self.bound_by if field == GRAMMAR and self.bound_by else field
+        return self.grammar_field if field == GRAMMAR and self.grammar_field else field
 
 
 class RequestError(RouterError):
@@ -185,7 +185,7 @@ class Dispatcher(Protocol):
         """The list of groups is known (it may be empty)."""
 
     @property
-    def reach(self) -> Reach:
+    def reachability(self) -> Reachability:
         """The listed groups, and the groups without a stream."""
 
     def submit(self, job: Job, sink: Sink) -> Handle:

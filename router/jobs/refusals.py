@@ -42,7 +42,7 @@ def too_large(prompt_bytes: int, limit: int) -> RequestError:
     return RequestError(400, INVALID, "prompt_too_large", message, field="prompt")
 
 
-def lacking(field: str) -> RequestError:
+def unsupported_field(field: str) -> RequestError:
     message = f"{field} is not supported by the device that this model runs on: remove it"
     return RequestError(400, INVALID, "unsupported_field", message, field=field)
 

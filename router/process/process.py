@@ -23,7 +23,7 @@ from aiohttp import web
 from octavo.router.background import background
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
-from octavo.router.dispatch.rules.admission import Bounds
+from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.keys import KeyFile
@@ -170,7 +170,7 @@ def _settings(config: Config, index: int) -> FleetSettings:
         tls_dir=config.tls_dir,
         service_uid=config.service_uid,
         router=f"{socket.gethostname()}/{index}",
-        bounds=Bounds(share, config.queue_max_wait_s),
+        bounds=QueueLimits(share, config.queue_max_wait_s),
         policy=config.policy,
     )
 
@@ -196,8 +196,13 @@ def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[Reading]:
         yield f"octavo_router_jobs_{name}", f"Engine requests: {name.replace('_', ' ')}", True, value
     yield "octavo_router_queue_requests", "Engine requests that wait for a group", False, dispatcher.waiting
     yield "octavo_router_running_requests", "Engine requests at a group", False, dispatcher.under_way
-    yield "octavo_router_listed_groups", "Groups in the list, in sum over processes", False, dispatcher.reach.listed
-    missing = len(dispatcher.reach.missing)
+    yield (
+        "octavo_router_listed_groups",
+        "Groups in the list, in sum over processes",
+        False,
+        dispatcher.reachability.listed,
+    )
+    missing = len(dispatcher.reachability.missing)
     yield "octavo_router_missing_groups", "Listed groups to which a process has no stream, in sum", False, missing
     yield "octavo_router_internal_errors", "Errors of the router that were contained", True, dispatcher.errors.count
     yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)

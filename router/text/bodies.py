@@ -27,14 +27,14 @@ MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later nee
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
-    answers are bound to; empty: none. bound_by: the field that asks for it. thought: where the prompt leaves the
+    answers are bound to; empty: none. grammar_field: the field that asks for it. thought: where the prompt leaves the
     model's reasoning."""
 
     ask: Ask
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
-    bound_by: str = ""
+    grammar_field: str = ""
     thought: Thought = "none"
 
 

@@ -7,7 +7,7 @@
      "parsers": [tools, reasoning]} + files
     {"read": a Form} + the client's body                           -> {"request": {...}, "sizes": [...], "echoes":
     [...],
-                                                                        "grammar": "...", "bound_by": "..."}
+                                                                        "grammar": "...", "grammar_field": "..."}
                                                                         + packed ids
     {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
     {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
@@ -123,7 +123,7 @@ def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
     bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
     head = {
         "request": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar, "bound_by": prepared.bound_by, "thought": prepared.thought,
+        "grammar": prepared.grammar, "grammar_field": prepared.grammar_field, "thought": prepared.thought,
     }  # fmt: skip
     return pack(head, b"".join(prepared.prompts))
 
@@ -152,7 +152,7 @@ def prepared(header: Header, payload: bytes) -> Prepared:
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
-    rest = {name: header[name] for name in ("grammar", "bound_by", "thought")}
+    rest = {name: header[name] for name in ("grammar", "grammar_field", "thought")}
     return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **rest)
 
 

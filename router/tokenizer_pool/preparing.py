@@ -20,7 +20,7 @@ def prepare(model: TextModel, form: Form, body: bytes, formats: Formats) -> Prep
         bound = _bound(prepared, formats)
     except RequestError as error:
         raise (in_response_terms(error) if form == "response" else error) from None
-    return replace(bound, bound_by=field_of(bound.bound_by)) if form == "response" else bound
+    return replace(bound, grammar_field=field_of(bound.grammar_field)) if form == "response" else bound
 
 
 def _bound(prepared: Prepared, formats: Formats) -> Prepared:

@@ -28,7 +28,7 @@ def cost(prompt_tokens: int, output_tokens: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueLimits:
     """max_requests: that may wait at once. max_wait_s: how long one may wait for a group."""
 
     max_requests: int = 1000
@@ -44,7 +44,7 @@ class QueueFull(RouterError):
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[T]):
+class QueueEntry(Generic[T]):
     """A place in the queue. Only Queue changes it."""
 
     item: T
@@ -60,10 +60,10 @@ class Entry(Generic[T]):
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[T]):
     deficit: float = QUANTUM
-    entries: OrderedDict[int, Entry[T]] = field(default_factory=OrderedDict)  # by place
+    entries: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place
 
     @property
-    def first(self) -> Entry[T]:
+    def first(self) -> QueueEntry[T]:
         return next(iter(self.entries.values()))
 
     @property
@@ -77,7 +77,7 @@ class _Band(Generic[T]):
     def __init__(self) -> None:
         self.turns: OrderedDict[str, _Tenant[T]] = OrderedDict()
 
-    def head(self) -> Entry[T]:
+    def head(self) -> QueueEntry[T]:
         """The request of the next tenant; calling it again changes nothing. A tenant that cannot pay earns, and goes to
         the back."""
         while True:
@@ -92,13 +92,13 @@ class _Band(Generic[T]):
             for tenant in self.turns.values():
                 tenant.deficit += max(idle_rounds, 0) * QUANTUM
 
-    def put(self, entry: Entry[T], ahead: bool) -> None:
+    def put(self, entry: QueueEntry[T], ahead: bool) -> None:
         tenant = self.turns.setdefault(entry.tenant, _Tenant())
         tenant.entries[entry.place] = entry
         if ahead:
             tenant.entries.move_to_end(entry.place, last=False)
 
-    def drop(self, entry: Entry[T], served: bool) -> None:
+    def drop(self, entry: QueueEntry[T], served: bool) -> None:
         tenant = self.turns[entry.tenant]
         del tenant.entries[entry.place]
         if served:
@@ -110,10 +110,10 @@ class _Band(Generic[T]):
 class Queue(Generic[T]):
     """Requests that wait for credit. Every operation is O(log n) or better in what waits."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: QueueLimits) -> None:
         self.bounds = bounds
         self._bands: dict[int, _Band[T]] = {}
-        self._expiries: list[tuple[float, int, Entry[T]]] = []
+        self._expiries: list[tuple[float, int, QueueEntry[T]]] = []
         self._places = 0
         self._waiting = 0
         self._last_wait_s = 0.0
@@ -131,35 +131,35 @@ class Queue(Generic[T]):
         """The wait of the last request that left: an estimate for the next one."""
         return float(min(max(math.ceil(self._last_wait_s), 1), MAX_RETRY_AFTER_S))
 
-    def push(self, entry: Entry[T]) -> None:
+    def push(self, entry: QueueEntry[T]) -> None:
         """Join the queue. Raises QueueFull."""
         if self._waiting >= self.bounds.max_requests:
             raise QueueFull(self._waiting, self.retry_after_s)
         self._put(entry, ahead=False)
 
-    def put_back(self, entry: Entry[T], expires: float) -> None:
+    def put_back(self, entry: QueueEntry[T], expires: float) -> None:
         """Return one that was popped, to the front of its tenant and past the bound: it was let in and paid for."""
         entry.expires = expires
         entry.cost = 0
         self._put(entry, ahead=True)
 
-    def head(self) -> Entry[T] | None:
+    def head(self) -> QueueEntry[T] | None:
         """The next request to send. It stays the same until something is pushed, popped or removed."""
         return self._bands[max(self._bands)].head() if self._bands else None
 
-    def pop(self, entry: Entry[T], now: float) -> None:
+    def pop(self, entry: QueueEntry[T], now: float) -> None:
         """The head has been sent."""
         self._last_wait_s = now - entry.arrived
         self._drop(entry, served=True)
 
-    def remove(self, entry: Entry[T]) -> None:
+    def remove(self, entry: QueueEntry[T]) -> None:
         """Drop a request. Harmless when it does not wait."""
         if entry.waiting:
             self._drop(entry, served=False)
 
-    def expire(self, now: float) -> list[Entry[T]]:
+    def expire(self, now: float) -> list[QueueEntry[T]]:
         """Remove and return the requests that have expired."""
-        late: list[Entry[T]] = []
+        late: list[QueueEntry[T]] = []
         while self._expiries and self._expiries[0][0] <= now:
             _, place, entry = heapq.heappop(self._expiries)
             if entry.waiting and entry.place == place:
@@ -174,14 +174,14 @@ class Queue(Generic[T]):
         if band is not None and tenant in band.turns:
             band.turns[tenant].deficit += unused
 
-    def _put(self, entry: Entry[T], ahead: bool) -> None:
+    def _put(self, entry: QueueEntry[T], ahead: bool) -> None:
         self._places += 1
         entry.place, entry.waiting = self._places, True
         self._waiting += 1
         self._bands.setdefault(entry.priority, _Band()).put(entry, ahead)
         heapq.heappush(self._expiries, (entry.expires, entry.place, entry))
 
-    def _drop(self, entry: Entry[T], served: bool) -> None:
+    def _drop(self, entry: QueueEntry[T], served: bool) -> None:
         entry.waiting = False
         self._waiting -= 1
         band = self._bands[entry.priority]

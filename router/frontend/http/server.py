@@ -29,7 +29,7 @@ from octavo.router.frontend.http.responses import (
 )
 from octavo.router.frontend.request_pipeline import Parts, bug
 from octavo.router.jobs.generation import RequestError
-from octavo.router.jobs.reach import CUT_OFF_S
+from octavo.router.jobs.reachability import CUT_OFF_S
 from octavo.router.metrics import CLIENT_GONE
 
 log = logging.getLogger(__name__)
@@ -153,19 +153,19 @@ class HttpServer:
             return json_response({"status": "draining"}, 503)
         if not self._parts.dispatcher.synced:
             return json_response({"status": "the list of groups is not known yet"}, 503)
-        if self._parts.dispatcher.reach.is_cut_off:
+        if self._parts.dispatcher.reachability.is_cut_off:
             status = f"none of the groups that serve can be reached, for {CUT_OFF_S:.0f} s or more"
-            return self._reaching(status, 503)
-        return self._reaching("ok", 200)
+            return self._health_response(status, 503)
+        return self._health_response("ok", 200)
 
     def _readyz(self, request: web.BaseRequest) -> web.Response:
         if self._parts.ready:
-            return self._reaching("ok", 200)
-        return self._reaching("no group serves the model", 503)
+            return self._health_response("ok", 200)
+        return self._health_response("no group serves the model", 503)
 
-    def _reaching(self, status: str, code: int) -> web.Response:
+    def _health_response(self, status: str, code: int) -> web.Response:
         """With the listed groups that this process has no stream to."""
-        return json_response({"status": status, "groups": self._parts.dispatcher.reach.told()}, code)
+        return json_response({"status": status, "groups": self._parts.dispatcher.reachability.to_json()}, code)
 
     def _openapi(self, request: web.BaseRequest) -> web.Response:
         self._document = self._document or orjson.dumps(document(self._parts.keys is not None))

@@ -12,7 +12,7 @@ from support.router.jobs import Recorder, job, until
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running
-from octavo.router.dispatch.rules.admission import Bounds
+from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError, Sampling
 
 
@@ -74,7 +74,7 @@ async def test_jobs_are_held_until_a_group_is_there(sockets: Path) -> None:
 
 
 async def test_a_job_that_no_group_takes_in_time_gets_503(sockets: Path) -> None:
-    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=Bounds(10, 0.2))
+    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=QueueLimits(10, 0.2))
     async with running(settings) as router:
         sink = Recorder()
         router.submit(job(), sink)
@@ -97,7 +97,7 @@ async def test_a_jobs_own_deadline_ends_its_wait(sockets: Path) -> None:
 
 
 async def test_a_full_queue_refuses_with_429(sockets: Path) -> None:
-    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=Bounds(2, 60))
+    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=QueueLimits(2, 60))
     async with running(settings) as router:
         router.submit(job(), Recorder())
         handle = router.submit(job(), Recorder())
@@ -326,7 +326,7 @@ async def test_a_field_that_no_group_can_serve_is_refused_by_name(sockets: Path)
             assert (refused.value.status, refused.value.field) == (400, "min_p")
             assert refused.value.code == "unsupported_field"
             with pytest.raises(RequestError) as refused:
-                router.submit(job(needs=frozenset({GRAMMAR}), grammar="g", bound_by="tool_choice"), Recorder())
+                router.submit(job(needs=frozenset({GRAMMAR}), grammar="g", grammar_field="tool_choice"), Recorder())
             assert refused.value.field == "tool_choice", "as the client calls what needs a grammar"
             served = Recorder()
             router.submit(job(needs=frozenset({"logprobs"})), served)

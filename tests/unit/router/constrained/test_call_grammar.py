@@ -151,7 +151,7 @@ def test_whatever_is_drawn_where_a_call_is_required_is_calls(
 ) -> None:
     made, ended = models[kind], 0
     prepared = made.prepared(tool_choice="required", parallel_tool_calls=parallel)
-    assert prepared.bound_by == "tool_choice"
+    assert prepared.grammar_field == "tool_choice"
     for seed in range(12):
         ids = walk(made, prepared, seed)
         if ids is None:
@@ -208,7 +208,7 @@ def test_with_strict_tools_text_is_free_and_calls_keep_to_their_schemas(models: 
     made = models[kind]
     strict = [{"type": "function", "function": WEATHER["function"] | {"strict": True}}, CLOCK]
     prepared = made.prepared(tools=strict)
-    assert prepared.bound_by == "tools"
+    assert prepared.grammar_field == "tools"
     free = [
         "",
         "Hello.",
@@ -288,7 +288,7 @@ def test_a_model_that_reasons_may_do_so_before_it_answers_in_a_form(
     made = models[kind]
     form: dict[str, Any] = {"tools": tools, "response_format": {"type": "json_object"}}
     prepared = made.prepared(**form)
-    assert prepared.bound_by == "response_format"
+    assert prepared.grammar_field == "response_format"
     thought = "<think>\nA {, then.\n</think>"
     for text in ('{"a": 1}', thought + '{"a": 1}', "\n" + thought + '\n\n{"a": 1}'):
         assert accepts(made, prepared, text), text
@@ -316,7 +316,7 @@ def test_a_form_that_cannot_be_kept_to_is_refused_behind_reasoning_as_well(model
 def test_a_response_format_leaves_room_for_calls(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
     prepared = made.prepared(response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}})
-    assert prepared.bound_by == "response_format.json_schema.schema"
+    assert prepared.grammar_field == "response_format.json_schema.schema"
     answer = '{"city": "Rome", "days": 1}'
     for form in ({"guided_regex": "[a-c]+/"}, {"guided_choice": ["ab/", "c"]}, {"guided_grammar": 'root ::= "ab/"'}):
         assert accepts(made, made.prepared(**form), "ab/") and accepts(made, made.prepared(**form), script(kind, NOW))

@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.router.dispatch.rules.admission import QUANTUM, Bounds, Entry, Queue, QueueFull, cost
+from octavo.router.dispatch.rules.admission import QUANTUM, Queue, QueueEntry, QueueFull, QueueLimits, cost
 
 
-def entry(item: str, tenant: str = "", priority: int = 0, tokens: int = 100, expires: float = math.inf) -> Entry[str]:
-    return Entry(item, priority, tenant, tokens, 0.0, expires)
+def entry(
+    item: str, tenant: str = "", priority: int = 0, tokens: int = 100, expires: float = math.inf
+) -> QueueEntry[str]:
+    return QueueEntry(item, priority, tenant, tokens, 0.0, expires)
 
 
-def queue(*entries: Entry[str], bound: int = 1000) -> Queue[str]:
-    waiting: Queue[str] = Queue(Bounds(bound, 60.0))
+def queue(*entries: QueueEntry[str], bound: int = 1000) -> Queue[str]:
+    waiting: Queue[str] = Queue(QueueLimits(bound, 60.0))
     for one in entries:
         waiting.push(one)
     return waiting
@@ -166,14 +168,14 @@ def test_clients_that_come_and_go_while_nothing_is_served_leave_nothing_behind()
     )
 )
 def test_nothing_is_lost_or_served_twice(actions: list[tuple[str, int, int, int]]) -> None:
-    waiting: Queue[str] = Queue(Bounds(20, 60.0))
-    inside: dict[str, Entry[str]] = {}
-    out: list[Entry[str]] = []
+    waiting: Queue[str] = Queue(QueueLimits(20, 60.0))
+    inside: dict[str, QueueEntry[str]] = {}
+    out: list[QueueEntry[str]] = []
     now = 0.0
     for number, (action, tenant, priority, tokens) in enumerate(actions):
         now += 1.0
         if action == "push" and len(inside) < 20:
-            one = Entry(str(number), priority, f"t{tenant}", tokens, now, now + tokens)
+            one = QueueEntry(str(number), priority, f"t{tenant}", tokens, now, now + tokens)
             waiting.push(one)
             inside[one.item] = one
         elif action == "pop" and (head := waiting.head()) is not None:

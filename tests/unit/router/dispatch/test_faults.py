@@ -15,7 +15,7 @@ from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import dispatch, fleet, wire
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.dispatch import FleetDispatcher
-from octavo.router.dispatch.rules.admission import Bounds
+from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.dispatch.upstream import Upstream
 from octavo.router.jobs.generation import LENGTH
 
@@ -57,7 +57,7 @@ class FailingSink(Recorder):
 async def served(groups: int = 1, **bounds: float) -> AsyncIterator[tuple[FleetDispatcher, list[FakeLeader]]]:
     with TemporaryDirectory(prefix="octavo-") as folder:
         addresses = tuple(f"unix:{Path(folder) / str(index)}" for index in range(groups))
-        settings = FleetSettings(groups=addresses, bounds=Bounds(**bounds))  # type: ignore[arg-type]
+        settings = FleetSettings(groups=addresses, bounds=QueueLimits(**bounds))  # type: ignore[arg-type]
         async with running(settings) as router, leading(addresses) as leaders:
             await until(lambda: len(router.fleet.usable) == groups)
             yield router, leaders
@@ -74,8 +74,8 @@ async def leading(addresses: tuple[str, ...]) -> AsyncIterator[list[FakeLeader]]
 
 def settled(router: FleetDispatcher) -> bool:
     """Nothing is left of any request."""
-    flights = sum(len(stream.flights) for stream in router.fleet.usable)
-    return (router.waiting, router.under_way, flights) == (0, 0, 0)
+    in_flight_jobs = sum(len(stream.in_flight_jobs) for stream in router.fleet.usable)
+    return (router.waiting, router.under_way, in_flight_jobs) == (0, 0, 0)
 
 
 async def answered(router: FleetDispatcher) -> None:
@@ -192,11 +192,11 @@ async def test_each_request_of_a_lost_stream_goes_on_or_fails_though_one_raises(
         await until(lambda: len(dying.submits) + len(sound.submits) == 8)
         right, raised = dispatch.error_of_lost_stream, []
 
-        def once(flight, *rest):  # type: ignore[no-untyped-def]
+        def once(in_flight, *rest):  # type: ignore[no-untyped-def]
             if not raised:
-                raised.append(flight.job)
+                raised.append(in_flight.job)
                 fails()
-            return right(flight, *rest)
+            return right(in_flight, *rest)
 
         monkeypatch.setattr(dispatch, "error_of_lost_stream", once)
         for one in list(dying.streams):
@@ -216,9 +216,9 @@ async def test_a_keeper_that_has_ended_is_started_again(monkeypatch: pytest.Monk
         for task in list(router.fleet._tasks.values()):
             task.cancel()
         await until(lambda: not router.fleet.usable)
-        assert list(router.reach.missing) == list(router.fleet._tasks)
+        assert list(router.reachability.missing) == list(router.fleet._tasks)
         await until(lambda: bool(router.fleet.usable) and router.fleet.usable[0].ledger.balance > 0)
-        assert router.reach.missing == {}
+        assert router.reachability.missing == {}
         await answered(router)
 
 

@@ -7,7 +7,7 @@ CUT_OFF_S = 60.0  # without a stream to any group that serves: the cause is this
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reachability:
     """listed: groups in the list now. missing: seconds without a stream, by address. of_ready: the list
     names only groups that serve, as Kubernetes' does; a fixed list names them in any state."""
 
@@ -21,7 +21,7 @@ class Reach:
         all_missing = 0 < self.listed == len(self.missing)
         return self.of_ready and all_missing and min(self.missing.values()) >= CUT_OFF_S
 
-    def told(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """As JSON, for health pages."""
         missing = self.missing
         return {

@@ -1,7 +1,7 @@
 """One open Serve stream to a leader: sends requests, and delivers each output row to its sink, in the handler of the
 message that carried it.
 
-`upstream.py` opens it, reads and writes; `dispatch.py` is the Listener of what happens.
+`upstream.py` opens it, reads and writes; `dispatch.py` is the StreamListener of what happens.
 """
 
 import asyncio
@@ -10,43 +10,43 @@ from typing import Protocol
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
-from octavo.router.dispatch.in_flight import BrokenSink, Flight
+from octavo.router.dispatch.in_flight import InFlightJob, SinkFailed
 from octavo.router.dispatch.rules.ledger import Ledger
 from octavo.router.dispatch.rules.prefix_memory import PrefixMemory
 from octavo.router.errors import RouterError
 from octavo.router.jobs.generation import Model
 
 
-class Broken(RouterError):
+class StreamBroken(RouterError):
     """The stream failed; the message has the cause."""
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """Receives the events of streams; every call is synchronous."""
 
-    def opened(self, stream: "Stream", model: Model) -> None:
+    def opened(self, stream: "LeaderStream", model: Model) -> None:
         """The stream may carry requests."""
 
-    def credited(self, stream: "Stream") -> None:
+    def credited(self, stream: "LeaderStream") -> None:
         """The stream's credit or load has changed."""
 
-    def landed(self, flight: Flight) -> None:
+    def on_finished(self, in_flight: InFlightJob) -> None:
         """A job's last row has been delivered."""
 
-    def rejected(self, stream: "Stream", flight: Flight, rejected: engine_pb2.Rejected) -> None:
+    def rejected(self, stream: "LeaderStream", in_flight: InFlightJob, rejected: engine_pb2.Rejected) -> None:
         """The leader refused the job."""
 
-    def draining(self, stream: "Stream") -> None:
+    def draining(self, stream: "LeaderStream") -> None:
         """The leader takes no new requests."""
 
-    def lost(self, stream: "Stream") -> None:
+    def lost(self, stream: "LeaderStream") -> None:
         """The stream is broken; the listener retries its jobs."""
 
 
-class Stream:
+class LeaderStream:
     """An open Serve stream: its credit ledger, and its jobs in flight by number."""
 
-    def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: Listener) -> None:
+    def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: StreamListener) -> None:
         self.address = address
         self.incarnation = welcome.incarnation
         self.fingerprint = welcome.fingerprint
@@ -55,7 +55,7 @@ class Stream:
         self.ledger = Ledger()
         self.load = engine_pb2.Load()
         self.prefixes = PrefixMemory(0)
-        self.flights: dict[int, Flight] = {}
+        self.in_flight_jobs: dict[int, InFlightJob] = {}
         self._fresh: set[int] = set()  # jobs without a token yet
         self.is_draining = False
         self.is_closed = False
@@ -78,27 +78,29 @@ class Stream:
         self.is_closed = True
         self.ledger = Ledger()
 
-    def submit(self, flight: Flight, uncached_tokens: int) -> None:
+    def submit(self, in_flight: InFlightJob, uncached_tokens: int) -> None:
         """Send a request; the caller has seen that the balance is positive."""
-        message = wire.submit(self.ledger.next_number, flight.job)  # first: a job that makes no message takes no number
+        message = wire.submit(
+            self.ledger.next_number, in_flight.job
+        )  # first: a job that makes no message takes no number
         number = self.ledger.send(uncached_tokens)
-        flight.number, flight.carrier = number, self
-        flight.attempts += 1
-        self.flights[number] = flight
+        in_flight.number, in_flight.stream = number, self
+        in_flight.attempts += 1
+        self.in_flight_jobs[number] = in_flight
         self._fresh.add(number)
         self._post(message)
-        self.prefixes.remember(flight.hashes)
+        self.prefixes.remember(in_flight.hashes)
 
     def cancel(self, number: int) -> None:
         self._fresh.discard(number)
-        if self.flights.pop(number, None) is not None:
+        if self.in_flight_jobs.pop(number, None) is not None:
             self._post(wire.cancel(number))
 
     def send_heartbeat(self) -> None:
         self._post(wire.heartbeat())
 
     def handle(self, message: engine_pb2.FromEngine) -> None:
-        """Act on one message. Raises Broken when it makes no sense."""
+        """Act on one message. Raises StreamBroken when it makes no sense."""
         self.heard = True
         kind = message.WhichOneof("kind")
         if message.HasField("credit"):
@@ -107,9 +109,9 @@ class Stream:
             self._take_rows(message.output)
         elif kind == "rejected":
             self._fresh.discard(message.rejected.number)
-            flight = self.flights.pop(message.rejected.number, None)
-            if flight is not None:
-                self._listener.rejected(self, flight, message.rejected)
+            in_flight = self.in_flight_jobs.pop(message.rejected.number, None)
+            if in_flight is not None:
+                self._listener.rejected(self, in_flight, message.rejected)
         elif kind == "draining" and not self.is_draining:
             self.is_draining = True
             self._listener.draining(self)
@@ -132,22 +134,22 @@ class Stream:
         try:
             rows = wire.rows(output)
         except (ValueError, TypeError) as error:
-            raise Broken(f"a StepOutput whose arrays disagree: {error}") from error
+            raise StreamBroken(f"a StepOutput whose arrays disagree: {error}") from error
         if self._fresh:
             rows = wire.first_rows_first(rows, self._fresh)
-        flights = self.flights
+        in_flight_jobs = self.in_flight_jobs
         for number, token, finish, cached, scores in rows:
-            flight = flights.get(number)
-            if flight is None:
+            in_flight = in_flight_jobs.get(number)
+            if in_flight is None:
                 continue
             if finish:
-                del flights[number]
+                del in_flight_jobs[number]
             try:
                 if scores is not None:
-                    flight.score(scores.tokens, scores.prompt)
-                flight.deliver((token,) if token != wire.NO_TOKEN else (), finish, cached)
-            except BrokenSink:
+                    in_flight.score(scores.tokens, scores.prompt)
+                in_flight.deliver((token,) if token != wire.NO_TOKEN else (), finish, cached)
+            except SinkFailed:
                 self.cancel(number)
                 finish = 1
             if finish:
-                self._listener.landed(flight)
+                self._listener.on_finished(in_flight)

@@ -11,7 +11,7 @@ from aiohttp import web
 from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.jobs.generation import Dispatcher
-from octavo.router.jobs.reach import CUT_OFF_S, Reach
+from octavo.router.jobs.reachability import CUT_OFF_S, Reachability
 from octavo.router.metrics import RouterMetrics
 from octavo.router.tokenizer_pool.model_loader import Texts
 
@@ -31,12 +31,12 @@ SHORT, LONG = CUT_OFF_S - 1, CUT_OFF_S
 def test_a_router_is_cut_off_when_it_has_reached_no_serving_group_for_a_minute(
     listed: int, missing: dict[str, float], cut_off: bool
 ) -> None:
-    assert Reach(listed, missing, of_ready=True).is_cut_off is cut_off
-    assert not Reach(listed, missing, of_ready=False).is_cut_off, "a fixed list names groups that load, too"
+    assert Reachability(listed, missing, of_ready=True).is_cut_off is cut_off
+    assert not Reachability(listed, missing, of_ready=False).is_cut_off, "a fixed list names groups that load, too"
 
 
-async def asked(reach: Reach, path: str) -> tuple[int, Any]:
-    dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reach=reach))
+async def asked(reachability: Reachability, path: str) -> tuple[int, Any]:
+    dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reachability=reachability))
     server = HttpServer(Parts(dispatcher, Texts(dispatcher), RouterMetrics(), Life(), "", 1.0)).build()
     runner = web.ServerRunner(server)
     await runner.setup()
@@ -50,16 +50,16 @@ async def asked(reach: Reach, path: str) -> tuple[int, Any]:
 
 
 async def test_health_pages_name_the_groups_that_are_missing_and_since_when() -> None:
-    reach = Reach(2, {"10.0.0.1:8500": 7.26}, of_ready=True)
+    reachability = Reachability(2, {"10.0.0.1:8500": 7.26}, of_ready=True)
     groups = {"listed": 2, "connected": 1, "missing": [{"address": "10.0.0.1:8500", "seconds": 7.3}]}
     for path, status in (("/routerz", 200), ("/readyz", 503), ("/health", 503)):
-        code, page = await asked(reach, path)
+        code, page = await asked(reachability, path)
         assert (code, page["groups"]) == (status, groups)
 
 
 async def test_a_router_that_is_cut_off_takes_no_clients_and_goes_on() -> None:
-    reach = Reach(1, {"10.0.0.1:8500": LONG}, of_ready=True)
-    code, page = await asked(reach, "/routerz")
+    reachability = Reachability(1, {"10.0.0.1:8500": LONG}, of_ready=True)
+    code, page = await asked(reachability, "/routerz")
     assert code == 503 and "none of the groups" in page["status"]
-    assert (await asked(reach, "/livez"))[0] == 200
-    assert (await asked(replace(reach, of_ready=False), "/routerz"))[0] == 200
+    assert (await asked(reachability, "/livez"))[0] == 200
+    assert (await asked(replace(reachability, of_ready=False), "/routerz"))[0] == 200
