@@ -17,7 +17,7 @@ from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import FAILED, LENGTH
 from octavo.router.jobs.refusals import engine_failed
 from octavo.router.text.detokenise import Detokeniser
-from octavo.router.text.logprobs import Entry, Scored, unpack
+from octavo.router.text.logprobs import Scored, TokenEntry, unpack
 from octavo.router.text.stops import StopFinder
 
 
@@ -50,7 +50,7 @@ class Part:
     requested. prompt_scores: packed, in the last piece. usage: totals so far, when every event has them."""
 
     text: str = ""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TokenEntry] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     prompt_ids: tuple[int, ...] | None = None
     prompt_scores: bytes | None = None
@@ -131,8 +131,8 @@ class DetailedGeneration(Generation):
         self._base = len(echo)
         self._made = self._shown = 0  # characters of the answer
         self._scored: deque[Scored] = deque()  # of ids that are to come
-        self._waiting: deque[tuple[Entry, int]] = deque()  # and where its text ends
-        self._textless: list[Entry] = []
+        self._waiting: deque[tuple[TokenEntry, int]] = deque()  # and where its text ends
+        self._textless: list[TokenEntry] = []
 
     @property
     def _echoes_scores(self) -> bool:
@@ -183,7 +183,7 @@ class DetailedGeneration(Generation):
 
     def _place_prompt(self, token: int, scored: Scored | None) -> None:
         assert self._reader is not None
-        self._part.entries.append(Entry(token, min(self._read, self._base), scored))
+        self._part.entries.append(TokenEntry(token, min(self._read, self._base), scored))
         self._read += len(self._reader.push((token,)))
         self._echoed += 1
 
@@ -194,7 +194,7 @@ class DetailedGeneration(Generation):
         self._part.ids.append(token)
         text = self._detokeniser.push((token,))
         if self._details.top is not None:
-            self._textless.append(Entry(token, self._base + self._made, self._scored.popleft()))
+            self._textless.append(TokenEntry(token, self._base + self._made, self._scored.popleft()))
         if text:
             self._made += len(text)
             self._settle()
@@ -223,7 +223,7 @@ class DetailedGeneration(Generation):
         while self._waiting and self._is_shown(*self._waiting[0], cut=cut, ended=ended):
             self._part.entries.append(self._waiting.popleft()[0])
 
-    def _is_shown(self, entry: Entry, end: int, cut: bool, ended: bool) -> bool:
+    def _is_shown(self, entry: TokenEntry, end: int, cut: bool, ended: bool) -> bool:
         return ended or end <= self._shown or (cut and entry.offset - self._base < self._shown)
 
     def _tell(self) -> None:

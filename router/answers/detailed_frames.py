@@ -9,7 +9,7 @@ from octavo.router.answers.detailed import Part
 from octavo.router.answers.formatters.chat_parts import delta
 from octavo.router.answers.formatters.frames import OBJECTS, STREAM_OBJECTS, FrameWriter, Identity, Usage, head
 from octavo.router.parsers.answer_parser import Part as Shown
-from octavo.router.text.logprobs import Body, Names, chat_body, completion_body, prompt_body, unpack
+from octavo.router.text.logprobs import Body, TokenNamer, chat_body, completion_body, prompt_body, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Form:
     """Which details are shown. top: likeliest tokens beside each, None: no log-probabilities; prompt_top: the same of
     the prompt's table; asked_top: what the engine was asked for of the prompt."""
 
-    names: Names
+    names: TokenNamer
     top: int | None = None
     prompt_top: int | None = None
     asked_top: int = 0

@@ -23,7 +23,7 @@ from octavo.router.api_document.schemas import (
 from octavo.router.openai_api import known_fields as known
 from octavo.router.openai_api.fields import Fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Kind, parse
-from octavo.router.openai_api.responses import response_ask
+from octavo.router.openai_api.responses import response_request
 from octavo.router.text import tokenizing
 from octavo.router.text.tokenizing import Operation
 
@@ -119,8 +119,9 @@ BODIES: Mapping[Asks, Body] = {
         True,
     ),
     "response": Body(
-        response_ask.parse_response, {"input": "Hello!", "max_output_tokens": 2}, ("input",), response_ask.SERVED,
-        response_ask.WITHOUT_EFFECT, response_ask.REFUSED, "Response", True, RESPONSE_FIELDS,
+        response_request.parse_response, {"input": "Hello!", "max_output_tokens": 2}, ("input",),
+        response_request.SERVED, response_request.WITHOUT_EFFECT, response_request.REFUSED, "Response", True,
+        RESPONSE_FIELDS,
     ),
     "tokenize_json": Body(
         tokenizing.parse_tokenize, CHAT, (), tokenizing.TOKENIZE | tokenizing.RENDERING & KNOWN["chat"],

@@ -6,8 +6,8 @@ from typing import Any
 from octavo.router.openai_api.chat import EFFORTS, MAX_DOCUMENTS
 from octavo.router.openai_api.messages import MAX_CALLS, MAX_MESSAGES, ROLES
 from octavo.router.openai_api.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
-from octavo.router.openai_api.responses.response_ask import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.openai_api.responses.response_items import ROLES as ITEM_ROLES
+from octavo.router.openai_api.responses.response_request import MAX_METADATA, MAX_METADATA_VALUE
 from octavo.router.openai_api.sampling import (
     MAX_ALLOWED_IDS,
     MAX_BAD_WORD_CHARACTERS,

@@ -48,7 +48,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AnswerShape:
     """What an answer may be. format: None: no calls. names: of functions, whose arguments are the grammars @f0, @f1 ...
     must: calls alone. several: calls at once. answers: what is no call is the grammar @answer. thought: None: the model
     does not reason. written: markers as the template has them."""
@@ -63,27 +63,27 @@ class Form:
     written: frozenset[str] = frozenset()
 
 
-def lark(form: Form) -> str:
+def lark(shape: AnswerShape) -> str:
     """Of the whole answer."""
-    if form.format is None:
-        return "\n".join([*_thought(form), f"body: @{ANSWER}"]) + "\n"
-    calls = _FORMATS[form.format](form, form.format)
-    rules = [*_thought(form), *calls.rules()]
-    if form.must:
+    if shape.format is None:
+        return "\n".join([*_thought(shape), f"body: @{ANSWER}"]) + "\n"
+    calls = _FORMATS[shape.format](shape, shape.format)
+    rules = [*_thought(shape), *calls.rules()]
+    if shape.must:
         rules += [f"body: {calls.whole()}"]
-    elif form.answers:
+    elif shape.answers:
         rules += [f"body: @{ANSWER} | {calls.whole()}"]
     else:
-        rules += calls.after_text(_opening_thought(form))
+        rules += calls.after_text(_opening_thought(shape))
     return "\n".join(rules) + "\n"
 
 
 class _Calls(ABC):
     """The calls of one format, where a marker stands before them."""
 
-    def __init__(self, form: Form, format: ToolFormat) -> None:
-        self.form = form
-        self.begin = form.marker(MARKERS[format][0])
+    def __init__(self, shape: AnswerShape, format: ToolFormat) -> None:
+        self.shape = shape
+        self.begin = shape.marker(MARKERS[format][0])
 
     @abstractmethod
     def rules(self) -> list[str]:
@@ -105,28 +105,28 @@ class _Calls(ABC):
     def objects(self, key: str) -> str:
         """A call as an object, of each function. The brace is by itself, as where JSON has a schema: the lexer takes
         what is longest, and an answer may begin with a brace as well."""
-        heads = (f'"name": "{name}", "{key}": ' for name in self.form.names)
+        heads = (f'"name": "{name}", "{key}": ' for name in self.shape.names)
         return " | ".join(f'"{{" {literal(head)} @f{index} "}}"' for index, head in enumerate(heads))
 
     def more(self, rule: str) -> str:
-        return f"({rule})*" if self.form.several else ""
+        return f"({rule})*" if self.shape.several else ""
 
 
 class _Hermes(_Calls):
     def rules(self) -> list[str]:
-        end = self.form.marker(hermes.END)
+        end = self.shape.marker(hermes.END)
         rest = "rest: inner " + self.more(f'"\\n" {self.begin.rule} inner')
         return [f"object: {self.objects('arguments')}", f'inner: "\\n" object "\\n" {end.rule}', rest]
 
 
 class _Mistral(_Calls):
     def rules(self) -> list[str]:
-        if mistral.ARGS not in self.form.written:
+        if mistral.ARGS not in self.shape.written:
             several = self.more('", " object')
             return [f"object: {self.objects('arguments')}", f'rest: " "? "[" object {several} "]"']
-        args = self.form.marker(mistral.ARGS).rule
-        identified = f"{self.form.marker(mistral.CALL_ID).rule} ID " if mistral.CALL_ID in self.form.written else ""
-        each = (f"{literal(name)} {identified}{args} @f{index}" for index, name in enumerate(self.form.names))
+        args = self.shape.marker(mistral.ARGS).rule
+        identified = f"{self.shape.marker(mistral.CALL_ID).rule} ID " if mistral.CALL_ID in self.shape.written else ""
+        each = (f"{literal(name)} {identified}{args} @f{index}" for index, name in enumerate(self.shape.names))
         ids = ["ID: /[A-Za-z0-9]{9}/"] if identified else []
         return ["inner: " + " | ".join(each), "rest: inner " + self.more(f"{self.begin.rule} inner"), *ids]
 
@@ -141,36 +141,36 @@ class _Llama3(_Calls):
         return "object " + self.more('"; " object')
 
     def after_text(self, unlike: Sequence[str]) -> list[str]:
-        names = "|".join(map(regex, self.form.names))
+        names = "|".join(map(regex, self.shape.names))
         line = rf"({ANY}\n)?[ \t]*"
         call = rf'{line}\{{{BLANK}"name"{BLANK}:{BLANK}"({names})"{ANY}'
         tagged = [f"{ANY}{regex(self.begin.text)}{ANY}"] if self.begin.spelt else []
         leads = []
-        for index, name in enumerate(self.form.names):
+        for index, name in enumerate(self.shape.names):
             head = literal(f'{{"name": "{name}", "parameters": ')
             leads += [f"lead{index}[lazy]: LEAD{index}", f"LEAD{index}: BEFORE {head}"]
-        first = " | ".join(f'lead{index} @f{index} "}}"' for index, _ in enumerate(self.form.names))
+        first = " | ".join(f'lead{index} @f{index} "}}"' for index, _ in enumerate(self.shape.names))
         more = self.more('"; " object')
         before = terminal("BEFORE", line, [call, *tagged, *unlike])
         text = terminal("TEXT", ANY, [call, *tagged, *unlike])
         return [f"body: TEXT | first {more}", f"first: {first}", *leads, before, text]
 
 
-_FORMATS: Mapping[ToolFormat, Callable[[Form, ToolFormat], _Calls]] = {
+_FORMATS: Mapping[ToolFormat, Callable[[AnswerShape, ToolFormat], _Calls]] = {
     "hermes": _Hermes,
     "llama3": _Llama3,
     "mistral": _Mistral,
 }
 
 
-def _thought(form: Form) -> list[str]:
+def _thought(shape: AnswerShape) -> list[str]:
     """Of `start`. An answer that is bound to nothing but calls, if it makes any, may also end in mid-thought."""
-    if form.thought is None or form.thought == "over":
+    if shape.thought is None or shape.thought == "over":
         return ["start: body"]
-    begin, end = form.marker(reasoning.BEGIN), form.marker(reasoning.END)
-    opened = form.thought == "begun"
+    begin, end = shape.marker(reasoning.BEGIN), shape.marker(reasoning.END)
+    opened = shape.thought == "begun"
     closing = f"{ANY}{regex(end.text)}"
-    may_end = not form.must and not form.answers
+    may_end = not shape.must and not shape.answers
     if end.id is not None and (opened or begin.id is not None):
         before = "" if opened else f"SPACE {begin.rule} "
         thought = terminal("THOUGHT", ANY, [closing + ANY] if end.spelt else [])
@@ -183,11 +183,11 @@ def _thought(form: Form) -> list[str]:
     return ["start: " + " | ".join(start), *rules, f"SPACE: /{SPACE}/", f"BREAK: /{BREAK}/"]
 
 
-def _opening_thought(form: Form) -> list[str]:
+def _opening_thought(shape: AnswerShape) -> list[str]:
     """What the body's text may not match: it would be reasoning."""
-    if form.thought not in ("none", "over") or not form.marker(reasoning.BEGIN).spelt:
+    if shape.thought not in ("none", "over") or not shape.marker(reasoning.BEGIN).spelt:
         return []
-    return [BLANK + regex(form.marker(reasoning.BEGIN).text) + ANY]
+    return [BLANK + regex(shape.marker(reasoning.BEGIN).text) + ANY]
 
 
 def terminal(name: str, pattern: str, unlike: Sequence[str]) -> str:

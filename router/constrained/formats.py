@@ -6,9 +6,9 @@ A marker that is a control token is found by its id: the detokeniser shows it as
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from octavo.router.constrained.call_grammar import Form, Marker
+from octavo.router.constrained.call_grammar import AnswerShape, Marker
 from octavo.router.openai_api.fields import unsupported
-from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers import reasoning
 from octavo.router.parsers.answer_parser import AnswerParser, call_id, mistral_call_id
@@ -16,10 +16,10 @@ from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.reasoning import Thought
 from octavo.router.parsers.tools import formats
 from octavo.router.parsers.tools.formats import ToolFormat
-from octavo.router.text.bodies import Prepared
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.bodies import EncodedRequest
+from octavo.router.text.tokenizer import ModelTokenizer
 
-STANDS_FOR = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
+STAND_INS = [chr(0x1FFFE + 0x10000 * plane) for plane in range(8)]  # noncharacters, one for each marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Formats:
     written: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(model: TextModel, flags: ParserFlags) -> "Formats":
+    def of(model: ModelTokenizer, flags: ParserFlags) -> "Formats":
         source = model.template_source
         tools: ToolFormat | None = None
         if flags.tools == "auto":
@@ -45,27 +45,27 @@ class Formats:
         thinks = reasoning.detect(source) if flags.reasoning == "auto" else flags.reasoning == "think"
         markers = (formats.MARKERS[tools] if tools else ()) + ((reasoning.BEGIN, reasoning.END) if thinks else ())
         control = [marker for marker in markers if marker in model.control_tokens]
-        stands = dict(zip(control, STANDS_FOR, strict=False))
+        stands = dict(zip(control, STAND_INS, strict=False))
         marks = {model.control_tokens[marker]: stands[marker] for marker in control}
         ids = {marker: model.added_tokens[marker] for marker in markers if marker in model.added_tokens}
         written = formats.written(tools, source, model.control_tokens) if tools else frozenset()
         return Formats(tools, thinks, marks, stands, ids, written)
 
-    def check(self, ask: Ask) -> None:
+    def check(self, request: ParsedRequest) -> None:
         """Raises RequestError 400 for tools whose calls could not be found in the answer."""
-        if ask.tool_use is not None and self.tools is None:
+        if request.tool_use is not None and self.tools is None:
             message = "no parser finds this model's tool calls: start the router with --tool-parser, or remove tools"
             raise unsupported("tools", message)
 
-    def parser(self, prepared: Prepared) -> Callable[[], AnswerParser] | None:
+    def parser(self, encoded: EncodedRequest) -> Callable[[], AnswerParser] | None:
         """Makes one for each answer to a request; None where its text is all content."""
-        ask = prepared.ask
-        if ask.kind == "completion" or (ask.tool_use is None and not self.reasoning):
+        request = encoded.request
+        if request.kind == "completion" or (request.tool_use is None and not self.reasoning):
             return None
-        return lambda: self._parser(ask, prepared.thought == "begun")
+        return lambda: self._parser(request, encoded.thought == "begun")
 
-    def _parser(self, ask: Ask, opened: bool) -> AnswerParser:
-        thinks, use = None, ask.tool_use
+    def _parser(self, request: ParsedRequest, opened: bool) -> AnswerParser:
+        thinks, use = None, request.tool_use
         if self.reasoning:
             thinks = reasoning.ReasoningParser(opened, self._spelt(reasoning.BEGIN), self._spelt(reasoning.END))
         tools = None
@@ -76,13 +76,13 @@ class Formats:
         reason = "tool_calls" if use is None else use.reason
         return AnswerParser(thinks, tools, new_id, use is not None and not use.parallel, hidden, reason)
 
-    def form(self, use: ToolUse | None, thought: Thought, answers: bool) -> Form:
+    def shape(self, use: ToolUse | None, thought: Thought, answers: bool) -> AnswerShape:
         """Of an answer that these parsers read. answers: what is no call has a form."""
         said = thought if self.reasoning else None
         if use is None:
-            return Form(None, (), self._marker, answers=answers, thought=said)
+            return AnswerShape(None, (), self._marker, answers=answers, thought=said)
         assert self.tools is not None, "tools without a parser are refused"
-        return Form(self.tools, use.names, self._marker, use.must, use.several, answers, said, self.written)
+        return AnswerShape(self.tools, use.names, self._marker, use.must, use.several, answers, said, self.written)
 
     def _marker(self, text: str) -> Marker:
         return Marker(text, self.ids.get(text), text not in self.spelling)

@@ -16,7 +16,7 @@ OCTETS = LLTokenizer("byte")  # a vocabulary of bytes
 
 
 @lru_cache(maxsize=64)  # a client sends the same tools and form again and again, and a head takes milliseconds
-def told_apart(either: str, answer: str, heads: tuple[str, ...]) -> bool:
+def is_unambiguous(either: str, answer: str, heads: tuple[str, ...]) -> bool:
     """either: the grammar of the answer or calls; answer: of it alone; heads: of calls, up to their arguments. False
     also where it cannot be tried, for a grammar that names tokens of the model."""
     return all(_along(head.encode(), either, answer, [one.encode() for one in heads]) for head in heads)

@@ -15,7 +15,7 @@ from llguidance import LLMatcher, grammar_from, regex_to_lark
 
 from octavo.router.constrained.call_grammar import ANSWER
 from octavo.router.constrained.grammar_ambiguity import OCTETS
-from octavo.router.constrained.schema_satisfiability import endless
+from octavo.router.constrained.schema_satisfiability import is_unsatisfiable
 from octavo.router.openai_api.fields import invalid
 from octavo.router.openai_api.structured import Structured
 from octavo.shared.grammars import REMEMBERED, limits
@@ -33,17 +33,17 @@ class Function:
     field: str
 
 
-def grammar(wish: Structured) -> str:
+def grammar(structured: Structured) -> str:
     """As llguidance has it. Raises RequestError 400 naming the field and what is wrong with it."""
-    if (text := _remembered(wish)) is None:
-        text = json.dumps({"grammars": [_part(wish)]})
-        if why := _fault(text):
-            raise _refused(wish.field, why)
-        _remember(wish, text)
+    if (text := _remembered(structured)) is None:
+        text = json.dumps({"grammars": [_part(structured)]})
+        if why := _compile_error(text):
+            raise _refused(structured.field, why)
+        _remember(structured, text)
     return text
 
 
-def framed(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
+def framed_grammar(lark: str, functions: Sequence[Function], answer: Structured | None) -> str:
     """Of an answer that may be more than what it must match: reasoning, calls. lark: its frame, in which @answer is
     what must match and @f0, @f1, ... are arguments of the functions. Raises RequestError 400 naming the function or the
     field."""
@@ -54,20 +54,22 @@ def framed(lark: str, functions: Sequence[Function], answer: Structured | None) 
     if answer is not None:
         parts[ANSWER] = _part(answer)
     text = json.dumps({"grammars": [{"lark_grammar": lark}, *(part | {"name": name} for name, part in parts.items())]})
-    if why := _fault(text):
-        _name_the_culprit(parts, functions, answer)
+    if why := _compile_error(text):
+        _raise_for_invalid_part(parts, functions, answer)
         raise _refused("tools" if answer is None else answer.field, why)
     _remember(key, text)
     return text
 
 
-def _name_the_culprit(parts: Mapping[str, Json], functions: Sequence[Function], answer: Structured | None) -> None:
+def _raise_for_invalid_part(
+    parts: Mapping[str, Json], functions: Sequence[Function], answer: Structured | None
+) -> None:
     """Raises RequestError for the first part that cannot be compiled by itself."""
     fields = {f"f{index}": function.field for index, function in enumerate(functions)}
     if answer is not None:
         fields[ANSWER] = answer.field
     for name, part in parts.items():
-        if why := _fault(json.dumps({"grammars": [part]})):
+        if why := _compile_error(json.dumps({"grammars": [part]})):
             raise _refused(fields[name], why)
 
 
@@ -85,7 +87,7 @@ def _arguments(function: Function) -> Json:
 
 def _json_schema(source: str, white_space: str | None = None) -> Json:
     """white_space: as of a Structured. Raises ValueError."""
-    if endless(json.loads(source)):
+    if is_unsatisfiable(json.loads(source)):
         raise ValueError("whatever matches it must hold another of its own kind, without end")
     if white_space == "":
         text = LLMatcher.grammar_from_json_schema(source, overrides={"whitespace_flexible": False})
@@ -96,32 +98,32 @@ def _json_schema(source: str, white_space: str | None = None) -> Json:
     return part
 
 
-def _part(wish: Structured) -> Json:
+def _part(structured: Structured) -> Json:
     """One of the grammars that llguidance takes together."""
     try:
-        if wish.form == "json_schema":
-            _check_white_space(wish)
-            return _json_schema(wish.source, wish.white_space)
-        if wish.form == "choice":
-            return {"lark_grammar": "start: " + " | ".join(map(json.dumps, json.loads(wish.source)))}
-        if wish.form == "regex":
-            return _regex(wish.source)
-        return {"lark_grammar": grammar_from("grammar", wish.source)}
+        if structured.kind == "json_schema":
+            _check_white_space(structured)
+            return _json_schema(structured.source, structured.white_space)
+        if structured.kind == "choice":
+            return {"lark_grammar": "start: " + " | ".join(map(json.dumps, json.loads(structured.source)))}
+        if structured.kind == "regex":
+            return _regex(structured.source)
+        return {"lark_grammar": grammar_from("grammar", structured.source)}
     except ValueError as error:
-        raise _refused(wish.field, str(error)) from error
+        raise _refused(structured.field, str(error)) from error
 
 
 def _regex(source: str) -> Json:
     return {"lark_grammar": f"start: /{regex_to_lark(source)}/"}
 
 
-def _check_white_space(wish: Structured) -> None:
+def _check_white_space(structured: Structured) -> None:
     """By itself: else the schema would seem to be wrong."""
-    if wish.white_space and (why := _fault(json.dumps({"grammars": [_regex(wish.white_space)]}))):
-        raise _refused(f"{wish.field.rpartition('.')[0]}.whitespace_pattern", why)
+    if structured.white_space and (why := _compile_error(json.dumps({"grammars": [_regex(structured.white_space)]}))):
+        raise _refused(f"{structured.field.rpartition('.')[0]}.whitespace_pattern", why)
 
 
-def _fault(text: str) -> str:
+def _compile_error(text: str) -> str:
     """Why it cannot be compiled or met; empty: it can. Ids of tokens are not looked at: that needs the tokenizer."""
     wrong, messages = LLMatcher.validate_grammar_with_warnings(text, None, limits=limits())
     if wrong:

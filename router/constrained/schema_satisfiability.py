@@ -13,7 +13,7 @@ Json = Any  # of any shape
 MAX_VISITS = 10_000  # what is more tangled is taken as it is
 
 
-def endless(schema: Json) -> bool:
+def is_unsatisfiable(schema: Json) -> bool:
     """True only if every value that matches is infinitely nested."""
     return not _Search(schema).ends(schema, frozenset())
 

@@ -23,9 +23,9 @@ from octavo.router.jobs.refusals import timed_out, unknown_model
 from octavo.router.metrics import RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.openai_api.fields import unsupported
-from octavo.router.text.bodies import Form, Prepared
+from octavo.router.text.bodies import BodyKind, EncodedRequest
 from octavo.router.text.tokenizing import Operation, Tokenized
-from octavo.router.tokenizer_pool.model_loader import Loaded, Texts
+from octavo.router.tokenizer_pool.model_loader import LoadedModel, ModelLoader
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Parts:
     """
 
     dispatcher: Dispatcher
-    texts: Texts
+    texts: ModelLoader
     metrics: RouterMetrics
     life: Life
     served_name: str
@@ -74,32 +74,32 @@ class Accepted:
 
     id: str
     name: str
-    loaded: Loaded
-    prepared: Prepared
+    loaded: LoadedModel
+    encoded: EncodedRequest
     begun: float
     deadline: float = math.inf
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.loaded, self.prepared)
+        return Plan(self.loaded, self.encoded)
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(len(prompt) // 4 for prompt in self.prepared.prompts)
+        return sum(len(prompt) // 4 for prompt in self.encoded.prompts)
 
 
-async def accept(parts: Parts, form: Form, body: bytes, deadline: float = math.inf) -> Accepted:
+async def accept(parts: Parts, body_kind: BodyKind, body: bytes, deadline: float = math.inf) -> Accepted:
     """Check and tokenise, by `deadline` (monotonic seconds). Raises RequestError."""
     begun = asyncio.get_running_loop().time()
     async with deadlines.ending_at(deadline):
         loaded = await parts.texts.current(begun + parts.max_wait_s)
-        prepared = await loaded.prepare(form, body)
-    ask = prepared.ask
-    if ask.extras.priority and not parts.client_priority:
+        encoded = await loaded.prepare(body_kind, body)
+    request = encoded.request
+    if request.params.priority and not parts.client_priority:
         raise unsupported("priority", "priority must be 0: this service's routers run without --client-priority")
-    if ask.timeout_s is not None:
-        deadline = min(deadline, begun + ask.timeout_s)
-    return Accepted(secrets.token_hex(12), served_by(parts, loaded, ask.model), loaded, prepared, begun, deadline)
+    if request.timeout_s is not None:
+        deadline = min(deadline, begun + request.timeout_s)
+    return Accepted(secrets.token_hex(12), served_by(parts, loaded, request.model), loaded, encoded, begun, deadline)
 
 
 async def operate(parts: Parts, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
@@ -111,7 +111,7 @@ async def operate(parts: Parts, operation: Operation, body: bytes, deadline: flo
     return done
 
 
-def served_by(parts: Parts, loaded: Loaded, asked: str | None) -> str:
+def served_by(parts: Parts, loaded: LoadedModel, asked: str | None) -> str:
     """The model's name. Raises RequestError 404 when another was asked for."""
     name = parts.served_name or loaded.model.name
     if asked is not None and asked != name:
@@ -135,7 +135,7 @@ def answering(
     answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token, plan.copies)
     timer = _timer(answer, accepted.deadline)
     try:
-        for index in range(len(accepted.prepared.prompts) * plan.copies):
+        for index in range(len(accepted.encoded.prompts) * plan.copies):
             generation, job = plan.generation(index, answer, outlet), plan.job(index, id, accepted.deadline)
             handle = parts.dispatcher.submit(job, sink(generation))
             answer.handles.append(handle)

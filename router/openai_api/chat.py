@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
-from octavo.router.openai_api.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.plain_json import JsonLimits, check_bounds
 
 # Names that the renderer sets; a client must not override them.
 OWNED = frozenset(
@@ -15,8 +15,8 @@ OWNED = frozenset(
     "range dict lipsum cycler joiner namespace raise_exception strftime_now".split()
 )
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-VARIABLE_BOUNDS = Bounds(depth=16, size=64 << 10)
-DOCUMENT_BOUNDS = Bounds(depth=16, size=8 << 20)
+VARIABLE_BOUNDS = JsonLimits(depth=16, size=64 << 10)
+DOCUMENT_BOUNDS = JsonLimits(depth=16, size=8 << 20)
 MAX_DOCUMENTS = 1_000
 Json = dict[str, Any]  # Any: JSON of any shape
 
@@ -32,7 +32,7 @@ class Rendering:
     continue_final_message: bool = False
 
 
-AS_IT_IS = Rendering()
+DEFAULT_RENDERING = Rendering()
 
 
 def rendering(fields: Fields, tools: tuple[Json, ...]) -> Rendering:

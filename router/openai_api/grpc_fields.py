@@ -14,9 +14,9 @@ from octavo.router.openai_api.fields import invalid, unsupported
 from octavo.router.openai_api.openai import Kind
 
 Body = dict[str, object]
-Asking = octavo_pb2.GenerateRequest | octavo_pb2.TokenizeRequest
-MessageForm = Literal["generate", "tokenize"]
-TYPES: Mapping[MessageForm, type[Asking]] = {
+PromptMessage = octavo_pb2.GenerateRequest | octavo_pb2.TokenizeRequest
+MessageKind = Literal["generate", "tokenize"]
+TYPES: Mapping[MessageKind, type[PromptMessage]] = {
     "generate": octavo_pb2.GenerateRequest,
     "tokenize": octavo_pb2.TokenizeRequest,
 }
@@ -37,21 +37,21 @@ def decode(message: type[M], data: bytes) -> M:
     return decoded
 
 
-def body_of(form: MessageForm, data: bytes) -> tuple[Kind, Body]:
+def body_of(body_kind: MessageKind, data: bytes) -> tuple[Kind, Body]:
     """Raises RequestError 400."""
-    request = decode(TYPES[form], data)
+    request = decode(TYPES[body_kind], data)
     kind, body = _input(request)
     if isinstance(request, octavo_pb2.GenerateRequest):
-        body |= _choosing(request) | _stopping(request) | _serving(request)
+        body |= _sampling_fields(request) | _stop_fields(request) | _serving_fields(request)
     elif len(request.prompt) > 1:
         raise invalid("prompt", f"prompt holds {len(request.prompt)} prompts; one is tokenised in a call")
     return kind, body
 
 
-def is_chat(form: MessageForm, data: bytes) -> bool:
+def is_chat(body_kind: MessageKind, data: bytes) -> bool:
     """At little cost, before anything is checked; data that is no such message is no chat."""
     try:
-        return bool(TYPES[form].FromString(data).messages)
+        return bool(TYPES[body_kind].FromString(data).messages)
     except DecodeError:
         return False
 
@@ -65,7 +65,7 @@ def detokenize_ids(data: bytes) -> tuple[str | None, list[int]]:
     return request.model if request.HasField("model") else None, list(request.token_ids)
 
 
-def _input(request: Asking) -> tuple[Kind, Body]:
+def _input(request: PromptMessage) -> tuple[Kind, Body]:
     """With messages it is a chat; a prompt beside them is then refused as over HTTP."""
     body: Body = {}
     if request.HasField("model"):
@@ -78,7 +78,7 @@ def _input(request: Asking) -> tuple[Kind, Body]:
     return "chat", body
 
 
-def _choosing(request: octavo_pb2.GenerateRequest) -> Body:
+def _sampling_fields(request: octavo_pb2.GenerateRequest) -> Body:
     """Every field of it is optional, or absent when it is empty, and has the name that it has over HTTP."""
     _known(request.sampling, "sampling")
     body: Body = {}
@@ -90,7 +90,7 @@ def _choosing(request: octavo_pb2.GenerateRequest) -> Body:
     return body
 
 
-def _stopping(request: octavo_pb2.GenerateRequest) -> Body:
+def _stop_fields(request: octavo_pb2.GenerateRequest) -> Body:
     body: Body = {}
     if request.HasField("max_tokens"):
         body["max_tokens"] = request.max_tokens
@@ -103,7 +103,7 @@ def _stopping(request: octavo_pb2.GenerateRequest) -> Body:
     return body
 
 
-def _serving(request: octavo_pb2.GenerateRequest) -> Body:
+def _serving_fields(request: octavo_pb2.GenerateRequest) -> Body:
     return {field.name: value for field, value in request.ListFields() if field.name in SERVING}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
-from octavo.router.openai_api.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.plain_json import JsonLimits, check_bounds
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 KNOWN: Mapping[str, frozenset[str]] = {
@@ -21,7 +21,7 @@ REASONING = ("reasoning_content", "reasoning")
 MAX_MESSAGES = 10_000
 MAX_CALLS = 128
 MAX_NAME_CHARACTERS = 256
-ARGUMENT_BOUNDS = Bounds(depth=64, size=8 << 20)
+ARGUMENT_BOUNDS = JsonLimits(depth=64, size=8 << 20)
 
 
 @dataclass(frozen=True, slots=True)

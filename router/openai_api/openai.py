@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.chat import AS_IT_IS, Rendering, rendering
+from octavo.router.openai_api.chat import DEFAULT_RENDERING, Rendering, rendering
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.known_fields import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.openai_api.messages import Message, messages
 from octavo.router.openai_api.prompts import Prompt, prompts
-from octavo.router.openai_api.sampling import NAMES, PLAIN, Extras
-from octavo.router.openai_api.sampling import parse as parse_extras
+from octavo.router.openai_api.sampling import NAMES, PLAIN, AdvancedParams
+from octavo.router.openai_api.sampling import parse as parse_params
 from octavo.router.openai_api.stop_conditions import max_tokens, stop, stop_ids
 from octavo.router.openai_api.structured import NAMES as STRUCTURED
 from octavo.router.openai_api.structured import Structured, check_end, structured
-from octavo.router.openai_api.tools.definitions import Offer, ToolUse, offer
+from octavo.router.openai_api.tools.definitions import OfferedTools, ToolUse, offer
 
 Kind = Literal["completion", "chat", "response"]
 
@@ -69,7 +69,7 @@ KNOWN: Mapping[Kind, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ParsedRequest:
     """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
 
     max_tokens 0: the prompt alone is echoed. timeout_s: for the whole answer. unknown: names of fields that were
@@ -91,16 +91,16 @@ class Ask:
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
-    extras: Extras = PLAIN
+    params: AdvancedParams = PLAIN
     structured: Structured | None = None
     timeout_s: float | None = None
     unknown: tuple[str, ...] = ()
     echo: Mapping[str, object] | None = None
-    rendering: Rendering = AS_IT_IS
+    rendering: Rendering = DEFAULT_RENDERING
     tool_use: ToolUse | None = None
 
 
-def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
+def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> ParsedRequest:
     """Check every field of a decoded JSON body. Raises RequestError 400. fields_of: how they are read."""
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
@@ -109,11 +109,11 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
     stream = fields.flag("stream")
     most = max_tokens(kind, fields)
     include_usage, continuous = _stream_options(fields, stream)
-    extras = parse_extras(kind, fields, stream, most)
-    offered = offer(fields) if kind == "chat" else Offer()
+    params = parse_params(kind, fields, stream, most)
+    offered = offer(fields) if kind == "chat" else OfferedTools()
     if offered.use is not None and offered.use.bound:
         check_end(body, "tool_choice" if offered.use.must else "tools")
-    return Ask(
+    return ParsedRequest(
         kind=kind,
         model=fields.text("model"),
         prompts=prompts(fields.get("prompt")) if kind == "completion" else (),
@@ -128,11 +128,11 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=include_usage,
-        extras=replace(extras, continuous_usage=True) if continuous else extras,
+        params=replace(params, continuous_usage=True) if continuous else params,
         structured=structured(body),
         timeout_s=fields.number("timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
         unknown=unknown,
-        rendering=rendering(fields, offered.tools) if kind == "chat" else AS_IT_IS,
+        rendering=rendering(fields, offered.tools) if kind == "chat" else DEFAULT_RENDERING,
         tool_use=offered.use,
     )
 

@@ -1,4 +1,4 @@
-"""Bounds of JSON that a client hands through to a template."""
+"""JsonLimits of JSON that a client hands through to a template."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from octavo.router.openai_api.fields import invalid
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class JsonLimits:
     """depth: objects and lists inside each other. size: bytes when written without blanks."""
 
     depth: int
     size: int
 
 
-def check_bounds(field: str, value: object, bounds: Bounds) -> None:
+def check_bounds(field: str, value: object, bounds: JsonLimits) -> None:
     """Raises RequestError 400 naming the field."""
     if _depth(value) > bounds.depth:
         raise invalid(field, f"{field} is nested deeper than {bounds.depth} levels")

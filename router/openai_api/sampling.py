@@ -33,7 +33,7 @@ NAMES: Mapping[str, frozenset[str]] = {"completion": COMMON | {"echo"}, "chat": 
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
+class AdvancedParams:
     """None: not asked; the model's default. bias: (id, value). bad_words: text; bad_word_ids: the same, encoded.
 
     logprobs, prompt_logprobs: how many of the likeliest tokens beside each one. truncate: tokens of the prompt that are
@@ -74,10 +74,10 @@ class Extras:
         return max(self.prompt_logprobs or 0, (self.logprobs or 0) if self.echo else 0)
 
 
-PLAIN = Extras()
+PLAIN = AdvancedParams()
 
 
-def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Extras:
+def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> AdvancedParams:
     """Check the fields of NAMES[kind]. Raises RequestError 400."""
     if NAMES[kind].isdisjoint(fields.values):
         return PLAIN
@@ -88,7 +88,7 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
     if max_tokens is not None and min_tokens > max_tokens:
         raise invalid("min_tokens", f"min_tokens must be at most max_tokens, {max_tokens}")
     skip_special = fields.flag("skip_special_tokens") or fields.get("skip_special_tokens") is None
-    extras = Extras(
+    params = AdvancedParams(
         n=_or(fields.integer("n", 1, MAX_CHOICES), 1),
         min_p=fields.number("min_p", 0.0, 1.0),
         presence_penalty=fields.number("presence_penalty", -2.0, 2.0) or 0.0,
@@ -108,10 +108,10 @@ def parse(kind: str, fields: Fields, stream: bool, max_tokens: int | None) -> Ex
         salt=_salt(fields.text("cache_salt")),
         priority=fields.integer("priority", -MOST_PRIORITY, MOST_PRIORITY) or 0,
     )
-    return PLAIN if extras == PLAIN else extras
+    return PLAIN if params == PLAIN else params
 
 
-def from_json(values: Mapping[str, Any]) -> Extras:  # Any: decoded JSON
+def from_json(values: Mapping[str, Any]) -> AdvancedParams:  # Any: decoded JSON
     """AdvancedParams from decoded JSON; equal to PLAIN becomes PLAIN itself."""
     tuples = {
         "bias": tuple((token, value) for token, value in values["bias"]),
@@ -119,40 +119,40 @@ def from_json(values: Mapping[str, Any]) -> Extras:  # Any: decoded JSON
         "bad_words": tuple(values["bad_words"]),
         "bad_word_ids": tuple(map(tuple, values["bad_word_ids"])),
     }
-    extras = Extras(**{**values, **tuples})
-    return PLAIN if extras == PLAIN else extras
+    params = AdvancedParams(**{**values, **tuples})
+    return PLAIN if params == PLAIN else params
 
 
-def check_vocabulary(extras: Extras, size: int) -> None:
+def check_vocabulary(params: AdvancedParams, size: int) -> None:
     """Ids must have a row in the model. Raises RequestError 400 naming the id."""
-    for token, _ in extras.bias:
+    for token, _ in params.bias:
         if token >= size:
             raise invalid(
                 "logit_bias", f"logit_bias: the key {str(token)!r} is no token; the vocabulary ends at {size - 1}"
             )
-    if extras.allowed and max(extras.allowed) >= size:
-        text = f"allowed_token_ids holds the id {max(extras.allowed)}; the vocabulary ends at {size - 1}"
+    if params.allowed and max(params.allowed) >= size:
+        text = f"allowed_token_ids holds the id {max(params.allowed)}; the vocabulary ends at {size - 1}"
         raise invalid("allowed_token_ids", text)
 
 
-def with_extras(sampling: Sampling, extras: Extras, features: frozenset[str]) -> Sampling:
+def with_params(sampling: Sampling, params: AdvancedParams, features: frozenset[str]) -> Sampling:
     """The request's parameters; for absent ones the model's defaults that the device supports."""
     default = sampling.adjust
     min_p = default.min_p if "min_p" in features else 0.0
     repetition = default.repetition_penalty if "repetition_penalty" in features else 1.0
     adjust = Adjust(
-        min_p=_or(extras.min_p, min_p),
-        presence_penalty=extras.presence_penalty,
-        frequency_penalty=extras.frequency_penalty,
-        repetition_penalty=_or(extras.repetition_penalty, repetition),
-        bias=extras.bias,
-        allowed=extras.allowed,
-        bad_words=extras.bad_word_ids,
+        min_p=_or(params.min_p, min_p),
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=_or(params.repetition_penalty, repetition),
+        bias=params.bias,
+        allowed=params.allowed,
+        bad_words=params.bad_word_ids,
     )
-    return replace(sampling, adjust=adjust, logprobs=extras.logprobs, prompt_logprobs=extras.prompt_top)
+    return replace(sampling, adjust=adjust, logprobs=params.logprobs, prompt_logprobs=params.prompt_top)
 
 
-def needs(sampling: Sampling, extras: Extras) -> frozenset[str]:
+def needs(sampling: Sampling, params: AdvancedParams) -> frozenset[str]:
     """The fields that a group's device may be unable to serve."""
     adjust = sampling.adjust
     asked = {
@@ -163,9 +163,9 @@ def needs(sampling: Sampling, extras: Extras) -> frozenset[str]:
         "logit_bias": adjust.bias,
         "allowed_token_ids": adjust.allowed,
         "bad_words": adjust.bad_words,
-        "min_tokens": extras.min_tokens,
-        "logprobs": extras.logprobs is not None,
-        "prompt_logprobs": extras.scores_prompt,
+        "min_tokens": params.min_tokens,
+        "logprobs": params.logprobs is not None,
+        "prompt_logprobs": params.scores_prompt,
     }
     return frozenset(field for field, value in asked.items() if value)
 

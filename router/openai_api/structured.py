@@ -11,13 +11,13 @@ from typing import Any, Literal
 import orjson
 
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
-from octavo.router.openai_api.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.plain_json import JsonLimits, check_bounds
 
 Json = Any  # of any shape
-Form = Literal["json_schema", "regex", "choice", "grammar"]
+StructuredKind = Literal["json_schema", "regex", "choice", "grammar"]
 
 MAX_SOURCE_BYTES = 65_536
-BOUNDS = Bounds(depth=64, size=MAX_SOURCE_BYTES)  # of a schema
+BOUNDS = JsonLimits(depth=64, size=MAX_SOURCE_BYTES)  # of a schema
 MAX_CHOICES = 1_000
 ANY_OBJECT = b'{"type":"object"}'
 _PATTERN, _COMPACT, _CLOSED = "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"
@@ -35,7 +35,7 @@ class Structured:
     field: of the request, for errors. white_space: what may stand between the tokens of JSON, a regular expression;
     empty: nothing; None: as we have it."""
 
-    form: Form
+    kind: StructuredKind
     source: str
     field: str
     white_space: str | None = None
@@ -70,7 +70,7 @@ def _one(name: str, value: object) -> Structured | None:
         return _response_format(value)
     if name == "structured_outputs":
         return _structured_outputs(value)
-    return _READERS[name](name, value)
+    return _PARSERS[name](name, value)
 
 
 def _response_format(value: object) -> Structured | None:
@@ -100,16 +100,16 @@ def _response_format(value: object) -> Structured | None:
 def _structured_outputs(value: object) -> Structured | None:
     where = "structured_outputs"
     if not isinstance(value, dict):
-        raise invalid(where, f"{where} must be an object with one of {', '.join(_INNER)}")
+        raise invalid(where, f"{where} must be an object with one of {', '.join(_INNER_PARSERS)}")
     found = []
     for name, inner in value.items():
-        if name not in _INNER and name not in _OPTIONS:
+        if name not in _INNER_PARSERS and name not in _OPTIONS:
             hint = ALTERNATIVES.get(name, "remove it")
             raise unsupported(f"{where}.{name}", f"{where}.{name[:64]} is not supported: {hint}")
-        if name in _INNER and inner is not None and not (name == "json_object" and inner is False):
-            found.append(_INNER[name](f"{where}.{name}", inner))
+        if name in _INNER_PARSERS and inner is not None and not (name == "json_object" and inner is False):
+            found.append(_INNER_PARSERS[name](f"{where}.{name}", inner))
     if len(found) != 1:
-        raise invalid(where, f"{where} must have one of {', '.join(_INNER)}")
+        raise invalid(where, f"{where} must have one of {', '.join(_INNER_PARSERS)}")
     return _with_options(found[0], Fields(value, f"{where}."))
 
 
@@ -119,7 +119,7 @@ def _with_options(one: Structured, options: Fields) -> Structured:
     options.flag(_FALLBACK)
     for name in _OF_JSON:
         where = options.prefix + name
-        if options.get(name) not in (None, False) and one.form != "json_schema":
+        if options.get(name) not in (None, False) and one.kind != "json_schema":
             raise invalid(where, f"{where} needs json or json_object beside it")
     if pattern is not None and compact:
         where = options.prefix + _PATTERN
@@ -180,14 +180,14 @@ def _text(where: str, value: object) -> str:
 
 
 ALTERNATIVES = {"structural_tag": "use tools for parts that are bound, or a grammar for the whole answer"}
-Reader = Callable[[str, object], Structured]
-_READERS: Mapping[str, Reader] = {
+FieldParser = Callable[[str, object], Structured]
+_PARSERS: Mapping[str, FieldParser] = {
     "guided_json": _schema,
     "guided_regex": _regex,
     "guided_choice": _choice,
     "guided_grammar": _grammar,
 }
-_INNER: Mapping[str, Reader] = {
+_INNER_PARSERS: Mapping[str, FieldParser] = {
     "json": _schema,
     "regex": _regex,
     "choice": _choice,

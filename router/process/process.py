@@ -32,7 +32,7 @@ from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.process.config import Config, parse_arguments
 from octavo.router.process.rules.metrics_merge import snapshot
-from octavo.router.tokenizer_pool.model_loader import Texts
+from octavo.router.tokenizer_pool.model_loader import ModelLoader
 from octavo.shared.parent import end_with_parent
 
 log = logging.getLogger("octavo.router")
@@ -80,7 +80,7 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
 
 
 async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMetrics, stop: asyncio.Event) -> None:
-    texts = Texts(dispatcher, config.parsers)
+    texts = ModelLoader(dispatcher, config.parsers)
     metrics.read_from(texts.readings)
     life = Life()
     metrics.open.set_function(lambda: life.open)

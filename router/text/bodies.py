@@ -7,16 +7,16 @@ import orjson
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import invalid
-from octavo.router.openai_api.grpc_fields import TYPES, MessageForm, body_of, detokenize_ids, is_chat
-from octavo.router.openai_api.openai import Ask, Kind, parse
+from octavo.router.openai_api.grpc_fields import TYPES, MessageKind, body_of, detokenize_ids, is_chat
+from octavo.router.openai_api.openai import Kind, ParsedRequest, parse
 from octavo.router.openai_api.prompts import MAX_PROMPTS
-from octavo.router.openai_api.responses.response_ask import parse_response
+from octavo.router.openai_api.responses.response_request import parse_response
 from octavo.router.openai_api.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.parsers.reasoning import Thought
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 
 # What a body is: JSON of a kind of completion, or a protobuf message of the public gRPC API.
-Form = Kind | MessageForm
+BodyKind = Kind | MessageKind
 
 INLINE_BODY_BYTES = 65_536  # parsed in the event loop: well under a millisecond
 INLINE_TEXT_CHARACTERS = 4_096  # encoded in the event loop
@@ -25,12 +25,12 @@ MAX_DEPTH = 64  # of arrays and objects in each other: what walks them later nee
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class EncodedRequest:
     """prompts: packed little-endian uint32 ids. echoes: the text of each, when the answer shows it. grammar: that the
     answers are bound to; empty: none. grammar_field: the field that asks for it. thought: where the prompt leaves the
     model's reasoning."""
 
-    ask: Ask
+    request: ParsedRequest
     prompts: tuple[bytes, ...]
     echoes: tuple[str, ...] = ()
     grammar: str = ""
@@ -71,62 +71,62 @@ def _check_depth(value: object) -> None:
     raise invalid(None, message, "json_too_deep")
 
 
-def read(form: Form, body: bytes) -> Ask:
+def read(body_kind: BodyKind, body: bytes) -> ParsedRequest:
     """Raises RequestError 400."""
-    if form == "completion" or form == "chat":
-        return parse(form, decode(body))
-    if form == "response":
+    if body_kind == "completion" or body_kind == "chat":
+        return parse(body_kind, decode(body))
+    if body_kind == "response":
         return parse_response(decode(body))
-    return parse(*body_of(form, body))
+    return parse(*body_of(body_kind, body))
 
 
-def encode(model: TextModel, form: Form, ask: Ask) -> Prepared:
+def encode(model: ModelTokenizer, body_kind: BodyKind, request: ParsedRequest) -> EncodedRequest:
     """A prompt need not leave room for an answer when only its ids are asked for."""
-    prompts = tuple(model.encode(ask))
-    for prompt in prompts if form != "tokenize" else ():
-        check_length(ask, len(prompt) // 4, model.context_length)
-    extras = ask.extras
-    thought = "none" if ask.kind == "completion" else model.thought(ask, prompts[0])
-    if extras is PLAIN:
-        return Prepared(ask, prompts, thought=thought)
+    prompts = tuple(model.encode(request))
+    for prompt in prompts if body_kind != "tokenize" else ():
+        check_length(request, len(prompt) // 4, model.context_length)
+    params = request.params
+    thought = "none" if request.kind == "completion" else model.thought(request, prompts[0])
+    if params is PLAIN:
+        return EncodedRequest(request, prompts, thought=thought)
     room = model.context_length - max(map(len, prompts)) // 4
-    if extras.min_tokens > room:
+    if params.min_tokens > room:
         raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
-    if len(prompts) * extras.n > MAX_PROMPTS:
+    if len(prompts) * params.n > MAX_PROMPTS:
         raise invalid(
-            "n", f"{len(prompts)} prompts with n {extras.n} each: at most {MAX_PROMPTS} answers are given at once"
+            "n", f"{len(prompts)} prompts with n {params.n} each: at most {MAX_PROMPTS} answers are given at once"
         )
-    if extras.scores_prompt and max(map(len, prompts)) > 4 * MAX_SCORED_PROMPT:
-        field = "echo" if extras.prompt_logprobs is None else "prompt_logprobs"
+    if params.scores_prompt and max(map(len, prompts)) > 4 * MAX_SCORED_PROMPT:
+        field = "echo" if params.prompt_logprobs is None else "prompt_logprobs"
         text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
         raise invalid(field, text)
-    asked = replace(ask, extras=model.resolved(extras))
-    return Prepared(asked, prompts, _echoes(model, ask, prompts), thought=thought)
+    asked = replace(request, params=model.resolved(params))
+    return EncodedRequest(asked, prompts, _echoes(model, request, prompts), thought=thought)
 
 
-def _echoes(model: TextModel, ask: Ask, prompts: Sequence[bytes]) -> tuple[str, ...]:
+def _echoes(model: ModelTokenizer, request: ParsedRequest, prompts: Sequence[bytes]) -> tuple[str, ...]:
     """A text is shown as it came, ids as they read."""
-    extras = ask.extras
-    if not extras.echo:
+    params = request.params
+    if not params.echo:
         return ()
     return tuple(
-        given if isinstance(given, str) and extras.truncate is None else model.text(prompt, extras.skip_special)
-        for given, prompt in zip(ask.prompts, prompts, strict=True)
+        given if isinstance(given, str) and params.truncate is None else model.text(prompt, params.skip_special)
+        for given, prompt in zip(request.prompts, prompts, strict=True)
     )
 
 
-def detokenise(model: TextModel, body: bytes) -> Detokenised:
+def detokenise(model: ModelTokenizer, body: bytes) -> Detokenised:
     """The text of a DetokenizeRequest. Raises RequestError 400."""
     asked, ids = detokenize_ids(body)
     return Detokenised(asked, model.decode("token_ids", ids))
 
 
-def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
+def check_length(request: ParsedRequest, prompt_tokens: int, context_length: int) -> None:
     """Prompt and answer must fit together; with no max_tokens one token of answer must."""
-    wanted = ask.max_tokens or 1
+    wanted = request.max_tokens or 1
     if prompt_tokens + wanted <= context_length:
         return
-    what = "prompt" if ask.kind == "completion" else "messages"
+    what = "prompt" if request.kind == "completion" else "messages"
     if prompt_tokens >= context_length:
         field, hint = what, f"shorten {what}"
     else:
@@ -137,35 +137,35 @@ def check_length(ask: Ask, prompt_tokens: int, context_length: int) -> None:
     raise invalid(field, message, "context_length_exceeded")
 
 
-def read_quick(form: Form, body: bytes) -> Ask | None:
+def read_quick(body_kind: BodyKind, body: bytes) -> ParsedRequest | None:
     """What may be parsed and encoded in the event loop: no template, and little text. Raises RequestError 400."""
-    if len(body) > INLINE_BODY_BYTES or kind_of(form, body) != "completion":
+    if len(body) > INLINE_BODY_BYTES or kind_of(body_kind, body) != "completion":
         return None
-    ask = read(form, body)
-    return ask if is_quick(ask) else None
+    request = read(body_kind, body)
+    return request if is_quick(request) else None
 
 
-def kind_of(form: Form, body: bytes) -> Kind:
+def kind_of(body_kind: BodyKind, body: bytes) -> Kind:
     """What the body says of itself, before anything is checked."""
-    if form == "completion" or form == "chat" or form == "response":
-        return form
-    return "chat" if is_chat(form, body) else "completion"
+    if body_kind == "completion" or body_kind == "chat" or body_kind == "response":
+        return body_kind
+    return "chat" if is_chat(body_kind, body) else "completion"
 
 
-def input_field(form: Form, body: bytes) -> str | None:
+def input_field(body_kind: BodyKind, body: bytes) -> str | None:
     """The field with what is to be tokenised; None for a message that is too large to look into here."""
-    if form in TYPES and len(body) > INLINE_BODY_BYTES:
+    if body_kind in TYPES and len(body) > INLINE_BODY_BYTES:
         return None
-    return INPUTS[kind_of(form, body)]
+    return INPUTS[kind_of(body_kind, body)]
 
 
-def is_quick(ask: Ask) -> bool:
+def is_quick(request: ParsedRequest) -> bool:
     """May be encoded in the event loop: no template, no grammar, no lists of words, and little text."""
     return (
-        ask.kind == "completion"
-        and ask.structured is None
-        and not ask.extras.bad_words
-        and sum(len(prompt.encode()) for prompt in ask.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
+        request.kind == "completion"
+        and request.structured is None
+        and not request.params.bad_words
+        and sum(len(prompt.encode()) for prompt in request.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 
 

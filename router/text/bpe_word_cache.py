@@ -21,7 +21,7 @@ SAMPLE = (
 )
 
 
-class Words(dict[str, bytes]):
+class WordCache(dict[str, bytes]):
     """Packed ids of each word, found when first used; `before` is put in front of it."""
 
     def __init__(self, tokenizer: Tokenizer, before: str) -> None:
@@ -43,8 +43,8 @@ class WordEncoder:
     """Remembers the ids of words; encodes like the tokenizer itself."""
 
     def __init__(self, tokenizer: Tokenizer, added: tuple[str, ...]) -> None:
-        self._plain = Words(tokenizer, "")
-        self._spaced = Words(tokenizer, " ")
+        self._plain = WordCache(tokenizer, "")
+        self._spaced = WordCache(tokenizer, " ")
         self._prefix, self._suffix = _frame(tokenizer)
         self._added = re.compile("|".join(map(re.escape, added))) if added else None
 

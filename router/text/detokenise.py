@@ -32,7 +32,7 @@ class Detokeniser(Protocol):
         """What is left at an end: at most one broken character."""
 
 
-class Pieces(dict[int, bytes]):
+class TokenBytes(dict[int, bytes]):
     """Bytes of each token of a byte-level vocabulary, found when first used. Of special_ids, and unknown ids: none."""
 
     def __init__(self, tokenizer: Tokenizer, special_ids: frozenset[int]) -> None:
@@ -47,7 +47,7 @@ class Pieces(dict[int, bytes]):
         return piece
 
 
-class Names(dict[int, TokenText]):
+class TokenNames(dict[int, TokenText]):
     """Each token by itself, as log-probabilities name it; a special one by its own text. Unknown ids: nothing."""
 
     def __init__(self, tokenizer: Tokenizer, byte_level: bool) -> None:
@@ -61,10 +61,10 @@ class Names(dict[int, TokenText]):
         return name
 
 
-class Texts(dict[int, str | None]):
+class TokenTexts(dict[int, str | None]):
     """Text of each token whose bytes are whole characters by themselves; None for the others."""
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: TokenBytes) -> None:
         super().__init__()
         self._pieces = pieces
 
@@ -80,7 +80,7 @@ class Texts(dict[int, str | None]):
 class ByteLevelDetokeniser:
     """For byte-level BPE: a dictionary look-up a token, and a UTF-8 decoder only where characters are split."""
 
-    def __init__(self, pieces: Pieces, texts: Texts) -> None:
+    def __init__(self, pieces: TokenBytes, texts: TokenTexts) -> None:
         self._pieces = pieces
         self._texts = texts
         self._decoder: codecs.IncrementalDecoder | None = None  # set while a character is incomplete

@@ -18,7 +18,7 @@ class TokenText(NamedTuple):
     raw: bytes
 
 
-Names = Callable[[int], TokenText]
+TokenNamer = Callable[[int], TokenText]
 
 
 class Scored(NamedTuple):
@@ -30,7 +30,7 @@ class Scored(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-class Entry(NamedTuple):
+class TokenEntry(NamedTuple):
     """A token of an answer. offset: where its text begins, in characters. scored: None of the first of a prompt."""
 
     id: int
@@ -60,7 +60,7 @@ def unpack(packed: bytes, top: int) -> list[Scored]:
     return scored
 
 
-def chat_body(entries: Iterable[Entry], top: int, names: Names) -> Body:
+def chat_body(entries: Iterable[TokenEntry], top: int, names: TokenNamer) -> Body:
     """`logprobs` of a chat's choice."""
     content = []
     for entry in entries:
@@ -70,7 +70,7 @@ def chat_body(entries: Iterable[Entry], top: int, names: Names) -> Body:
     return {"content": content, "refusal": None}
 
 
-def completion_body(entries: Sequence[Entry], top: int, names: Names) -> Body:
+def completion_body(entries: Sequence[TokenEntry], top: int, names: TokenNamer) -> Body:
     """`logprobs` of a completion's choice: four lists of one length."""
     return {
         "tokens": [names(entry.id).text for entry in entries],
@@ -80,17 +80,17 @@ def completion_body(entries: Sequence[Entry], top: int, names: Names) -> Body:
     }
 
 
-def prompt_body(scored: Iterable[Scored], top: int, names: Names) -> list[Body | None]:
+def prompt_body(scored: Iterable[Scored], top: int, names: TokenNamer) -> list[Body | None]:
     """vLLM's `prompt_logprobs`: null, then of each further token a table by id."""
     return [None, *(_by_id(one, top, names) for one in scored)]
 
 
-def _named(token: int, value: float, names: Names) -> Body:
+def _named(token: int, value: float, names: TokenNamer) -> Body:
     name = names(token)
     return {"token": name.text, "logprob": value, "bytes": list(name.raw)}
 
 
-def _by_text(scored: Scored, top: int, names: Names) -> Body:
+def _by_text(scored: Scored, top: int, names: TokenNamer) -> Body:
     """The likeliest, and the token itself; of several tokens with one text the likelier counts."""
     table: Body = {}
     for token, value in (*scored.top[:top], (scored.id, scored.logprob)):
@@ -98,12 +98,12 @@ def _by_text(scored: Scored, top: int, names: Names) -> Body:
     return table
 
 
-def _by_id(scored: Scored, top: int, names: Names) -> Body:
+def _by_id(scored: Scored, top: int, names: TokenNamer) -> Body:
     table: Body = {str(scored.id): _ranked(scored.id, scored.logprob, scored.rank, names)}
     for rank, (token, value) in enumerate(scored.top[:top], 1):
         table.setdefault(str(token), _ranked(token, value, rank, names))
     return table
 
 
-def _ranked(token: int, value: float, rank: int, names: Names) -> Body:
+def _ranked(token: int, value: float, rank: int, names: TokenNamer) -> Body:
     return {"logprob": value, "rank": rank, "decoded_token": names(token).text}

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.chat import AS_IT_IS, Rendering
+from octavo.router.openai_api.chat import DEFAULT_RENDERING, Rendering
 from octavo.router.openai_api.fields import unsupported
 from octavo.router.openai_api.messages import Message
 from octavo.router.openai_api.plain_json import strings
@@ -52,7 +52,7 @@ class ChatTemplate:
         self._specials = dict(specials)
         self._control = any_of(control)
 
-    def render(self, messages: Sequence[Message], rendering: Rendering = AS_IT_IS) -> Rendered:
+    def render(self, messages: Sequence[Message], rendering: Rendering = DEFAULT_RENDERING) -> Rendered:
         """Raises RequestError 400."""
         self._check(rendering)
         given = {

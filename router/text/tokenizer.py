@@ -10,18 +10,18 @@ from dataclasses import replace
 from itertools import chain
 
 from octavo.router.openai_api.fields import invalid
-from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.prompts import Prompt
-from octavo.router.openai_api.sampling import Extras, check_vocabulary
+from octavo.router.openai_api.sampling import AdvancedParams, check_vocabulary
 from octavo.router.parsers import reasoning
 from octavo.router.text.bpe_word_cache import WordEncoder
 from octavo.router.text.detokenise import (
     ByteLevelDetokeniser,
     Detokeniser,
     MarkedDetokeniser,
-    Names,
-    Pieces,
-    Texts,
+    TokenBytes,
+    TokenNames,
+    TokenTexts,
     WindowDetokeniser,
 )
 from octavo.router.text.model_files import (
@@ -42,7 +42,7 @@ REASONING_TAIL = 32  # ids at the end of a prompt that may open reasoning
 NO_MARKS: Mapping[int, str] = {}
 
 
-class TextModel:
+class ModelTokenizer:
     """Everything that one fingerprint's files say about text. Immutable but for its caches."""
 
     def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
@@ -62,36 +62,36 @@ class TextModel:
         self._words = WordEncoder.of(self._tokenizer, described)
         decoder = described.get("decoder")
         self._byte_level = isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
-        shown, every = Pieces(self._tokenizer, self._special_ids), Pieces(self._tokenizer, frozenset())
-        self._shown, self._all = (shown, Texts(shown)), (every, Texts(every))
-        self.names = Names(self._tokenizer, self._byte_level)
+        shown, every = TokenBytes(self._tokenizer, self._special_ids), TokenBytes(self._tokenizer, frozenset())
+        self._shown, self._all = (shown, TokenTexts(shown)), (every, TokenTexts(every))
+        self.names = TokenNames(self._tokenizer, self._byte_level)
         self._templates = templates(files, settings)
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
         self._names = {name: value for name in names if (value := special_token(settings, name)) is not None}
         self._compiled: dict[str, ChatTemplate] = {}
         self.sampling = sampling_defaults(json_of(files, "generation_config.json"))
 
-    def encode(self, ask: Ask) -> list[bytes]:
+    def encode(self, request: ParsedRequest) -> list[bytes]:
         """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
-        prompts = self._encoded(ask)
-        kept = ask.extras.truncate
+        prompts = self._encoded(request)
+        kept = request.params.truncate
         if kept is None:
             return prompts
         if kept == -1:
-            kept = self.context_length - max(1, ask.max_tokens or 1)
+            kept = self.context_length - max(1, request.max_tokens or 1)
         return [prompt[-4 * kept :] for prompt in prompts]
 
-    def _encoded(self, ask: Ask) -> list[bytes]:
-        if ask.kind != "completion":
-            return [_filled("messages", _packed(self.chat_ids(ask)))]
-        several = len(ask.prompts) > 1
-        fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(ask.prompts))]
-        return [self._prompt(field, prompt) for field, prompt in zip(fields, ask.prompts, strict=True)]
+    def _encoded(self, request: ParsedRequest) -> list[bytes]:
+        if request.kind != "completion":
+            return [_filled("messages", _packed(self.chat_ids(request)))]
+        several = len(request.prompts) > 1
+        fields = [f"prompt[{index}]" if several else "prompt" for index in range(len(request.prompts))]
+        return [self._prompt(field, prompt) for field, prompt in zip(fields, request.prompts, strict=True)]
 
-    def chat_ids(self, ask: Ask) -> list[int]:
+    def chat_ids(self, request: ParsedRequest) -> list[int]:
         """Of a chat, as its template writes it. Raises RequestError 400."""
-        template = self._template(TOOL_USE if ask.rendering.tools and TOOL_USE in self._templates else DEFAULT)
-        return self._rendered(template.render(ask.messages, ask.rendering))
+        template = self._template(TOOL_USE if request.rendering.tools and TOOL_USE in self._templates else DEFAULT)
+        return self._rendered(template.render(request.messages, request.rendering))
 
     def text_ids(self, text: str, special: bool) -> list[int]:
         """Of a raw prompt, perhaps none. special: with what the tokenizer adds, as /v1/completions has it."""
@@ -114,20 +114,20 @@ class TextModel:
         """Tokens whose text is never shown, and their ids."""
         return self._control
 
-    def thought(self, ask: Ask, prompt: bytes) -> reasoning.Thought:
+    def thought(self, request: ParsedRequest, prompt: bytes) -> reasoning.Thought:
         """Of the template, or of the message that the answer continues."""
-        if ask.rendering.continue_final_message:
-            content = ask.messages[-1].content
+        if request.rendering.continue_final_message:
+            content = request.messages[-1].content
             last = content if isinstance(content, str) else "".join(content or ())
             return reasoning.thought_in(last)
         tail = array("I", prompt[-4 * REASONING_TAIL :]).tolist()
         return reasoning.thought_of(self._tokenizer.decode(tail, skip_special_tokens=False))
 
-    def resolved(self, extras: Extras) -> Extras:
+    def resolved(self, params: AdvancedParams) -> AdvancedParams:
         """Its words as ids. Raises RequestError 400 naming the field."""
-        check_vocabulary(extras, self.vocabulary)
-        words = tuple(chain.from_iterable(map(self._bad_word, extras.bad_words)))
-        return replace(extras, bad_word_ids=words) if words else extras
+        check_vocabulary(params, self.vocabulary)
+        words = tuple(chain.from_iterable(map(self._bad_word, params.bad_words)))
+        return replace(params, bad_word_ids=words) if words else params
 
     def text(self, prompt: bytes, skip_special: bool) -> str:
         """What packed ids say."""

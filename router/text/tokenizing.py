@@ -10,9 +10,9 @@ import orjson
 
 from octavo.router.openai_api.fields import Fields, invalid
 from octavo.router.openai_api.known_fields import EVERYWHERE, MAX_TIMEOUT_S, MIN_TIMEOUT_S, Values, unknown_fields
-from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
+from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, ParsedRequest, parse
 from octavo.router.openai_api.prompts import MAX_IDS, check_count, token_ids
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 
 # By other names than the messages of the gRPC API, which helpers read too.
 Operation = Literal["tokenize_json", "detokenize_json"]
@@ -41,17 +41,17 @@ class Tokenized:
 
 
 @dataclass(frozen=True, slots=True)
-class ToTokenize:
+class ParsedTokenizeRequest:
     """A chat, or a prompt (None: a chat)."""
 
     prompt: str | None
-    chat: Ask | None
+    chat: ParsedRequest | None
     add_special_tokens: bool
     return_token_strs: bool
     unknown: tuple[str, ...]
 
 
-def run(model: TextModel, operation: Operation, body: object) -> Tokenized:
+def run(model: ModelTokenizer, operation: Operation, body: object) -> Tokenized:
     """body: decoded JSON. Raises RequestError 400."""
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
@@ -63,7 +63,7 @@ def run(model: TextModel, operation: Operation, body: object) -> Tokenized:
 
 def parse_tokenize(
     body: Mapping[str, object], fields_of: Callable[[Mapping[str, object]], Fields] = Fields
-) -> ToTokenize:
+) -> ParsedTokenizeRequest:
     """Raises RequestError 400."""
     fields = fields_of(body)
     unknown = unknown_fields(body, TOKENIZE | RENDERING, HARMLESS_HERE, REFUSED)
@@ -76,14 +76,14 @@ def parse_tokenize(
         given = [name for name in RENDERING if body.get(name) is not None]
         if given:
             raise invalid(given[0], f"{given[0]} belongs to messages, not to a prompt")
-        return ToTokenize(prompt, None, special, strings, unknown)
+        return ParsedTokenizeRequest(prompt, None, special, strings, unknown)
     if body.get("add_special_tokens") is True:
         raise invalid("add_special_tokens", "a chat has the special tokens of its template and no more: remove it")
     chat = parse("chat", {name: body[name] for name in RENDERING if name in body}, fields_of)
-    return ToTokenize(None, chat, special, strings, unknown)
+    return ParsedTokenizeRequest(None, chat, special, strings, unknown)
 
 
-def _tokenize(model: TextModel, body: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
+def _tokenize(model: ModelTokenizer, body: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
     asked = parse_tokenize(body)
     if asked.chat is not None:
         ids = model.chat_ids(asked.chat)
@@ -107,6 +107,6 @@ def parse_detokenize(
     return token_ids("tokens", tokens) if tokens else [], unknown
 
 
-def _detokenize(model: TextModel, body: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
+def _detokenize(model: ModelTokenizer, body: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
     tokens, unknown = parse_detokenize(body)
     return {"prompt": model.decode("tokens", tokens)}, unknown

@@ -28,16 +28,16 @@ import orjson
 
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.chat import AS_IT_IS
-from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.chat import DEFAULT_RENDERING
+from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.sampling import from_json
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
-from octavo.router.text.bodies import Detokenised, Prepared, decode, detokenise, error_of
+from octavo.router.text.bodies import Detokenised, EncodedRequest, decode, detokenise, error_of
 from octavo.router.text.model_files import ModelFilesInvalid
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 from octavo.router.text.tokenizing import OPERATIONS, Tokenized, run
-from octavo.router.tokenizer_pool.preparing import prepare
+from octavo.router.tokenizer_pool.encode_request import prepare
 from octavo.shared.parent import end_with_parent
 
 LENGTHS = 8  # two uint32
@@ -48,8 +48,8 @@ OUT_OF_MEMORY = 12  # exit code, where not even an answer could be made
 Header = dict[str, Any]  # Any: decoded JSON
 
 
-class Loaded(NamedTuple):
-    text: TextModel
+class HelperModel(NamedTuple):
+    text: ModelTokenizer
     formats: Formats
 
 
@@ -64,7 +64,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that prints may disturb the answers
-    model: Loaded | None = None
+    model: HelperModel | None = None
     while (frame := _receive(sys.stdin.buffer)) is not None:
         header, payload = frame
         signal.setitimer(signal.ITIMER_REAL, SELF_TERMINATE_S)
@@ -90,20 +90,20 @@ def _receive(stream: BinaryIO) -> tuple[Header, bytes] | None:
     return orjson.loads(head), payload
 
 
-def _load(header: Header, payload: bytes) -> tuple[Loaded | None, bytes]:
+def _load(header: Header, payload: bytes) -> tuple[HelperModel | None, bytes]:
     files: dict[str, bytes] = {}
     start = 0
     for name, size in header["load"]:
         files[name] = payload[start : start + size]
         start += size
     try:
-        text = TextModel(files, header["context_length"])
-        return Loaded(text, Formats.of(text, ParserFlags(*header["parsers"]))), pack({})
+        text = ModelTokenizer(files, header["context_length"])
+        return HelperModel(text, Formats.of(text, ParserFlags(*header["parsers"]))), pack({})
     except ModelFilesInvalid as error:
         return None, pack({"invalid": str(error)})
 
 
-def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
+def _read(loaded: HelperModel | None, header: Header, payload: bytes) -> bytes:
     assert loaded is not None, "a model is loaded before anything is read"
     model = loaded.text
     try:
@@ -113,19 +113,19 @@ def _read(loaded: Loaded | None, header: Header, payload: bytes) -> bytes:
         if header["read"] in OPERATIONS:
             done = run(model, header["read"], decode(payload))
             return pack({"model": done.model, "unknown": done.unknown}, done.body)
-        prepared = prepare(model, header["read"], payload, loaded.formats)
+        encoded = prepare(model, header["read"], payload, loaded.formats)
     except RequestError as error:
         return pack({"error": error_of(error)})
     except MemoryError:
         return pack(
             {"error": error_of(RequestError(400, "invalid_request_error", "too_large", "it needs too much memory"))}
         )
-    bare = replace(prepared.ask, prompts=(), messages=(), rendering=AS_IT_IS, structured=None)
+    bare = replace(encoded.request, prompts=(), messages=(), rendering=DEFAULT_RENDERING, structured=None)
     head = {
-        "request": asdict(bare), "sizes": [len(ids) for ids in prepared.prompts], "echoes": prepared.echoes,
-        "grammar": prepared.grammar, "grammar_field": prepared.grammar_field, "thought": prepared.thought,
+        "request": asdict(bare), "sizes": [len(ids) for ids in encoded.prompts], "echoes": encoded.echoes,
+        "grammar": encoded.grammar, "grammar_field": encoded.grammar_field, "thought": encoded.thought,
     }  # fmt: skip
-    return pack(head, b"".join(prepared.prompts))
+    return pack(head, b"".join(encoded.prompts))
 
 
 def error_in(header: Header) -> RequestError | None:
@@ -140,20 +140,20 @@ def tokenized(header: Header, payload: bytes) -> Tokenized:
     return Tokenized(payload, header["model"], tuple(header["unknown"]))
 
 
-def prepared(header: Header, payload: bytes) -> Prepared:
+def encoded(header: Header, payload: bytes) -> EncodedRequest:
     """The router's end: what a helper read."""
-    ask = header["request"] | {"prompts": (), "messages": (), "rendering": AS_IT_IS}
-    ask = ask | {name: tuple(ask[name]) for name in ("stop", "stop_ids", "unknown")}
-    ask["params"] = from_json(ask["params"])
-    if (use := ask["tool_use"]) is not None:
-        ask["tool_use"] = ToolUse(**(use | {name: tuple(use[name]) for name in ("names", "strict")}))
+    request = header["request"] | {"prompts": (), "messages": (), "rendering": DEFAULT_RENDERING}
+    request = request | {name: tuple(request[name]) for name in ("stop", "stop_ids", "unknown")}
+    request["params"] = from_json(request["params"])
+    if (use := request["tool_use"]) is not None:
+        request["tool_use"] = ToolUse(**(use | {name: tuple(use[name]) for name in ("names", "strict")}))
     prompts: list[bytes] = []
     start = 0
     for size in header["sizes"]:
         prompts.append(payload[start : start + size])
         start += size
     rest = {name: header[name] for name in ("grammar", "grammar_field", "thought")}
-    return Prepared(Ask(**ask), tuple(prompts), tuple(header["echoes"]), **rest)
+    return EncodedRequest(ParsedRequest(**request), tuple(prompts), tuple(header["echoes"]), **rest)
 
 
 def detokenised(header: Header, payload: bytes) -> Detokenised:

@@ -33,15 +33,15 @@ TICKS = os.sysconf("SC_CLK_TCK")
 Fault = Literal["slow", "memory", "outside", "crash"]
 
 
-class Vitals(NamedTuple):
+class ProcessUsage(NamedTuple):
     """Of a process. state: the kernel's letter for it. cpu_s: seconds of CPU that it has used."""
 
     state: str
     cpu_s: float
 
 
-def fault_over_limit(before: Vitals | None, after: Vitals | None, limit_s: float) -> Fault:
-    """Of a helper that has not answered within limit_s. Vitals: None where there is no /proc, or no process."""
+def fault_over_limit(before: ProcessUsage | None, after: ProcessUsage | None, limit_s: float) -> Fault:
+    """Of a helper that has not answered within limit_s. ProcessUsage: None where there is no /proc, or no process."""
     if before is None or after is None:
         return "slow"
     if after.state in STOPPED or after.cpu_s - before.cpu_s < HELD_UP_SHARE * limit_s:
@@ -94,14 +94,14 @@ class HelperProcess:
         body = await process.stdout.readexactly(size + int.from_bytes(lengths[4:], "little"))
         return orjson.loads(body[:size]), body[size:]
 
-    def vitals(self) -> Vitals | None:
+    def usage(self) -> ProcessUsage | None:
         """None where there is no /proc, or no process any more."""
         assert self._process is not None
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return None
-        return Vitals(fields[0], (int(fields[11]) + int(fields[12])) / TICKS)
+        return ProcessUsage(fields[0], (int(fields[11]) + int(fields[12])) / TICKS)
 
     async def code(self) -> int:
         """Its exit code; for a process that has closed its pipes: it is about to end by itself, else it is killed."""

@@ -1,4 +1,4 @@
-"""The model that groups serve now, with its text side loaded: one TextModel and one helper pool a fingerprint."""
+"""The model that groups serve now, with its text side loaded: one ModelTokenizer and one helper pool a fingerprint."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import Reading
 from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
-from octavo.router.text.bodies import Detokenised, Form, Prepared, detokenise, encode, read_quick
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.bodies import BodyKind, Detokenised, EncodedRequest, detokenise, encode, read_quick
+from octavo.router.text.tokenizer import ModelTokenizer
 from octavo.router.tokenizer_pool.pool import HelperPool
 
 log = logging.getLogger(__name__)
@@ -22,41 +22,41 @@ INLINE_IDS_BYTES = 4_096  # of a message: at most as many ids, decoded in the ev
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     model: Model
-    text: TextModel
+    text: ModelTokenizer
     pool: HelperPool
     formats: Formats
 
-    async def prepare(self, form: Form, body: bytes) -> Prepared:
+    async def prepare(self, body_kind: BodyKind, body: bytes) -> EncodedRequest:
         """In the event loop when it is quick, else in a helper. Raises RequestError."""
-        ask = read_quick(form, body)
-        if ask is not None:
-            return encode(self.text, form, ask)
-        return await self.pool.prepare(form, body)
+        request = read_quick(body_kind, body)
+        if request is not None:
+            return encode(self.text, body_kind, request)
+        return await self.pool.prepare(body_kind, body)
 
     async def detokenise(self, body: bytes) -> Detokenised:
         """By the same rule. Raises RequestError."""
         return detokenise(self.text, body) if len(body) <= INLINE_IDS_BYTES else await self.pool.detokenise(body)
 
 
-class Texts:
+class ModelLoader:
     """Loads a model's files when a group has delivered them, and again when the groups change to another model."""
 
     def __init__(self, dispatcher: Dispatcher, flags: ParserFlags = AUTO) -> None:
         self._dispatcher = dispatcher
         self._flags = flags
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedModel | None = None
         self._broken: tuple[str, RequestError] | None = None  # fingerprint, what is wrong with its files
         self._lock = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
         self._killed = self._died = 0
 
     @property
-    def loaded(self) -> Loaded | None:
+    def loaded(self) -> LoadedModel | None:
         return self._loaded
 
-    async def current(self, deadline: float) -> Loaded:
+    async def current(self, deadline: float) -> LoadedModel:
         """Waits for a group's files until `deadline` (monotonic seconds). Raises RequestError."""
         model = self._dispatcher.files() or await self._dispatcher.model(deadline)
         loaded = self._loaded
@@ -91,13 +91,13 @@ class Texts:
         yield "octavo_router_helpers_killed", "Helper processes killed at their time limit", True, killed
         yield "octavo_router_helpers_died", "Helper processes that ended by themselves", True, died
 
-    async def _load(self, model: Model) -> Loaded:
+    async def _load(self, model: Model) -> LoadedModel:
         if self._loaded is not None and self._loaded.model.fingerprint == model.fingerprint:
             return self._loaded
         if self._broken is not None and self._broken[0] == model.fingerprint:
             raise self._broken[1]
         try:
-            text = await asyncio.to_thread(TextModel, model.files, model.context_length)
+            text = await asyncio.to_thread(ModelTokenizer, model.files, model.context_length)
         except Exception as error:  # ModelFilesInvalid, or whatever a file can do to a parser
             log.error("model %s (%s) cannot be used: %s", model.name, model.fingerprint, error)
             refusal = RequestError(
@@ -107,7 +107,7 @@ class Texts:
             raise refusal from error
         self._retire()
         formats = Formats.of(text, self._flags)
-        self._loaded = Loaded(model, text, HelperPool(model, HELPERS, self._flags), formats)
+        self._loaded = LoadedModel(model, text, HelperPool(model, HELPERS, self._flags), formats)
         log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
         log.info("model %s: tool calls %s, reasoning %s", model.name, formats.tools, formats.reasoning)
         if left_out := needs(text.sampling, PLAIN) - model.features:

@@ -18,9 +18,9 @@ from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.jobs.refusals import broken_helper, draining, helper_lost
 from octavo.router.openai_api.fields import invalid
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
-from octavo.router.text.bodies import Detokenised, Form, Prepared, input_field
+from octavo.router.text.bodies import BodyKind, Detokenised, EncodedRequest, input_field
 from octavo.router.text.tokenizing import Operation, Tokenized
-from octavo.router.tokenizer_pool.helper import Header, detokenised, error_in, pack, prepared, tokenized
+from octavo.router.tokenizer_pool.helper import Header, detokenised, encoded, error_in, pack, tokenized
 from octavo.router.tokenizer_pool.helper_process import Fault, HelperProcess, fault_of_end, fault_over_limit
 
 log = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ BACKOFF_S = (0.1, 5.0)
 TRIES = 2  # helpers that a request may lose by no fault of its own
 CAUSES: dict[Fault, str] = {"slow": "by its own work", "outside": "the helper was stopped or had no CPU"}
 # What a body is: of a request that is prepared, of one that asks for text or ids only.
-Reading = Form | Operation | Literal["detokenize"]
+WorkKind = BodyKind | Operation | Literal["detokenize"]
 
 
 @dataclass(slots=True)
 class _Work:
     """body: of this form. understand: a helper's answer, as `result`. losses: helpers that were lost at it."""
 
-    form: Reading
+    body_kind: WorkKind
     body: bytes
     understand: Callable[[Header, bytes], Any]  # Any: whatever the caller waits for
     result: "asyncio.Future[Any]"
@@ -61,9 +61,9 @@ class HelperPool:
         self._queue: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()  # -losses, order, work
         self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
-    async def prepare(self, form: Form, body: bytes) -> Prepared:
+    async def prepare(self, body_kind: BodyKind, body: bytes) -> EncodedRequest:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
-        read: Prepared = await self._ask(form, body, prepared)
+        read: EncodedRequest = await self._ask(body_kind, body, encoded)
         return read
 
     async def detokenise(self, body: bytes) -> Detokenised:
@@ -76,12 +76,14 @@ class HelperPool:
         done: Tokenized = await self._ask(operation, body, tokenized)
         return done
 
-    async def _ask(self, form: Reading, body: bytes, understand: Callable[[Header, bytes], Any]) -> Any:  # as in _Work
+    async def _ask(
+        self, body_kind: WorkKind, body: bytes, understand: Callable[[Header, bytes], Any]
+    ) -> Any:  # as in _Work
         if self._queue.qsize() >= MAX_WAITING:
             raise RequestError(
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
             )
-        work = _Work(form, body, understand, asyncio.get_running_loop().create_future())
+        work = _Work(body_kind, body, understand, asyncio.get_running_loop().create_future())
         self._put(work)
         return await work.result
 
@@ -153,14 +155,14 @@ class HelperPool:
 
     async def _work(self, helper: HelperProcess, work: _Work) -> bool:
         """False: over the limit. Whatever happens, the work is settled, or waits again."""
-        before = helper.vitals()
+        before = helper.usage()
         try:
             async with asyncio.timeout(LIMIT_S):
-                header, payload = await helper.call(pack({"read": work.form}, work.body))
+                header, payload = await helper.call(pack({"read": work.body_kind}, work.body))
             _answer(work, header, payload)
         except TimeoutError:
             self.counts.killed += 1
-            fault = fault_over_limit(before, helper.vitals(), LIMIT_S)
+            fault = fault_over_limit(before, helper.usage(), LIMIT_S)
             log.warning(
                 "a request took more than %s s to tokenise (%s): its helper is replaced", LIMIT_S, CAUSES[fault]
             )
@@ -213,13 +215,13 @@ def _too_large(work: _Work) -> RequestError:
 
 
 def _input_field(work: _Work) -> str | None:
-    if work.form == "detokenize":
+    if work.body_kind == "detokenize":
         return "token_ids"
-    if work.form == "detokenize_json":
+    if work.body_kind == "detokenize_json":
         return "tokens"
-    if work.form == "tokenize_json":
+    if work.body_kind == "tokenize_json":
         return "messages" if b'"messages"' in work.body else "prompt"
-    return input_field(work.form, work.body)
+    return input_field(work.body_kind, work.body)
 
 
 def _load_frame(model: Model, flags: ParserFlags) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from support.models.checkpoints import random_checkpoint
 
 from octavo.router.text.model_files import ModelFilesInvalid
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 from octavo.worker.errors import ModelError
 from octavo.worker.models.folder.checkpoint import inspect, servable
 from octavo.worker.models.folder.text_files import SERVED_FILES
@@ -73,7 +73,7 @@ def test_what_a_router_cannot_use_is_refused_by_the_worker_and_named(tmp_path: P
     folder = random_checkpoint(tmp_path)
     edit(folder)
     with pytest.raises(ModelFilesInvalid):
-        TextModel(served(folder), 64)
+        ModelTokenizer(served(folder), 64)
     with pytest.raises(ModelError, match=cause) as caught:
         servable(folder)
     assert (caught.value.reason, Path(caught.value.file).name) == ("ModelInvalid", file)
@@ -84,7 +84,7 @@ def test_what_the_worker_lets_pass_a_router_can_use(tmp_path: Path, name: str) -
     folder = random_checkpoint(tmp_path)
     GOOD[name](folder)
     assert servable(folder) == inspect(folder)
-    TextModel(served(folder), 64)
+    ModelTokenizer(served(folder), 64)
 
 
 def test_a_slow_tokenizer_alone_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
 from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, served_by
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
-from octavo.router.openai_api.grpc_fields import MessageForm, decode
+from octavo.router.openai_api.grpc_fields import MessageKind, decode
 from octavo.router.text.bodies import INLINE_BODY_BYTES
 
 log = logging.getLogger(__name__)
@@ -73,9 +73,9 @@ class Inference:
 
         await grpc_calls.call(self._parts, "grpc_generate_stream", context, answered)
 
-    async def _accept(self, form: MessageForm, message: bytes, deadline: float) -> Accepted:
+    async def _accept(self, body_kind: MessageKind, message: bytes, deadline: float) -> Accepted:
         with self._parts.holding.room(len(message)):
-            return await accept(self._parts, form, message, deadline)
+            return await accept(self._parts, body_kind, message, deadline)
 
     async def _generate(self, message: bytes, deadline: float) -> bytes:
         accepted = await self._accept("generate", message, deadline)
@@ -107,7 +107,7 @@ class Inference:
 
     async def _tokenize(self, message: bytes, deadline: float) -> bytes:
         accepted = await self._accept("tokenize", message, deadline)
-        (prompt,) = accepted.prepared.prompts
+        (prompt,) = accepted.encoded.prompts
         return octavo_pb2.TokenizeResponse(
             token_ids=memoryview(prompt).cast("I"), context_length=accepted.loaded.model.context_length
         ).SerializeToString()

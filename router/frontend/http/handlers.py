@@ -61,11 +61,11 @@ class Completions:
             body = await held.read()
             accepted = await accept(self._parts, kind, body, _after(limit_s))
             del body
-        unknown = accepted.prepared.ask.unknown
+        unknown = accepted.encoded.request.unknown
         notices.check_strict(unknown, self._parts.strict, request.headers)
         identity = Identity(kind, PREFIXES[kind] + accepted.id, int(time.time()), accepted.name)
         exchange = _Exchange(self._parts, request, identity, accepted, {**headers, **notices.warning(unknown)})
-        return await (exchange.stream() if accepted.prepared.ask.stream else exchange.whole())
+        return await (exchange.stream() if accepted.encoded.request.stream else exchange.whole())
 
     async def tokenize(self, request: web.BaseRequest, operation: Operation) -> web.Response:
         """Of /tokenize and /detokenize. Raises RequestError."""
@@ -140,12 +140,12 @@ class _Exchange:
     def _frames(self) -> Frames:
         if self.identity.kind == "response":
             return ResponseWriter(self._response())
-        return FrameWriter(self.identity, self.accepted.prepared.ask.include_usage)
+        return FrameWriter(self.identity, self.accepted.encoded.request.include_usage)
 
     def _response(self) -> ResponseObject:
         sampling = self.accepted.plan.sampling(0)
         used = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-        return ResponseObject(self.identity, {**(self.accepted.prepared.ask.echo or {}), **used})
+        return ResponseObject(self.identity, {**(self.accepted.encoded.request.echo or {}), **used})
 
     async def _run(self, outlet: Outlet) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""

@@ -12,31 +12,31 @@ Json = dict[str, Any]  # Any: JSON of any shape
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ToolChoice:
     """names: of the tools that may be called; of all where the client does not say."""
 
     mode: Mode
     names: tuple[str, ...]
 
 
-def choice(value: object, offered: Sequence[str]) -> Choice:
+def choice(value: object, offered: Sequence[str]) -> ToolChoice:
     """offered: names of the request's tools. Raises RequestError 400."""
     every = tuple(offered)
     if value is None or value == "auto" or value == "none":
-        return Choice("auto" if value != "none" and offered else "none", every)
+        return ToolChoice("auto" if value != "none" and offered else "none", every)
     if value == "required" or (isinstance(value, dict) and value.get("type") in ("function", "allowed_tools")):
         if not offered:
             raise invalid("tool_choice", "tool_choice asks for a call, and there are no tools: give tools")
-        return Choice("required", every) if value == "required" else _object(value, every)
+        return ToolChoice("required", every) if value == "required" else _object(value, every)
     if isinstance(value, dict) and isinstance(value.get("type"), str):
         raise unsupported("tool_choice", f"tool_choice of type {value['type'][:32]!r} is not supported: use {WHAT}")
     raise invalid("tool_choice", f"tool_choice must be {WHAT}")
 
 
-def _object(value: object, offered: tuple[str, ...]) -> Choice:
+def _object(value: object, offered: tuple[str, ...]) -> ToolChoice:
     assert isinstance(value, dict), "an object was found"
     if value["type"] == "function":
-        return Choice("named", (_named("tool_choice", value, offered),))
+        return ToolChoice("named", (_named("tool_choice", value, offered),))
     return _allowed(value, offered)
 
 
@@ -53,7 +53,7 @@ def _named(where: str, value: object, offered: tuple[str, ...]) -> str:
     return name
 
 
-def _allowed(value: Json, offered: tuple[str, ...]) -> Choice:
+def _allowed(value: Json, offered: tuple[str, ...]) -> ToolChoice:
     """{"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required", "tools": [...]}}"""
     where = "tool_choice.allowed_tools"
     _only("tool_choice", value, ("type", "allowed_tools"))
@@ -67,7 +67,7 @@ def _allowed(value: Json, offered: tuple[str, ...]) -> Choice:
     if not isinstance(tools, list) or not tools:
         raise invalid(f"{where}.tools", f"{where}.tools must be a list of functions that is not empty")
     named = {_named(f"{where}.tools[{index}]", item, offered) for index, item in enumerate(tools)}
-    return Choice(mode, tuple(name for name in offered if name in named))
+    return ToolChoice(mode, tuple(name for name in offered if name in named))
 
 
 def _only(where: str, value: Json, known: tuple[str, ...]) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
-from octavo.router.openai_api.plain_json import Bounds, check_bounds
+from octavo.router.openai_api.plain_json import JsonLimits, check_bounds
 from octavo.router.openai_api.tools.choice import Mode, choice
 
 MAX_TOOLS = 128
-BOUNDS = Bounds(depth=32, size=256 << 10)  # of all the tools as JSON
+BOUNDS = JsonLimits(depth=32, size=256 << 10)  # of all the tools as JSON
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 TOOL_FIELDS = frozenset(("type", "function"))
 FUNCTION_FIELDS = frozenset(("name", "description", "parameters", "strict", "return"))
@@ -49,25 +49,25 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """What the template is to render, and how the answer is read; use is None when no tool may be called."""
 
     tools: tuple[Json, ...] = ()
     use: ToolUse | None = None
 
 
-def offer(fields: Fields) -> Offer:
+def offer(fields: Fields) -> OfferedTools:
     """Raises RequestError 400. With `tool_choice: none` tools are checked, but neither rendered nor looked for."""
     given = _tools(fields.get("tools"))
     chosen = choice(fields.get("tool_choice"), [tool["function"]["name"] for tool in given])
     parallel = fields.flag("parallel_tool_calls") or fields.get("parallel_tool_calls") is None
     if chosen.mode == "none":
-        return Offer()
+        return OfferedTools()
     functions = [tool["function"] for tool in given if tool["function"]["name"] in chosen.names]
     must = chosen.mode in ("required", "named")
     strict = tuple(one["name"] for one in functions if must or one.get("strict"))
     bound = bool(strict) or len(functions) < len(given)
-    return Offer(given, ToolUse(chosen.names, parallel, chosen.mode, strict, bound))
+    return OfferedTools(given, ToolUse(chosen.names, parallel, chosen.mode, strict, bound))
 
 
 def _tools(value: object) -> tuple[Json, ...]:

@@ -23,7 +23,7 @@ from octavo.router.frontend.grpc import grpc_answers, grpc_calls, grpc_messages,
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.metrics import RouterMetrics
-from octavo.router.tokenizer_pool.model_loader import Texts
+from octavo.router.tokenizer_pool.model_loader import ModelLoader
 
 TOKENS = 15_000
 MOST = 24  # connections, and calls
@@ -56,7 +56,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     address = f"unix:{tmp_path}/leader.sock"
     script = Script(tokenizer=model, served_name="m", context_length=65_536, ids=(300, 301, 302))
     async with serving(script, address) as leader, running(FleetSettings(groups=(address,))) as dispatcher:
-        texts, listen = Texts(dispatcher), Address("127.0.0.1", free_port())
+        texts, listen = ModelLoader(dispatcher), Address("127.0.0.1", free_port())
         parts = Parts(dispatcher, texts, RouterMetrics(), Life(), "", 10.0)
         server = GrpcServer(parts, listen, MOST)
         await server.start()

@@ -20,7 +20,7 @@ from support.router.vocabularies import byte_level, metaspace, unigram
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, parse
 from octavo.router.text.model_files import ModelFilesInvalid
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 from octavo.worker.errors import ModelError
 from octavo.worker.models.folder.checkpoint import Checkpoint, servable
 from octavo.worker.models.folder.text_files import SERVED_FILES
@@ -83,7 +83,7 @@ def _ending(folder: Path, name: str, chats: bool) -> str:
     _check_layout(folder, checkpoint)
     files = {file: (folder / file).read_bytes() for file in SERVED_FILES if (folder / file).is_file()}
     try:
-        model = TextModel(files, checkpoint.context_length)
+        model = ModelTokenizer(files, checkpoint.context_length)
     except ModelFilesInvalid as error:
         return _refused(name, str(error))
     _use(model, "completion", {"prompt": "Hello  wörld <s>\U0001f336"})
@@ -105,7 +105,7 @@ def _check_layout(folder: Path, checkpoint: Checkpoint) -> None:
     assert len(checkpoint.config.windows) == checkpoint.config.layers <= len(checkpoint.tensors)
 
 
-def _use(model: TextModel, kind: Kind, body: object) -> None:
+def _use(model: ModelTokenizer, kind: Kind, body: object) -> None:
     """As requests do. A refusal of one is no fault."""
     try:
         (prompt,) = model.encode(parse(kind, body))

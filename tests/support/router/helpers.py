@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.router.tokenizer_pool.helper_process import Vitals
+from octavo.router.tokenizer_pool.helper_process import ProcessUsage
 
 REFUSAL = {"error": {"status": 400, "type": "t", "code": "c", "message": "no", "field": None}}
 
 
 class ScriptedHelpers:
     """answers: what calls give, in order, over all helpers; the last for ever. An exception is raised, an int is the
-    exit code with which the process ends, Vitals are its usage after a call that never returns."""
+    exit code with which the process ends, ProcessUsage are its usage after a call that never returns."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
@@ -28,7 +28,7 @@ class ScriptedHelper:
 
     def __init__(self, helpers: ScriptedHelpers) -> None:
         self._helpers = helpers
-        self._vitals = Vitals("S", 0.0)
+        self._vitals = ProcessUsage("S", 0.0)
         self._code = 0
         self.gone = asyncio.Event()
 
@@ -40,7 +40,7 @@ class ScriptedHelper:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(answer, Vitals):
+        if isinstance(answer, ProcessUsage):
             self._vitals = answer
             await asyncio.Event().wait()
         if isinstance(answer, int):
@@ -52,7 +52,7 @@ class ScriptedHelper:
         self._code = code
         self.gone.set()
 
-    def vitals(self) -> Vitals:
+    def usage(self) -> ProcessUsage:
         return self._vitals
 
     async def code(self) -> int:

@@ -17,9 +17,9 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Reasoning
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.parsers.tools.events import Content
-from octavo.router.text.bodies import Prepared
-from octavo.router.text.tokenizer import TextModel
-from octavo.router.tokenizer_pool.preparing import prepare
+from octavo.router.text.bodies import EncodedRequest
+from octavo.router.text.tokenizer import ModelTokenizer
+from octavo.router.tokenizer_pool.encode_request import prepare
 from octavo.shared.grammars import limits
 
 END = "<|im_end|>"
@@ -54,26 +54,26 @@ HEADS = "{{ tools | tojson }}{{ messages[0].content }}{# [TOOL_CALLS]f[CALL_ID]i
 
 @dataclass(frozen=True)
 class Model:
-    text: TextModel
+    text: ModelTokenizer
     formats: Formats
     tokens: LLTokenizer
     end: int
 
-    def prepared(self, **body: object) -> Prepared:
+    def encoded(self, **body: object) -> EncodedRequest:
         asked = {"messages": [USER], "tools": TOOLS} | body
         return prepare(self.text, "chat", json.dumps(asked).encode(), self.formats)
 
-    def matcher(self, prepared: Prepared) -> LLMatcher:
-        made = LLMatcher(self.tokens, prepared.grammar, log_level=0, limits=limits())
+    def matcher(self, encoded: EncodedRequest) -> LLMatcher:
+        made = LLMatcher(self.tokens, encoded.grammar, log_level=0, limits=limits())
         assert not made.is_error(), made.get_error()
         return made
 
     def ids(self, text: str) -> list[int]:
         return list(self.tokens.tokenize_str(text, parse_special=True))
 
-    def says(self, prepared: Prepared, ids: Sequence[int]) -> "Said":
+    def says(self, encoded: EncodedRequest, ids: Sequence[int]) -> "Said":
         """What the parsers find, token by token."""
-        make = self.formats.parser(prepared)
+        make = self.formats.parser(encoded)
         assert make is not None
         parser, detokeniser = make(), self.text.detokeniser(b"", marks=self.formats.marks)
         said = Said()
@@ -112,16 +112,16 @@ def model(kind: str, source: str, specials: list[str]) -> Model:
         tokenizer = byte_level(specials=specials)
     if kind == "hermes, added":  # as Qwen has them: tokens, and shown as text all the same
         tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
-    text = TextModel(files(tokenizer, HEADS if source == "heads" else template(source), bos_token="<s>"), 4096)
+    text = ModelTokenizer(files(tokenizer, HEADS if source == "heads" else template(source), bos_token="<s>"), 4096)
     end = tokenizer.token_to_id("</s>" if kind == "mistral, metaspace" else END)
     tokens = LLTokenizer(tokenizer.to_str(), n_vocab=text.vocabulary, eos_token=end, slices=LLTokenizer.json_slices())
     return Model(text, Formats.of(text, ParserFlags()), tokens, end)
 
 
-def walk(made: Model, prepared: Prepared, seed: int, most: int = 600) -> list[int] | None:
+def walk(made: Model, encoded: EncodedRequest, seed: int, most: int = 600) -> list[int] | None:
     """Ids drawn within the masks, up to the end; None: it had not come. What ends a thing is preferred a little."""
     draw = random.Random(seed)
-    matcher, mask = made.matcher(prepared), allocate_token_bitmask(1, made.text.vocabulary)
+    matcher, mask = made.matcher(encoded), allocate_token_bitmask(1, made.text.vocabulary)
     endings = {made.end, *made.formats.ids.values()}
     ids: list[int] = []
     for _ in range(most):
@@ -150,13 +150,13 @@ def test_whatever_is_drawn_where_a_call_is_required_is_calls(
     models: dict[str, Model], kind: str, parallel: bool
 ) -> None:
     made, ended = models[kind], 0
-    prepared = made.prepared(tool_choice="required", parallel_tool_calls=parallel)
-    assert prepared.grammar_field == "tool_choice"
+    encoded = made.encoded(tool_choice="required", parallel_tool_calls=parallel)
+    assert encoded.grammar_field == "tool_choice"
     for seed in range(12):
-        ids = walk(made, prepared, seed)
+        ids = walk(made, encoded, seed)
         if ids is None:
             continue
-        said = made.says(prepared, ids)
+        said = made.says(encoded, ids)
         assert said.calls and all(map(fits, said.calls)), (said, made.tokens.decode_str(ids))
         assert parallel or len(said.calls) == 1
         assert not said.content
@@ -180,8 +180,8 @@ def script(kind: str, *calls: tuple[str, str]) -> str:
 PARIS, NOW = ("weather", '{"city": "Paris", "days": 2}'), ("clock", "{}")
 
 
-def accepts(made: Model, prepared: Prepared, text: str) -> bool:
-    matcher, ids = made.matcher(prepared), made.ids(text)
+def accepts(made: Model, encoded: EncodedRequest, text: str) -> bool:
+    matcher, ids = made.matcher(encoded), made.ids(text)
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
@@ -189,16 +189,16 @@ def accepts(made: Model, prepared: Prepared, text: str) -> bool:
 def test_what_models_write_by_themselves_is_what_they_are_bound_to(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
     one, two = script(kind, PARIS), script(kind, PARIS, NOW)
-    required = made.prepared(tool_choice="required")
+    required = made.encoded(tool_choice="required")
     for text, calls in ((one, [PARIS]), (two, [PARIS, NOW])):
         assert accepts(made, required, text)
         assert made.says(required, made.ids(text)).calls == calls
     assert not accepts(made, required, "") and not accepts(made, required, "Hello. " + one)
     assert not accepts(made, required, script(kind, ("weather", "{}")))
     assert not accepts(made, required, script(kind, ("other", "{}")))
-    single = made.prepared(tool_choice="required", parallel_tool_calls=False)
+    single = made.encoded(tool_choice="required", parallel_tool_calls=False)
     assert accepts(made, single, one) and not accepts(made, single, two)
-    named = made.prepared(tool_choice={"type": "function", "function": {"name": "clock"}})
+    named = made.encoded(tool_choice={"type": "function", "function": {"name": "clock"}})
     assert accepts(made, named, script(kind, NOW)) and not accepts(made, named, one)
     assert not accepts(made, named, script(kind, NOW, NOW)), "a named function is called once"
 
@@ -207,8 +207,8 @@ def test_what_models_write_by_themselves_is_what_they_are_bound_to(models: dict[
 def test_with_strict_tools_text_is_free_and_calls_keep_to_their_schemas(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
     strict = [{"type": "function", "function": WEATHER["function"] | {"strict": True}}, CLOCK]
-    prepared = made.prepared(tools=strict)
-    assert prepared.grammar_field == "tools"
+    encoded = made.encoded(tools=strict)
+    assert encoded.grammar_field == "tools"
     free = [
         "",
         "Hello.",
@@ -217,23 +217,23 @@ def test_with_strict_tools_text_is_free_and_calls_keep_to_their_schemas(models: 
         'so {"name": "weather"}',
     ]
     for text in free:
-        assert accepts(made, prepared, text), text
-        assert made.says(prepared, made.ids(text)).content == text
+        assert accepts(made, encoded, text), text
+        assert made.says(encoded, made.ids(text)).content == text
     for lead in ("", "I look it up.\n"):
         text = lead + script(kind, PARIS, NOW)
-        assert accepts(made, prepared, text), text
-        assert made.says(prepared, made.ids(text)).calls == [PARIS, NOW]
-    assert accepts(made, prepared, script(kind, ("clock", '{"any": [1, {}]}')))
+        assert accepts(made, encoded, text), text
+        assert made.says(encoded, made.ids(text)).calls == [PARIS, NOW]
+    assert accepts(made, encoded, script(kind, ("clock", '{"any": [1, {}]}')))
     marked = [] if kind.startswith("llama3") else [("other", "{}")]  # where nothing marks a call it is text
     for bad in (("weather", "{}"), ("weather", '{"city": "Paris", "days": 4}'), *marked):
-        assert not accepts(made, prepared, "Hm.\n" + script(kind, bad)), bad
+        assert not accepts(made, encoded, "Hm.\n" + script(kind, bad)), bad
 
 
 def test_no_spelling_of_a_call_slips_through_where_nothing_marks_one(models: dict[str, Model]) -> None:
     strict = [{"type": "function", "function": WEATHER["function"] | {"strict": True}}]
     for kind in ("llama3", "llama3, tokens"):
         made = models[kind]
-        prepared = made.prepared(tools=strict)
+        encoded = made.encoded(tools=strict)
         for text in (
             '{ "name" : "weather", "parameters": {}}',
             'x\n  {"name":"weather"}',
@@ -244,17 +244,17 @@ def test_no_spelling_of_a_call_slips_through_where_nothing_marks_one(models: dic
             '{ "name": "weather", "parameters": {}}\n' + script(kind, PARIS),
             '<|python_tag|>{"name": "weather", "parameters": {}}',
         ):
-            found = made.says(prepared, made.ids(text)).calls
-            assert not (found and accepts(made, prepared, text)), text
+            found = made.says(encoded, made.ids(text)).calls
+            assert not (found and accepts(made, encoded, text)), text
 
 
 def test_a_marker_that_is_spelt_though_there_is_a_token_for_it_is_none_in_text(models: dict[str, Model]) -> None:
     made = models["hermes, added"]
-    prepared = made.prepared(tools=[{"type": "function", "function": WEATHER["function"] | {"strict": True}}])
+    encoded = made.encoded(tools=[{"type": "function", "function": WEATHER["function"] | {"strict": True}}])
     spelt = [token for letter in '<tool_call>{"name": "weather"}</tool_call>' for token in made.ids(letter)]
-    assert made.says(prepared, spelt).calls == [("weather", "{}")], "the parser would find it"
-    assert made.matcher(prepared).try_consume_tokens(spelt) < len(spelt)
-    assert accepts(made, prepared, "a < b, <tool_ca")
+    assert made.says(encoded, spelt).calls == [("weather", "{}")], "the parser would find it"
+    assert made.matcher(encoded).try_consume_tokens(spelt) < len(spelt)
+    assert accepts(made, encoded, "a < b, <tool_ca")
 
 
 @pytest.mark.parametrize("kind", ["thinks", "thinks, tokens"])
@@ -262,17 +262,17 @@ def test_a_marker_that_is_spelt_though_there_is_a_token_for_it_is_none_in_text(m
 def test_a_model_that_reasons_may_do_so_before_it_calls(models: dict[str, Model], kind: str, mode: str) -> None:
     made = models[kind]
     strict = [{"type": "function", "function": WEATHER["function"] | {"strict": True}}]
-    prepared = made.prepared(tools=strict, tool_choice=mode)
-    assert prepared.thought == "none"
+    encoded = made.encoded(tools=strict, tool_choice=mode)
+    assert encoded.thought == "none"
     text = "<think>\nParis, then.\n</think>\n\n" + script(kind, PARIS)
-    assert accepts(made, prepared, text) and accepts(made, prepared, script(kind, PARIS))
-    said = made.says(prepared, made.ids(text))
+    assert accepts(made, encoded, text) and accepts(made, encoded, script(kind, PARIS))
+    said = made.says(encoded, made.ids(text))
     assert (said.thought, said.calls) == ("Paris, then.", [PARIS])
-    assert accepts(made, prepared, "<think>\nPar") == (mode == "auto")
+    assert accepts(made, encoded, "<think>\nPar") == (mode == "auto")
     if kind == "thinks":
-        assert accepts(made, prepared, text.replace("then", "a <tool_call>")), "what is thought of is not done"
+        assert accepts(made, encoded, text.replace("then", "a <tool_call>")), "what is thought of is not done"
     open_messages = [USER, {"role": "assistant", "content": "<think>\nHm"}]
-    begun = made.prepared(tools=strict, tool_choice=mode, messages=open_messages, continue_final_message=True)
+    begun = made.encoded(tools=strict, tool_choice=mode, messages=open_messages, continue_final_message=True)
     assert begun.thought == "begun"
     rest = " so.\n</think>\n\n" + script(kind, PARIS)
     assert accepts(made, begun, rest) and made.says(begun, made.ids(rest)).calls == [PARIS]
@@ -286,21 +286,21 @@ def test_a_model_that_reasons_may_do_so_before_it_answers_in_a_form(
     models: dict[str, Model], kind: str, tools: list[object]
 ) -> None:
     made = models[kind]
-    form: dict[str, Any] = {"tools": tools, "response_format": {"type": "json_object"}}
-    prepared = made.prepared(**form)
-    assert prepared.grammar_field == "response_format"
+    shape: dict[str, Any] = {"tools": tools, "response_format": {"type": "json_object"}}
+    encoded = made.encoded(**shape)
+    assert encoded.grammar_field == "response_format"
     thought = "<think>\nA {, then.\n</think>"
     for text in ('{"a": 1}', thought + '{"a": 1}', "\n" + thought + '\n\n{"a": 1}'):
-        assert accepts(made, prepared, text), text
-        said = made.says(prepared, made.ids(text))
+        assert accepts(made, encoded, text), text
+        said = made.says(encoded, made.ids(text))
         assert (said.content, said.thought) == ('{"a": 1}', "A {, then." if "think" in text else "")
     for text in ("", "Hello.", thought, thought[:20], thought + "Hello.", thought + " {}", thought + thought + "{}"):
-        assert not accepts(made, prepared, text), text
-    off = made.prepared(**form, chat_template_kwargs={"enable_thinking": False})
+        assert not accepts(made, encoded, text), text
+    off = made.encoded(**shape, chat_template_kwargs={"enable_thinking": False})
     assert off.thought == "over"
     assert accepts(made, off, '{"a": 1}') and not accepts(made, off, thought + '{"a": 1}')
     open_messages = [USER, {"role": "assistant", "content": "<think>\nHm"}]
-    begun = made.prepared(**form, messages=open_messages, continue_final_message=True)
+    begun = made.encoded(**shape, messages=open_messages, continue_final_message=True)
     assert accepts(made, begun, 'm {"b": 2}</think>{"a": 1}') and not accepts(made, begun, '{"a": 1}')
     said = made.says(begun, made.ids('m {"b": 2}</think>\n\n{"a": 1}'))
     assert (said.content, said.thought) == ('{"a": 1}', 'm {"b": 2}')
@@ -308,44 +308,44 @@ def test_a_model_that_reasons_may_do_so_before_it_answers_in_a_form(
 
 def test_a_form_that_cannot_be_kept_to_is_refused_behind_reasoning_as_well(models: dict[str, Model]) -> None:
     with pytest.raises(RequestError) as caught:
-        models["thinks, tokens"].prepared(tools=[], guided_regex="a(")
+        models["thinks, tokens"].encoded(tools=[], guided_regex="a(")
     assert (caught.value.field, caught.value.code) == ("guided_regex", "invalid_grammar")
 
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_response_format_leaves_room_for_calls(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
-    prepared = made.prepared(response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}})
-    assert prepared.grammar_field == "response_format.json_schema.schema"
+    encoded = made.encoded(response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}})
+    assert encoded.grammar_field == "response_format.json_schema.schema"
     answer = '{"city": "Rome", "days": 1}'
-    for form in ({"guided_regex": "[a-c]+/"}, {"guided_choice": ["ab/", "c"]}, {"guided_grammar": 'root ::= "ab/"'}):
-        assert accepts(made, made.prepared(**form), "ab/") and accepts(made, made.prepared(**form), script(kind, NOW))
-        assert not accepts(made, made.prepared(**form), "x")
-    assert accepts(made, prepared, answer) and made.says(prepared, made.ids(answer)).content == answer
+    for shape in ({"guided_regex": "[a-c]+/"}, {"guided_choice": ["ab/", "c"]}, {"guided_grammar": 'root ::= "ab/"'}):
+        assert accepts(made, made.encoded(**shape), "ab/") and accepts(made, made.encoded(**shape), script(kind, NOW))
+        assert not accepts(made, made.encoded(**shape), "x")
+    assert accepts(made, encoded, answer) and made.says(encoded, made.ids(answer)).content == answer
     for calls in ([PARIS], [PARIS, NOW]):
         text = script(kind, *calls)
-        assert accepts(made, prepared, text) and made.says(prepared, made.ids(text)).calls == calls
-    assert not accepts(made, prepared, "Hello.")
-    required = made.prepared(response_format={"type": "json_object"}, tool_choice="required")
+        assert accepts(made, encoded, text) and made.says(encoded, made.ids(text)).calls == calls
+    assert not accepts(made, encoded, "Hello.")
+    required = made.encoded(response_format={"type": "json_object"}, tool_choice="required")
     assert not accepts(made, required, answer) and accepts(made, required, script(kind, PARIS))
 
 
 @pytest.mark.parametrize("kind", ["llama3", "llama3, tokens"])
 def test_an_answer_in_a_form_is_no_call_whatever_it_holds(models: dict[str, Model], kind: str) -> None:
     made = models[kind]
-    prepared = made.prepared(guided_json=LISTED)
+    encoded = made.encoded(guided_json=LISTED)
     for text in (
         '{"calls": [\n{"name": "weather", "parameters": {"city": "Rome", "days": 1}}]}',
         '{"calls": [{"name": "<|python_tag|>{"}]}',
     ):
         ids = [token for letter in text for token in made.ids(letter)]  # a marker is spelt, not meant
-        matcher = made.matcher(prepared)
+        matcher = made.matcher(encoded)
         assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), text
-        said = made.says(prepared, ids)
+        said = made.says(encoded, ids)
         assert (said.content, said.calls) == (text, [])
     for seed in range(8):
-        if ids := walk(made, prepared, seed):
-            said = made.says(prepared, ids)
+        if ids := walk(made, encoded, seed):
+            said = made.says(encoded, ids)
             assert all(isinstance(json.loads(arguments), dict) for _, arguments in said.calls)
             assert not said.content if said.calls else "calls" in json.loads(said.content)
 
@@ -360,25 +360,25 @@ def test_a_form_is_refused_beside_tools_where_nothing_tells_it_from_a_call(model
         {"guided_choice": ['{"name": "weather"', "b"]},
         {"guided_grammar": "start: <|im_end|>"},
     ]
-    for form in forms:
+    for shape in forms:
         with pytest.raises(RequestError, match="tool_choice") as caught:
-            models["llama3"].prepared(**form)
-        assert (caught.value.field, caught.value.code) == (next(iter(form)), "unsupported_field")
-        assert models["llama3"].prepared(**form, tool_choice="required").grammar
+            models["llama3"].encoded(**shape)
+        assert (caught.value.field, caught.value.code) == (next(iter(shape)), "unsupported_field")
+        assert models["llama3"].encoded(**shape, tool_choice="required").grammar
 
 
 def test_only_allowed_tools_can_be_called(models: dict[str, Model]) -> None:
     made = models["hermes"]
     for mode in ("auto", "required"):
         allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "clock"}}]}
-        prepared = made.prepared(tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
-        assert accepts(made, prepared, script("hermes", NOW)) and not accepts(made, prepared, script("hermes", PARIS))
-        assert accepts(made, prepared, "Hello.") == (mode == "auto")
+        encoded = made.encoded(tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+        assert accepts(made, encoded, script("hermes", NOW)) and not accepts(made, encoded, script("hermes", PARIS))
+        assert accepts(made, encoded, "Hello.") == (mode == "auto")
 
 
 def test_free_tools_bind_nothing(models: dict[str, Model]) -> None:
     for body in ({}, {"parallel_tool_calls": False}, {"tool_choice": "none"}, {"tools": []}):
-        assert models["hermes"].prepared(**body).grammar == ""
+        assert models["hermes"].encoded(**body).grammar == ""
 
 
 OBJECTS: list[tuple[dict[str, Any], str, bool]] = [
@@ -398,8 +398,8 @@ def test_arguments_are_an_object_whatever_the_schema_leaves_open(
 ) -> None:
     made = models["hermes"]
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
-    prepared = made.prepared(tools=tools, tool_choice="required")
-    assert accepts(made, prepared, script("hermes", ("f", arguments))) == good
+    encoded = made.encoded(tools=tools, tool_choice="required")
+    assert accepts(made, encoded, script("hermes", ("f", arguments))) == good
 
 
 @pytest.mark.parametrize(
@@ -410,8 +410,8 @@ def test_a_schema_that_cannot_be_kept_to_is_refused_with_its_place(models: dict[
     bad = {"type": "function", "function": {"name": "bad", "parameters": schema, "strict": True}}
     for body in ({"tools": [CLOCK, bad]}, {"tools": [CLOCK, bad], "tool_choice": "required"}):
         with pytest.raises(RequestError) as caught:
-            models["hermes"].prepared(**body)
+            models["hermes"].encoded(**body)
         error = caught.value
         assert (error.status, error.field, error.code) == (400, "tools[1].function.parameters", "invalid_grammar")
     named = {"type": "function", "function": {"name": "clock"}}
-    assert models["hermes"].prepared(tools=[CLOCK, bad | {"function": {"name": "bad"}}], tool_choice=named).grammar
+    assert models["hermes"].encoded(tools=[CLOCK, bad | {"function": {"name": "bad"}}], tool_choice=named).grammar

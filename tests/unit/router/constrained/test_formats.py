@@ -9,13 +9,13 @@ from octavo.local.commands import Sockets, router_argv
 from octavo.local.flags import parse_args
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.openai import Ask, parse
+from octavo.router.openai_api.openai import ParsedRequest, parse
 from octavo.router.parsers.answer_parser import Arguments, Call, Reasoning
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.parsers.tools.events import Content
 from octavo.router.process.config import parse_arguments
-from octavo.router.text.bodies import Prepared
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.bodies import EncodedRequest
+from octavo.router.text.tokenizer import ModelTokenizer
 
 FOUND = {
     "deepseek_r1": (None, True),
@@ -29,11 +29,11 @@ MARKERS = ["[TOOL_CALLS]", "<|python_tag|>", "<tool_call>", "</tool_call>", "<th
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
-def model(source: str | None, specials: list[str] | None = None) -> TextModel:
-    return TextModel(files(byte_level(specials=specials), source), 4096)
+def model(source: str | None, specials: list[str] | None = None) -> ModelTokenizer:
+    return ModelTokenizer(files(byte_level(specials=specials), source), 4096)
 
 
-def asked(**body: object) -> Ask:
+def asked(**body: object) -> ParsedRequest:
     return parse("chat", {"messages": [{"role": "user", "content": "x"}]} | body)
 
 
@@ -69,9 +69,9 @@ def test_markers_that_are_control_tokens_are_found_by_id_and_never_shown() -> No
     assert len(set(formats.spelling.values())) == 4
     tokenizer = byte_level(specials=MARKERS)
     said = '<think>a</think>b<tool_call>{"name": "f", "arguments": {}}</tool_call></think>c<tool_call>no</tool_call>'
-    parser = formats.parser(Prepared(asked(), ()))
+    parser = formats.parser(EncodedRequest(asked(), ()))
     assert parser is not None
-    make = formats.parser(Prepared(Ask("chat", tool_use=asked(tools=[TOOL]).tool_use), ()))
+    make = formats.parser(EncodedRequest(ParsedRequest("chat", tool_use=asked(tools=[TOOL]).tool_use), ()))
     assert make is not None
     parser, shown = make(), []
     detokeniser = text.detokeniser(b"", marks=formats.marks)
@@ -86,19 +86,19 @@ def test_markers_that_are_control_tokens_are_found_by_id_and_never_shown() -> No
 
 def test_a_spelt_marker_is_text_where_the_marker_is_a_control_token() -> None:
     formats = Formats.of(model(template("mistral_v3_tools"), MARKERS), AUTO)
-    make = formats.parser(Prepared(asked(tools=[TOOL]), ()))
+    make = formats.parser(EncodedRequest(asked(tools=[TOOL]), ()))
     assert make is not None
     assert make().push('[TOOL_CALLS]f{"a": 1}') == [Content('[TOOL_CALLS]f{"a": 1}')]
 
 
 def test_plain_chats_and_completions_have_no_parser() -> None:
     tools = Formats.of(model(template("qwen25_tools")), AUTO)
-    assert tools.parser(Prepared(asked(), ())) is None
-    assert tools.parser(Prepared(asked(tools=[TOOL], tool_choice="none"), ())) is None
-    assert tools.parser(Prepared(asked(tools=[TOOL]), ())) is not None
+    assert tools.parser(EncodedRequest(asked(), ())) is None
+    assert tools.parser(EncodedRequest(asked(tools=[TOOL], tool_choice="none"), ())) is None
+    assert tools.parser(EncodedRequest(asked(tools=[TOOL]), ())) is not None
     thinks = Formats.of(model(template("deepseek_r1")), AUTO)
-    assert thinks.parser(Prepared(asked(), ())) is not None
-    assert thinks.parser(Prepared(parse("completion", {"prompt": "x"}), ())) is None
+    assert thinks.parser(EncodedRequest(asked(), ())) is not None
+    assert thinks.parser(EncodedRequest(parse("completion", {"prompt": "x"}), ())) is None
 
 
 def test_tools_without_a_parser_are_refused() -> None:
@@ -113,7 +113,7 @@ def test_the_prompt_tells_how_far_the_reasoning_is() -> None:
     deepseek = model(template("deepseek_r1"))
     chatml = model(template("chatml"))
 
-    def thought(made: TextModel, **body: object) -> str:
+    def thought(made: ModelTokenizer, **body: object) -> str:
         ask = asked(**body)
         return made.thought(ask, made.encode(ask)[0])
 

@@ -14,7 +14,7 @@ from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.metrics import RouterMetrics
 from octavo.router.process.metrics_endpoint import metrics_server
-from octavo.router.tokenizer_pool.model_loader import Texts
+from octavo.router.tokenizer_pool.model_loader import ModelLoader
 
 IDLE_S = 0.5
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -22,7 +22,7 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 def api() -> web.Server:
     unused = cast(Dispatcher, None)
-    return HttpServer(Parts(unused, Texts(unused), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
+    return HttpServer(Parts(unused, ModelLoader(unused), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
 
 
 def metrics() -> web.Server:

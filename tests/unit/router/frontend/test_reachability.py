@@ -13,7 +13,7 @@ from octavo.router.frontend.request_pipeline import Life, Parts
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.jobs.reachability import CUT_OFF_S, Reachability
 from octavo.router.metrics import RouterMetrics
-from octavo.router.tokenizer_pool.model_loader import Texts
+from octavo.router.tokenizer_pool.model_loader import ModelLoader
 
 SHORT, LONG = CUT_OFF_S - 1, CUT_OFF_S
 
@@ -37,7 +37,7 @@ def test_a_router_is_cut_off_when_it_has_reached_no_serving_group_for_a_minute(
 
 async def asked(reachability: Reachability, path: str) -> tuple[int, Any]:
     dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reachability=reachability))
-    server = HttpServer(Parts(dispatcher, Texts(dispatcher), RouterMetrics(), Life(), "", 1.0)).build()
+    server = HttpServer(Parts(dispatcher, ModelLoader(dispatcher), RouterMetrics(), Life(), "", 1.0)).build()
     runner = web.ServerRunner(server)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.messages import ToolCall
-from octavo.router.openai_api.openai import Ask, parse
+from octavo.router.openai_api.openai import ParsedRequest, parse
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.text.templates import ChatTemplate
 
@@ -17,7 +17,7 @@ USER = {"role": "user", "content": "x"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
-def asked(**body: Any) -> Ask:
+def asked(**body: Any) -> ParsedRequest:
     return parse("chat", {"messages": [USER]} | body)
 
 

@@ -12,7 +12,7 @@ from support.router.grpc_calls import message_of
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.grpc_fields import MAX_DETOKENISED, detokenize_ids
-from octavo.router.openai_api.openai import Ask
+from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.sampling import PLAIN
 from octavo.router.openai_api.structured import Structured
 from octavo.router.text.bodies import read
@@ -22,11 +22,11 @@ HELLO = octavo_pb2.Prompt(text="hello")
 HELLO_REQUEST = octavo_pb2.GenerateRequest(prompt=[HELLO]).SerializeToString()
 
 
-def generate(message: octavo_pb2.GenerateRequest | bytes) -> Ask:
+def generate(message: octavo_pb2.GenerateRequest | bytes) -> ParsedRequest:
     return read("generate", message if isinstance(message, bytes) else message.SerializeToString())
 
 
-def verdict(form: str, body: bytes) -> Ask | tuple[int, str, str | None]:
+def verdict(form: str, body: bytes) -> ParsedRequest | tuple[int, str, str | None]:
     try:
         return read(form, body)  # type: ignore[arg-type]  # all forms
     except RequestError as error:
@@ -59,19 +59,19 @@ def test_every_field_arrives() -> None:
         priority=-2,
     )
     ask = generate(request)
-    extras, plain = ask.extras, replace(ask, extras=PLAIN)
-    assert plain == Ask("completion", "m", ("hello",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True)
-    assert (extras.n, extras.truncate, extras.priority) == (3, 9, -2)
+    params, plain = ask.params, replace(ask, params=PLAIN)
+    assert plain == ParsedRequest("completion", "m", ("hello",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True)
+    assert (params.n, params.truncate, params.priority) == (3, 9, -2)
     salted = verdict("completion", b'{"prompt": "hello", "cache_salt": "salt"}')
-    assert isinstance(salted, Ask) and salted.extras.salt == extras.salt != ""
+    assert isinstance(salted, ParsedRequest) and salted.params.salt == params.salt != ""
     assert {field.name for field, _ in request.ListFields()} == set(request.DESCRIPTOR.fields_by_name) - {"messages"}
     sampling = octavo_pb2.SamplingParameters(
         min_p=0.1, presence_penalty=1, frequency_penalty=-1, repetition_penalty=1.5, guided_regex="[a-z]+"
     )
-    extras = generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=sampling))
-    assert (extras.extras.min_p, extras.extras.presence_penalty, extras.extras.frequency_penalty) == (0.1, 1, -1)
-    assert extras.extras.repetition_penalty == 1.5
-    assert extras.structured == Structured("regex", "[a-z]+", "guided_regex")
+    params = generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=sampling))
+    assert (params.params.min_p, params.params.presence_penalty, params.params.frequency_penalty) == (0.1, 1, -1)
+    assert params.params.repetition_penalty == 1.5
+    assert params.structured == Structured("regex", "[a-z]+", "guided_regex")
     ids = octavo_pb2.SamplingParameters(logit_bias={5: -1.5}, allowed_token_ids=[5, 6], bad_words=["no"])
     steered = {"prompt": "hello", "logit_bias": {"5": -1.5}, "allowed_token_ids": [5, 6], "bad_words": ["no"]}
     asked = generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=ids))
@@ -81,11 +81,11 @@ def test_every_field_arrives() -> None:
         "completion", b'{"prompt": "hello", "guided_choice": ["yes", "no"]}'
     )
     fewest = octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=octavo_pb2.SamplingParameters(min_tokens=3))
-    assert generate(fewest).extras.min_tokens == 3
+    assert generate(fewest).params.min_tokens == 3
 
 
 def test_what_is_absent_is_absent_and_zero_is_a_value() -> None:
-    assert generate(octavo_pb2.GenerateRequest(prompt=[HELLO])) == Ask("completion", None, ("hello",))
+    assert generate(octavo_pb2.GenerateRequest(prompt=[HELLO])) == ParsedRequest("completion", None, ("hello",))
     greedy = octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=octavo_pb2.SamplingParameters(temperature=0.0))
     assert generate(greedy).temperature == 0.0
 
@@ -180,7 +180,7 @@ def test_any_body_that_a_message_can_say_has_one_verdict(body: Json) -> None:
 def test_any_bytes_are_a_request_or_an_error_of_the_client(data: bytes) -> None:
     for form in ("generate", "tokenize"):
         found = verdict(form, data)
-        assert isinstance(found, Ask) or found[0] == 400
+        assert isinstance(found, ParsedRequest) or found[0] == 400
 
 
 def test_a_field_of_a_newer_client_is_refused_and_named_by_its_number() -> None:

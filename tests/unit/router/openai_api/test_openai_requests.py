@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.openai import KNOWN, NEUTRAL, Ask, parse
+from octavo.router.openai_api.openai import KNOWN, NEUTRAL, ParsedRequest, parse
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
@@ -105,7 +105,9 @@ def test_every_served_field_arrives() -> None:
         "stream_options": {"include_usage": True},
         "timeout": 30,
     }
-    expected = Ask("completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0)
+    expected = ParsedRequest(
+        "completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0
+    )
     assert parse("completion", TEXT | body) == expected
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from octavo.router.jobs.generation import RequestError
-from octavo.router.openai_api.responses.response_ask import REFUSED, parse_response
 from octavo.router.openai_api.responses.response_items import conversation
+from octavo.router.openai_api.responses.response_request import REFUSED, parse_response
 from octavo.router.openai_api.structured import Structured
 from octavo.router.openai_api.tools.definitions import ToolUse
 

@@ -3,14 +3,14 @@
 import pytest
 
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
-from octavo.router.openai_api.openai import Ask, Kind, parse
-from octavo.router.openai_api.sampling import PLAIN, Extras, check_vocabulary, from_json, needs, with_extras
+from octavo.router.openai_api.openai import Kind, ParsedRequest, parse
+from octavo.router.openai_api.sampling import PLAIN, AdvancedParams, check_vocabulary, from_json, needs, with_params
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
 
 
-def ask(kind: Kind, **fields: object) -> Ask:
+def ask(kind: Kind, **fields: object) -> ParsedRequest:
     return parse(kind, (TEXT if kind == "completion" else CHAT) | fields)
 
 
@@ -87,11 +87,11 @@ def test_a_chats_logprobs_are_a_flag_and_a_number() -> None:
     assert refused("chat", top_logprobs=5).field == "top_logprobs"
     assert refused("chat", logprobs=True, top_logprobs=21).field == "top_logprobs"
     assert refused("completion", top_logprobs=5).field == "top_logprobs"
-    assert ask("chat", logprobs=True).extras.logprobs == 0
-    assert ask("chat", logprobs=True, top_logprobs=20).extras.logprobs == 20
-    assert ask("chat", logprobs=False, top_logprobs=0).extras is PLAIN
-    assert ask("completion", logprobs=False).extras is PLAIN
-    assert ask("completion", logprobs=0).extras.logprobs == 0
+    assert ask("chat", logprobs=True).params.logprobs == 0
+    assert ask("chat", logprobs=True, top_logprobs=20).params.logprobs == 20
+    assert ask("chat", logprobs=False, top_logprobs=0).params is PLAIN
+    assert ask("completion", logprobs=False).params is PLAIN
+    assert ask("completion", logprobs=0).params.logprobs == 0
 
 
 def test_fields_that_need_others_are_refused_without_them() -> None:
@@ -114,8 +114,8 @@ NEUTRAL = {
 
 
 def test_neutral_values_ask_nothing() -> None:
-    assert ask("completion", **NEUTRAL).extras is PLAIN
-    assert ask("completion").extras is PLAIN
+    assert ask("completion", **NEUTRAL).params is PLAIN
+    assert ask("completion").params is PLAIN
 
 
 EVERYTHING = {
@@ -130,58 +130,58 @@ def test_everything_arrives_also_through_json() -> None:
     import json
     from dataclasses import asdict
 
-    extras = ask("completion", **EVERYTHING).extras
-    salt = extras.salt
+    params = ask("completion", **EVERYTHING).params
+    salt = params.salt
     assert len(salt) == 64, "an empty salt is a salt too"
-    assert extras == Extras(
+    assert params == AdvancedParams(
         n=16, min_p=0.5, presence_penalty=-2, frequency_penalty=2, repetition_penalty=2, bias=((5, 100.0), (0, -100.0)),
         allowed=(5, 9), bad_words=("x", " y"), min_tokens=3, logprobs=20, prompt_logprobs=2, echo=True,
         include_stop=True, skip_special=False, token_ids=True, truncate=-1, salt=salt,
     )  # fmt: skip
-    assert from_json(json.loads(json.dumps(asdict(extras)))) == extras
+    assert from_json(json.loads(json.dumps(asdict(params)))) == params
     assert from_json(json.loads(json.dumps(asdict(PLAIN)))) is PLAIN
 
 
 def test_every_salt_has_a_key_of_its_own_and_of_one_length() -> None:
     salts = ["", "x", "xx", "x" * 1024, "\u00e9", "6f"]
-    keys = {ask("chat", cache_salt=salt).extras.salt for salt in salts}
+    keys = {ask("chat", cache_salt=salt).params.salt for salt in salts}
     assert len(keys) == len(salts) and {len(key) for key in keys} == {64}
-    assert ask("chat").extras.salt == ""
+    assert ask("chat").params.salt == ""
 
 
 def test_ids_outside_the_vocabulary_are_named() -> None:
-    check_vocabulary(Extras(bias=((9, 1.0),), allowed=(9,)), 10)
-    for extras, field, named in (
-        (Extras(bias=((999999, -100.0),)), "logit_bias", "999999"),
-        (Extras(allowed=(1, 10)), "allowed_token_ids", "10"),
+    check_vocabulary(AdvancedParams(bias=((9, 1.0),), allowed=(9,)), 10)
+    for params, field, named in (
+        (AdvancedParams(bias=((999999, -100.0),)), "logit_bias", "999999"),
+        (AdvancedParams(allowed=(1, 10)), "allowed_token_ids", "10"),
     ):
         with pytest.raises(RequestError, match=named) as caught:
-            check_vocabulary(extras, 10)
+            check_vocabulary(params, 10)
         assert caught.value.field == field
 
 
 def test_the_models_advice_holds_where_the_request_is_silent_and_the_device_can() -> None:
     advice = Sampling(adjust=Adjust(min_p=0.1, repetition_penalty=1.1))
     able = frozenset({"min_p", "repetition_penalty"})
-    silent = with_extras(advice, PLAIN, able)
+    silent = with_params(advice, PLAIN, able)
     assert (silent.adjust.min_p, silent.adjust.repetition_penalty) == (0.1, 1.1)
-    said = with_extras(advice, Extras(min_p=0.0, repetition_penalty=1.0), able)
+    said = with_params(advice, AdvancedParams(min_p=0.0, repetition_penalty=1.0), able)
     assert said.adjust == Adjust() and needs(said, PLAIN) == frozenset()
-    unable = with_extras(advice, PLAIN, frozenset())
+    unable = with_params(advice, PLAIN, frozenset())
     assert unable.adjust == Adjust(), "so that a GPU still serves the model"
-    asked = Extras(repetition_penalty=1.2)
-    assert needs(with_extras(advice, asked, frozenset()), asked) == {"repetition_penalty"}
+    asked = AdvancedParams(repetition_penalty=1.2)
+    assert needs(with_params(advice, asked, frozenset()), asked) == {"repetition_penalty"}
 
 
 def test_a_request_needs_what_it_asks_and_nothing_else() -> None:
-    extras = ask("completion", **EVERYTHING).extras
-    assert needs(with_extras(Sampling(), extras, frozenset()), extras) == {
+    params = ask("completion", **EVERYTHING).params
+    assert needs(with_params(Sampling(), params, frozenset()), params) == {
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids",
         "min_tokens", "logprobs", "prompt_logprobs",
     }  # fmt: skip
-    words = Extras(bad_words=("x",), bad_word_ids=((1,),))
-    assert needs(with_extras(Sampling(), words, frozenset()), words) == {"bad_words"}
-    assert needs(with_extras(Sampling(), PLAIN, frozenset()), PLAIN) == frozenset()
-    echo = Extras(echo=True, logprobs=1)
-    assert needs(with_extras(Sampling(), echo, frozenset()), echo) == {"logprobs", "prompt_logprobs"}
-    assert with_extras(Sampling(), echo, frozenset()).prompt_logprobs == 1
+    words = AdvancedParams(bad_words=("x",), bad_word_ids=((1,),))
+    assert needs(with_params(Sampling(), words, frozenset()), words) == {"bad_words"}
+    assert needs(with_params(Sampling(), PLAIN, frozenset()), PLAIN) == frozenset()
+    echo = AdvancedParams(echo=True, logprobs=1)
+    assert needs(with_params(Sampling(), echo, frozenset()), echo) == {"logprobs", "prompt_logprobs"}
+    assert with_params(Sampling(), echo, frozenset()).prompt_logprobs == 1

@@ -8,8 +8,8 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api import known_fields as known
 from octavo.router.openai_api.known_fields import ELSEWHERE, OF_ONE_ENDPOINT, unknown_fields
 from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, parse
-from octavo.router.openai_api.responses import response_ask
-from octavo.router.openai_api.responses.response_ask import parse_response
+from octavo.router.openai_api.responses import response_request
+from octavo.router.openai_api.responses.response_request import parse_response
 from octavo.router.openai_api.unknown_field_warnings import STRICT, WARNING, check_strict, warning
 
 TEXT = {"prompt": "x"}
@@ -47,7 +47,7 @@ def test_each_name_is_in_one_table_only() -> None:
     served = KNOWN["completion"] | KNOWN["chat"]
     assert not served & HARMLESS
     assert not (served | HARMLESS | NEUTRAL.keys()) & ELSEWHERE.keys()
-    assert not response_ask.SERVED & response_ask.REFUSED.keys()
+    assert not response_request.SERVED & response_request.REFUSED.keys()
 
 
 def test_null_means_absent_for_an_unknown_field_too() -> None:

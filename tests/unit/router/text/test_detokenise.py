@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from support.router.vocabularies import byte_level, files, metaspace
 
 from octavo.router.text.detokenise import BYTE_OF, Detokeniser, WindowDetokeniser
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 
 BYTES = byte_level()
 SPACED = metaspace()
-MODEL = TextModel(files(BYTES), 4096)
-SPACED_MODEL = TextModel(files(SPACED, None), 4096)
+MODEL = ModelTokenizer(files(BYTES), 4096)
+SPACED_MODEL = ModelTokenizer(files(SPACED, None), 4096)
 IDS = st.lists(st.integers(0, BYTES.get_vocab_size() - 1), max_size=60)
 
 

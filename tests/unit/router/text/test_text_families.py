@@ -17,7 +17,7 @@ from octavo.router.answers.answers import Answer, Tally
 from octavo.router.answers.formatters.frames import Usage
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.text.detokenise import Detokeniser, MarkedDetokeniser
-from octavo.router.text.tokenizer import TextModel
+from octavo.router.text.tokenizer import ModelTokenizer
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
 
@@ -27,7 +27,7 @@ class Family:
     """bytes: the tokens of single bytes, for families that fall back to them; the others' tokens are in `words`."""
 
     tokenizer: Tokenizer
-    model: TextModel
+    model: ModelTokenizer
     words: tuple[int, ...]
     bytes: tuple[int, ...]
 
@@ -43,7 +43,7 @@ def family(tokenizer: Tokenizer) -> Family:
     fallback = tuple(tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
     spelt = fallback if None not in fallback else ()
     words = tuple(token for token in range(tokenizer.get_vocab_size()) if token not in set(spelt))
-    return Family(tokenizer, TextModel(files(tokenizer, None), 4096), words, spelt)
+    return Family(tokenizer, ModelTokenizer(files(tokenizer, None), 4096), words, spelt)
 
 
 FAMILIES = {"byte level": family(byte_level()), "metaspace": family(metaspace()), "unigram": family(unigram())}

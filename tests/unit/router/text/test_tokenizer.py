@@ -12,20 +12,20 @@ from tokenizers import Tokenizer, processors
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Adjust, RequestError, Sampling
 from octavo.router.openai_api.openai import parse
-from octavo.router.text.bodies import Form, Prepared
+from octavo.router.text.bodies import BodyKind, EncodedRequest
 from octavo.router.text.bpe_word_cache import WordEncoder
 from octavo.router.text.model_files import ModelFilesInvalid
-from octavo.router.text.tokenizer import TextModel
-from octavo.router.tokenizer_pool import preparing
+from octavo.router.text.tokenizer import ModelTokenizer
+from octavo.router.tokenizer_pool import encode_request
 
 BYTES = byte_level()
 METASPACE = metaspace()
-MODEL = TextModel(files(BYTES), 4096)
+MODEL = ModelTokenizer(files(BYTES), 4096)
 BOS_TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
-def prepare(model: TextModel, form: Form, body: bytes) -> Prepared:
-    return preparing.prepare(model, form, body, Formats())
+def prepare(model: ModelTokenizer, form: BodyKind, body: bytes) -> EncodedRequest:
+    return encode_request.prepare(model, form, body, Formats())
 
 
 def with_bos() -> Tokenizer:
@@ -34,32 +34,32 @@ def with_bos() -> Tokenizer:
     return tokenizer
 
 
-def ids_of(model: TextModel, **body: object) -> list[int]:
+def ids_of(model: ModelTokenizer, **body: object) -> list[int]:
     kind = "chat" if "messages" in body else "completion"
     (packed,) = model.encode(parse(kind, body))
     return array("I", packed).tolist()
 
 
-def chat(model: TextModel, *contents: str) -> list[int]:
+def chat(model: ModelTokenizer, *contents: str) -> list[int]:
     return ids_of(model, messages=[{"role": "user", "content": content} for content in contents])
 
 
 @pytest.mark.parametrize("template", [BOS_TEMPLATE, "{% for m in messages %}{{ m.content }}{% endfor %}"])
 def test_a_chat_has_the_bos_of_its_template_and_no_other(template: str) -> None:
-    model = TextModel(files(with_bos(), template, bos_token="<s>", add_bos_token=True), 4096)
+    model = ModelTokenizer(files(with_bos(), template, bos_token="<s>", add_bos_token=True), 4096)
     assert chat(model, "hello").count(0) == template.count("bos_token")
 
 
 @pytest.mark.parametrize("tokenizer", [with_bos(), byte_level(specials=["<s>", "</s>"])])
 @pytest.mark.parametrize("prompt", ["hello", "<s>hello", ""])
 def test_a_raw_prompt_has_one_bos_where_the_model_adds_one(tokenizer: Tokenizer, prompt: str) -> None:
-    model = TextModel(files(tokenizer, None, bos_token={"content": "<s>"}, add_bos_token=True), 4096)
+    model = ModelTokenizer(files(tokenizer, None, bos_token={"content": "<s>"}, add_bos_token=True), 4096)
     ids = ids_of(model, prompt=prompt)
     assert ids[0] == 0 and ids.count(0) == 1
 
 
 def test_a_raw_prompt_has_no_bos_where_the_model_adds_none() -> None:
-    model = TextModel(files(with_bos(), None, bos_token="<s>", add_bos_token=False), 4096)
+    model = ModelTokenizer(files(with_bos(), None, bos_token="<s>", add_bos_token=False), 4096)
     assert 0 not in ids_of(model, prompt="hello")
 
 
@@ -99,7 +99,7 @@ def test_a_chat_without_control_tokens_is_encoded_as_the_tokenizer_does_it() -> 
 
 
 def test_a_template_that_reaches_for_python_fails_without_reaching_it() -> None:
-    model = TextModel(files(BYTES, ESCAPE), 4096)
+    model = ModelTokenizer(files(BYTES, ESCAPE), 4096)
     with pytest.raises(RequestError) as caught:
         chat(model, "x")
     assert (caught.value.status, caught.value.code) == (400, "chat_template_failed")
@@ -123,24 +123,24 @@ BOMBS = [
 @pytest.mark.parametrize("template", BOMBS)
 def test_a_template_that_fails_or_swells_is_a_400(template: str) -> None:
     with pytest.raises(RequestError) as caught:
-        chat(TextModel(files(BYTES, template), 4096), "x")
+        chat(ModelTokenizer(files(BYTES, template), 4096), "x")
     assert (caught.value.status, caught.value.code) == (400, "chat_template_failed")
 
 
 def test_a_model_without_a_template_serves_no_chat() -> None:
     with pytest.raises(RequestError, match="no chat template"):
-        chat(TextModel(files(BYTES, None), 4096), "x")
+        chat(ModelTokenizer(files(BYTES, None), 4096), "x")
 
 
 def test_the_template_may_stand_in_tokenizer_config() -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": CHATML}]
     for template in (CHATML, named):
-        assert chat(TextModel(files(BYTES, None, chat_template=template), 4096), "x") == chat(MODEL, "x")
+        assert chat(ModelTokenizer(files(BYTES, None, chat_template=template), 4096), "x") == chat(MODEL, "x")
 
 
 def test_tools_take_the_template_that_is_named_for_them() -> None:
     named = [{"name": "tool_use", "template": "{{ tools | length }}"}, {"name": "default", "template": CHATML}]
-    model = TextModel(files(BYTES, None, chat_template=named), 4096)
+    model = ModelTokenizer(files(BYTES, None, chat_template=named), 4096)
     tool = {"type": "function", "function": {"name": "f"}}
     ids = ids_of(model, messages=[{"role": "user", "content": "x"}], tools=[tool])
     assert BYTES.decode(ids) == "1"
@@ -178,28 +178,28 @@ def test_max_tokens_beyond_the_context_names_what_would_fit() -> None:
     with pytest.raises(RequestError, match="at most 4093") as caught:
         prepare(MODEL, "completion", b'{"prompt": [5, 5, 5], "max_tokens": 4094}')
     assert caught.value.field == "max_tokens"
-    assert prepare(MODEL, "completion", b'{"prompt": [5, 5, 5], "max_tokens": 4093}').ask.max_tokens == 4093
+    assert prepare(MODEL, "completion", b'{"prompt": [5, 5, 5], "max_tokens": 4093}').request.max_tokens == 4093
 
 
 @pytest.mark.parametrize("broken", [{}, {"tokenizer.json": b"{"}, {"tokenizer.json": b"[]"}])
 def test_unusable_files_are_named(broken: dict[str, bytes]) -> None:
     with pytest.raises(ModelFilesInvalid, match=r"tokenizer\.json"):
-        TextModel(broken, 4096)
+        ModelTokenizer(broken, 4096)
 
 
 def test_the_models_sampling_advice_is_the_default() -> None:
     advice = {"generation_config.json": b'{"temperature": 0.1, "top_k": 5, "top_p": 0.5}'}
-    assert TextModel(files(BYTES) | advice, 4096).sampling == Sampling(0.1, 5, 0.5)
+    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling == Sampling(0.1, 5, 0.5)
     assert MODEL.sampling == Sampling(1.0, 0, 1.0)
     advice = {"generation_config.json": b'{"min_p": 0.1, "repetition_penalty": 1.05}'}
-    assert TextModel(files(BYTES) | advice, 4096).sampling.adjust == Adjust(min_p=0.1, repetition_penalty=1.05)
+    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling.adjust == Adjust(min_p=0.1, repetition_penalty=1.05)
     with pytest.raises(ModelFilesInvalid, match="generation_config"):
-        TextModel(files(BYTES) | {"generation_config.json": b'{"temperature": "hot"}'}, 4096)
+        ModelTokenizer(files(BYTES) | {"generation_config.json": b'{"temperature": "hot"}'}, 4096)
 
 
 def test_special_tokens_are_shown_when_asked() -> None:
     for tokenizer, special in ((BYTES, "<|im_end|>"), (METASPACE, "</s>")):
-        model = TextModel(files(tokenizer), 4096)
+        model = ModelTokenizer(files(tokenizer), 4096)
         first = prepare(model, "completion", b'{"prompt": "the fox"}').prompts[0]
         ids = [*array("I", first), tokenizer.token_to_id(special)]
         shown, hidden = model.detokeniser(b"", skip_special=False), model.detokeniser(b"")
@@ -219,7 +219,7 @@ def test_a_truncated_prompt_keeps_its_end(kept: int) -> None:
 
 def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
     body = {"prompt": [5] * 50, "truncate_prompt_tokens": -1, "max_tokens": 8}
-    model = TextModel(files(BYTES), 32)
+    model = ModelTokenizer(files(BYTES), 32)
     assert len(prepare(model, "completion", json.dumps(body).encode()).prompts[0]) == 4 * 24
     with pytest.raises(RequestError):
         prepare(model, "completion", json.dumps(body | {"truncate_prompt_tokens": 25}).encode())
@@ -227,23 +227,23 @@ def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
 
 def test_min_tokens_that_the_context_cannot_hold_are_refused() -> None:
     body = {"prompt": [5] * 30, "min_tokens": 2}
-    model = TextModel(files(BYTES), 32)
-    assert prepare(model, "completion", json.dumps(body).encode()).ask.extras.min_tokens == 2
+    model = ModelTokenizer(files(BYTES), 32)
+    assert prepare(model, "completion", json.dumps(body).encode()).request.params.min_tokens == 2
     with pytest.raises(RequestError) as caught:
         prepare(model, "completion", json.dumps(body | {"min_tokens": 3}).encode())
     assert caught.value.field == "min_tokens"
 
 
 def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:
-    extras = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').ask.extras
+    params = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').request.params
     plain, spaced = BYTES.encode("the").ids, BYTES.encode(" the").ids
     expected = {tuple(plain), tuple(spaced)} if len(plain) == len(spaced) else {tuple(plain)}
-    assert set(extras.bad_word_ids) == expected
+    assert set(params.bad_word_ids) == expected
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, METASPACE], ids=["byte level", "metaspace"])
 def test_the_bytes_of_tokens_joined_are_the_bytes_of_the_text(tokenizer: Tokenizer) -> None:
-    model = TextModel(files(tokenizer), 4096)
+    model = ModelTokenizer(files(tokenizer), 4096)
     text = "the house of the king \U0001f336 \u010e"
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     assert b"".join(model.names[token].raw for token in ids).decode().lstrip() == text

@@ -12,14 +12,14 @@ from support.router.jobs import until
 from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.tokenizer_pool import pool as pools
 from octavo.router.tokenizer_pool.helper import OUT_OF_MEMORY
-from octavo.router.tokenizer_pool.helper_process import Vitals
+from octavo.router.tokenizer_pool.helper_process import ProcessUsage
 from octavo.router.tokenizer_pool.pool import HelperPool
 
 MODEL = Model("m", "f", 16, 16, {})
 GOOD: Any = (REFUSAL, b"")  # an answer: what the client then gets is this refusal
-STOPPED = Vitals("T", 1.0)
-STARVED = Vitals("R", 0.0)
-WORKED = Vitals("R", 1.0)
+STOPPED = ProcessUsage("T", 1.0)
+STARVED = ProcessUsage("R", 0.0)
+WORKED = ProcessUsage("R", 1.0)
 KILLED, ABORTED, SEGFAULT = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.known_fields import EVERYWHERE, Values, unknown_fields
-from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, Ask, parse
+from octavo.router.openai_api.openai import HARMLESS, KNOWN, NEUTRAL, ParsedRequest, parse
 from octavo.router.openai_api.responses.response_items import conversation
 from octavo.router.openai_api.responses.response_tools import echoed, in_response_terms, to_chat_fields
 
@@ -55,7 +55,7 @@ REFUSED: Mapping[str, Values] = {
 SERVED = OWN | (SHARED - REFUSED.keys())
 
 
-def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> Ask:
+def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fields] = Fields) -> ParsedRequest:
     """Check every field of a decoded JSON body. Raises RequestError 400."""
     if not isinstance(body, dict):
         raise invalid(None, "the body must be a JSON object")
@@ -72,10 +72,10 @@ def parse_response(body: object, fields_of: Callable[[Mapping[str, object]], Fie
     echo: dict[str, object] = {"instructions": instructions, "max_output_tokens": most, "metadata": _metadata(fields)}
     echo |= {name: fields.text(name) for name in ECHOED}
     try:
-        ask = parse("chat", chat, fields_of)
+        request = parse("chat", chat, fields_of)
     except RequestError as error:
         raise in_response_terms(found.in_response_terms(error)) from error
-    return replace(ask, kind="response", unknown=unknown, echo=echo | echoed(body))
+    return replace(request, kind="response", unknown=unknown, echo=echo | echoed(body))
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
