@@ -19,11 +19,11 @@ MAX_COMING_BYTES = MAX_HELD_BYTES // 2  # when a body that is not whole yet woul
 BODY_S = 60.0  # for a whole body to come
 
 
-class Held:
+class BufferedBody:
     """One body that is being read, and its share of the bound."""
 
-    def __init__(self, holding: "Holding", request: web.BaseRequest) -> None:
-        self._holding = holding
+    def __init__(self, body_buffer: "BodyBuffer", request: web.BaseRequest) -> None:
+        self._buffer = body_buffer
         self._request = request
         self.size = 0
 
@@ -53,7 +53,7 @@ class Held:
         pieces: list[bytes] = []
         length = self._request.content_length
         while piece := await self._request.content.readany():
-            self._holding.take(len(piece), whole=self.size + len(piece) == length)
+            self._buffer.take(len(piece), whole=self.size + len(piece) == length)
             self.size += len(piece)
             if self.size > MAX_BODY_BYTES:
                 raise _too_large()
@@ -75,15 +75,15 @@ class Held:
             transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-class Holding:
+class BodyBuffer:
     """The bytes of all requests that wait. bytes: held now."""
 
     def __init__(self) -> None:
         self.bytes = 0
 
     @contextmanager
-    def of(self, request: web.BaseRequest) -> Iterator[Held]:
-        held = Held(self, request)
+    def of(self, request: web.BaseRequest) -> Iterator[BufferedBody]:
+        held = BufferedBody(self, request)
         try:
             yield held
         finally:

@@ -24,7 +24,7 @@ _PARSED = ParsedWhole | ParsedStream | ParsedDetailedWhole | ParsedDetailedStrea
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     """One request: each of its prompts is answered `extras.n` times."""
 
     loaded: LoadedModel

@@ -15,8 +15,8 @@ from functools import partial
 
 from octavo.router.answers.answers import Answer, Generation, Outlet
 from octavo.router.frontend import deadlines
-from octavo.router.frontend.body_buffer import Holding
-from octavo.router.frontend.job_builder import Plan
+from octavo.router.frontend.body_buffer import BodyBuffer
+from octavo.router.frontend.job_builder import RequestPlan
 from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
@@ -29,7 +29,7 @@ from octavo.router.tokenizer_pool.model_loader import LoadedModel, ModelLoader
 
 
 @dataclass(slots=True)
-class Life:
+class ServerState:
     """Whether the process drains, and how many requests are open; shared by all handlers."""
 
     draining: bool = False
@@ -37,7 +37,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Services:
     """What the handlers of a process share. served_name: in the API; empty: what the groups call the model.
 
     max_wait_s: for a group's files to come. keys: None: no key is needed. strict: unknown fields are refused.
@@ -45,12 +45,12 @@ class Parts:
     """
 
     dispatcher: Dispatcher
-    texts: ModelLoader
+    model_loader: ModelLoader
     metrics: RouterMetrics
-    life: Life
+    state: ServerState
     served_name: str
     max_wait_s: float
-    holding: Holding = field(default_factory=Holding)
+    body_buffer: BodyBuffer = field(default_factory=BodyBuffer)
     keys: Keys | None = None
     cors: Cors = field(default_factory=Cors)
     strict: bool = False
@@ -59,17 +59,17 @@ class Parts:
     @property
     def ready(self) -> bool:
         """A group serves, and its text side is loaded."""
-        return self.dispatcher.ready and self.texts.loaded is not None
+        return self.dispatcher.ready and self.model_loader.loaded is not None
 
     @property
     def model_name(self) -> str:
         """As clients know it; empty before the first group."""
-        loaded = self.texts.loaded
+        loaded = self.model_loader.loaded
         return self.served_name or (loaded.model.name if loaded is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class PreparedRequest:
     """A checked and tokenized request. begun, deadline: monotonic seconds. name: of the model, for the client."""
 
     id: str
@@ -80,49 +80,51 @@ class Accepted:
     deadline: float = math.inf
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.loaded, self.encoded)
+    def plan(self) -> RequestPlan:
+        return RequestPlan(self.loaded, self.encoded)
 
     @property
     def prompt_tokens(self) -> int:
         return sum(len(prompt) // 4 for prompt in self.encoded.prompts)
 
 
-async def accept(parts: Parts, body_kind: BodyKind, body: bytes, deadline: float = math.inf) -> Accepted:
+async def prepare(services: Services, body_kind: BodyKind, body: bytes, deadline: float = math.inf) -> PreparedRequest:
     """Check and tokenise, by `deadline` (monotonic seconds). Raises RequestError."""
     begun = asyncio.get_running_loop().time()
     async with deadlines.ending_at(deadline):
-        loaded = await parts.texts.current(begun + parts.max_wait_s)
+        loaded = await services.model_loader.current(begun + services.max_wait_s)
         encoded = await loaded.prepare(body_kind, body)
     request = encoded.request
-    if request.params.priority and not parts.client_priority:
+    if request.params.priority and not services.client_priority:
         raise unsupported("priority", "priority must be 0: this service's routers run without --client-priority")
     if request.timeout_s is not None:
         deadline = min(deadline, begun + request.timeout_s)
-    return Accepted(secrets.token_hex(12), served_by(parts, loaded, request.model), loaded, encoded, begun, deadline)
+    return PreparedRequest(
+        secrets.token_hex(12), served_by(services, loaded, request.model), loaded, encoded, begun, deadline
+    )
 
 
-async def operate(parts: Parts, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
+async def run_operation(services: Services, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
     """Run /tokenize or /detokenize, which need no group. Raises RequestError."""
     async with deadlines.ending_at(deadline):
-        loaded = await parts.texts.current(asyncio.get_running_loop().time() + parts.max_wait_s)
+        loaded = await services.model_loader.current(asyncio.get_running_loop().time() + services.max_wait_s)
         done = await loaded.pool.run(operation, body)
-    served_by(parts, loaded, done.model)
+    served_by(services, loaded, done.model)
     return done
 
 
-def served_by(parts: Parts, loaded: LoadedModel, asked: str | None) -> str:
+def served_by(services: Services, loaded: LoadedModel, asked: str | None) -> str:
     """The model's name. Raises RequestError 404 when another was asked for."""
-    name = parts.served_name or loaded.model.name
+    name = services.served_name or loaded.model.name
     if asked is not None and asked != name:
         raise unknown_model(asked, name)
     return name
 
 
 @contextmanager
-def answering(
-    parts: Parts,
-    accepted: Accepted,
+def run(
+    services: Services,
+    prepared: PreparedRequest,
     outlet: Outlet,
     id: str,
     sink: Callable[[Generation], Sink] = lambda generation: generation,
@@ -131,18 +133,18 @@ def answering(
 
     id: for logs. sink: wraps a generation's sink.
     """
-    plan, first_token = accepted.plan, partial(_first_token, parts.metrics, accepted.begun)
-    answer = Answer(outlet, accepted.prompt_tokens, parts.metrics.tally, first_token, plan.copies)
-    timer = _timer(answer, accepted.deadline)
+    plan, first_token = prepared.plan, partial(_first_token, services.metrics, prepared.begun)
+    answer = Answer(outlet, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
+    timer = _timer(answer, prepared.deadline)
     try:
-        for index in range(len(accepted.encoded.prompts) * plan.copies):
-            generation, job = plan.generation(index, answer, outlet), plan.job(index, id, accepted.deadline)
-            handle = parts.dispatcher.submit(job, sink(generation))
+        for index in range(len(prepared.encoded.prompts) * plan.copies):
+            generation, job = plan.generation(index, answer, outlet), plan.job(index, id, prepared.deadline)
+            handle = services.dispatcher.submit(job, sink(generation))
             answer.handles.append(handle)
             if generation.over:
                 handle.cancel()
             if index % plan.copies == 0:
-                parts.metrics.tally.prompt_tokens += job.prompt_tokens
+                services.metrics.tally.prompt_tokens += job.prompt_tokens
         yield answer
     finally:
         answer.cancel()
@@ -157,7 +159,7 @@ def _timer(answer: Answer, deadline: float) -> asyncio.TimerHandle | None:
     return asyncio.get_running_loop().call_at(deadline + deadlines.QUEUE_FIRST_S, answer.failed, timed_out())
 
 
-def bug(id: str) -> RequestError:
+def internal_error(id: str) -> RequestError:
     """The error that a client gets for a bug of ours."""
     return RequestError(500, "server_error", "internal_error", f"the router failed; its log has the cause under {id}")
 

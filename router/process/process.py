@@ -27,7 +27,7 @@ from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.keys import KeyFile
-from octavo.router.frontend.request_pipeline import Life, Parts
+from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.metrics import Reading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.process.config import Config, parse_arguments
@@ -80,16 +80,16 @@ async def _run(config: Config, control: socket.socket, index: int) -> None:
 
 
 async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMetrics, stop: asyncio.Event) -> None:
-    texts = ModelLoader(dispatcher, config.parsers)
-    metrics.read_from(texts.readings)
-    life = Life()
-    metrics.open.set_function(lambda: life.open)
+    model_loader = ModelLoader(dispatcher, config.parsers)
+    metrics.read_from(model_loader.readings)
+    state = ServerState()
+    metrics.open.set_function(lambda: state.open)
     key_file = None if config.api_keys_file is None else KeyFile(config.api_keys_file)
-    parts = Parts(
+    services = Services(
         dispatcher,
-        texts,
+        model_loader,
         metrics,
-        life,
+        state,
         config.served_name,
         config.queue_max_wait_s,
         keys=None if key_file is None else key_file.keys,
@@ -98,12 +98,12 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         client_priority=config.client_priority,
     )
     most = _most_connections(config)
-    grpc_server = GrpcServer(parts, config.grpc, most) if config.grpc is not None else None
-    connections = HttpServer(parts).build(most_connections=most)
+    grpc_server = GrpcServer(services, config.grpc, most) if config.grpc is not None else None
+    connections = HttpServer(services).build(most_connections=most)
     metrics.connections.set_function(lambda: connections.count)
     runner = web.ServerRunner(connections, shutdown_timeout=0.1)
     await runner.setup()
-    follow = [background(texts.follow(), "model follower")]
+    follow = [background(model_loader.follow(), "model follower")]
     if key_file is not None:
         follow.append(background(key_file.follow(), "API keys"))
     try:
@@ -112,29 +112,29 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         site = web.SockSite(runner, _listener(config), backlog=BACKLOG)
         await site.start()
         await stop.wait()
-        await _drain(config, life, site, grpc_server)
+        await _drain(config, state, site, grpc_server)
     finally:
         for task in follow:
             task.cancel()
         await runner.cleanup()
         if grpc_server is not None:
             await grpc_server.stop()
-        await texts.close()
+        await model_loader.close()
 
 
-async def _drain(config: Config, life: Life, site: web.SockSite, grpc_server: GrpcServer | None) -> None:
+async def _drain(config: Config, state: ServerState, site: web.SockSite, grpc_server: GrpcServer | None) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(config.grace_period_s - RESERVE_S, 0.0)
-    life.draining = True
-    log.info("draining: %d requests open", life.open)
+    state.draining = True
+    log.info("draining: %d requests open", state.open)
     await asyncio.sleep(min(config.drain_delay_s, max(deadline - loop.time(), 0.0)))
     await site.stop()
     if grpc_server is not None:
         background(grpc_server.refuse(max(deadline - loop.time(), 0.0)), "end of gRPC")
-    while life.open and loop.time() < deadline:
+    while state.open and loop.time() < deadline:
         await asyncio.sleep(POLL_S)
-    if life.open:
-        log.warning("the grace period is over: %d requests are cut", life.open)
+    if state.open:
+        log.warning("the grace period is over: %d requests are cut", state.open)
 
 
 def _listener(config: Config) -> socket.socket:

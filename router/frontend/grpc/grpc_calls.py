@@ -15,7 +15,7 @@ import grpc
 
 from octavo.router.errors import RouterError
 from octavo.router.frontend.grpc import grpc_errors
-from octavo.router.frontend.request_pipeline import Parts, bug
+from octavo.router.frontend.request_pipeline import Services, internal_error
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CLIENT_GONE, CUT
 
@@ -34,15 +34,15 @@ class Cut(RouterError):
         self.error = error
 
 
-async def call(parts: Parts, endpoint: str, context: Context, work: Callable[[], Awaitable[None]]) -> None:
+async def call(services: Services, endpoint: str, context: Context, work: Callable[[], Awaitable[None]]) -> None:
     """Do the work of one call. endpoint: its name in metrics."""
-    parts.life.open += 1
+    services.state.open += 1
     try:
-        error = await _counted(parts, endpoint, work)
+        error = await _counted(services, endpoint, work)
         if error is not None:
             await _abort(context, error)
     finally:
-        parts.life.open -= 1
+        services.state.open -= 1
 
 
 def deadline(context: Context) -> float:
@@ -51,7 +51,7 @@ def deadline(context: Context) -> float:
     return math.inf if left is None else asyncio.get_running_loop().time() + left
 
 
-async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[None]]) -> RequestError | None:
+async def _counted(services: Services, endpoint: str, work: Callable[[], Awaitable[None]]) -> RequestError | None:
     """Run the work; the error that it ended with, or None."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -59,7 +59,7 @@ async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[Non
     try:
         await work()
         code = "200"
-        parts.metrics.seconds.labels(endpoint).observe(loop.time() - begun)
+        services.metrics.seconds.labels(endpoint).observe(loop.time() - begun)
         return None
     except Cut as cut:
         code = CUT
@@ -73,9 +73,9 @@ async def _counted(parts: Parts, endpoint: str, work: Callable[[], Awaitable[Non
         own = secrets.token_hex(12)
         log.exception("call %s failed", own)
         code = "500"
-        return bug(own)
+        return internal_error(own)
     finally:
-        parts.metrics.requests.labels(endpoint, code).inc()
+        services.metrics.requests.labels(endpoint, code).inc()
 
 
 async def _abort(context: Context, error: RequestError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""grpc.health.v1: SERVING exactly while /readyz is 200, for the whole server ("") and for each of its services."""
+"""grpc.health.v1: SERVING exactly while /readyz is 200, for the whole server ("") and for each of its service_names."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from octavo.router.frontend.request_pipeline import Parts
+from octavo.router.frontend.request_pipeline import Services
 
 WATCH_S = 0.2  # between two checks of a Watch call
 
@@ -20,11 +20,11 @@ Context = grpc.aio.ServicerContext[Message, Message]
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the package has no types
-    """services: names beside "". stopping: set when no stream may keep the server from its end."""
+    """service_names: names beside "". stopping: set when no stream may keep the server from its end."""
 
-    def __init__(self, parts: Parts, services: Collection[str], stopping: asyncio.Event) -> None:
-        self._parts = parts
-        self._names = {"", *services}
+    def __init__(self, services: Services, service_names: Collection[str], stopping: asyncio.Event) -> None:
+        self._services = services
+        self._names = {"", *service_names}
         self._stopping = stopping
 
     async def Check(self, request: Message, context: Context) -> Message:
@@ -48,4 +48,4 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the packa
     def _status(self, service: str) -> Message:
         if service not in self._names:
             return health_pb2.HealthCheckResponse(status=UNKNOWN)
-        return health_pb2.HealthCheckResponse(status=SERVING if self._parts.ready else NOT_SERVING)
+        return health_pb2.HealthCheckResponse(status=SERVING if self._services.ready else NOT_SERVING)

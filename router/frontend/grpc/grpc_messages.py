@@ -9,7 +9,7 @@ import asyncio
 
 import grpc
 
-from octavo.router.frontend.body_buffer import BODY_S, MAX_BODY_BYTES, Holding
+from octavo.router.frontend.body_buffer import BODY_S, MAX_BODY_BYTES, BodyBuffer
 from octavo.router.jobs.generation import RequestError
 
 AT_ONCE_S = 1.0  # nearly all messages have come by then
@@ -17,9 +17,9 @@ AT_ONCE_S = 1.0  # nearly all messages have come by then
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-async def read(holding: Holding, context: Context) -> bytes:
+async def read(body_buffer: BodyBuffer, context: Context) -> bytes:
     """Raises RequestError 408 when it stalls, 429 when too many come slowly, 400 when there is none."""
-    slow = _Slow(holding)
+    slow = _Slow(body_buffer)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(BODY_S) as patience:
@@ -40,18 +40,18 @@ async def read(holding: Holding, context: Context) -> bytes:
 class _Slow:
     """A message that has not come at once. refused: why it is waited for no longer."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, body_buffer: BodyBuffer) -> None:
         self.refused: RequestError | None = None
-        self._holding = holding
+        self._buffer = body_buffer
         self._counted = 0
 
     def count(self, patience: asyncio.Timeout) -> None:
         try:
-            self._holding.take(MAX_BODY_BYTES, whole=False)
+            self._buffer.take(MAX_BODY_BYTES, whole=False)
             self._counted = MAX_BODY_BYTES
         except RequestError as error:
             self.refused = error
             patience.reschedule(0.0)
 
     def over(self) -> None:
-        self._holding.bytes -= self._counted
+        self._buffer.bytes -= self._counted

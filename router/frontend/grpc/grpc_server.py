@@ -15,7 +15,7 @@ from octavo.router.frontend.body_buffer import MAX_BODY_BYTES
 from octavo.router.frontend.grpc.grpc_health import Health
 from octavo.router.frontend.grpc.grpc_keys import KeyInterceptor
 from octavo.router.frontend.grpc.grpc_service import SERVICE, Inference
-from octavo.router.frontend.request_pipeline import Parts
+from octavo.router.frontend.request_pipeline import Services
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 FLUSH_S = 1.0  # for the last bytes of calls that have ended
@@ -49,15 +49,15 @@ class GrpcServer:
     further connection is closed at once, a further call ends with RESOURCE_EXHAUSTED.
     """
 
-    def __init__(self, parts: Parts, address: Address, most: int) -> None:
+    def __init__(self, services: Services, address: Address, most: int) -> None:
         self._stopping = asyncio.Event()
         self._server = grpc.aio.server(
             options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", most)),
-            interceptors=_interceptors(parts),
+            interceptors=_interceptors(services),
             maximum_concurrent_rpcs=most,
         )
-        self._server.add_generic_rpc_handlers((Inference(parts).handler(),))
-        health_pb2_grpc.add_HealthServicer_to_server(Health(parts, (SERVICE, HEALTH), self._stopping), self._server)
+        self._server.add_generic_rpc_handlers((Inference(services).handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(Health(services, (SERVICE, HEALTH), self._stopping), self._server)
         reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), self._server)
         try:
             self._server.add_insecure_port(str(address))
@@ -77,6 +77,6 @@ class GrpcServer:
         await self.refuse(FLUSH_S)
 
 
-def _interceptors(parts: Parts) -> list[grpc.aio.ServerInterceptor]:
-    refused = parts.metrics.requests.labels("other", "401").inc
-    return [] if parts.keys is None else [KeyInterceptor(parts.keys, refused)]
+def _interceptors(services: Services) -> list[grpc.aio.ServerInterceptor]:
+    refused = services.metrics.requests.labels("other", "401").inc
+    return [] if services.keys is None else [KeyInterceptor(services.keys, refused)]

@@ -20,7 +20,7 @@ from octavo.router.frontend.grpc.grpc_answers import Pending, Recorded, Streamed
 from octavo.router.frontend.grpc.grpc_calls import Context, Cut
 from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
-from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, served_by
+from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, served_by
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageKind, decode
@@ -39,8 +39,8 @@ Unary = Callable[[bytes, float], Awaitable[bytes]]  # message, deadline (monoton
 class Inference:
     """Answers the calls of octavo.v1.Inference."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def handler(self) -> grpc.GenericRpcHandler:
         unary: dict[str, tuple[str, Unary]] = {
@@ -62,42 +62,42 @@ class Inference:
 
         async def answered() -> None:
             nonlocal answer
-            answer = await work(await read(self._parts.holding, context), grpc_calls.deadline(context))
+            answer = await work(await read(self._services.body_buffer, context), grpc_calls.deadline(context))
 
-        await grpc_calls.call(self._parts, endpoint, context, answered)
+        await grpc_calls.call(self._services, endpoint, context, answered)
         return answer
 
     async def _stream(self, _requests: Requests, context: Context) -> None:
         async def answered() -> None:
-            await self._generate_stream(await read(self._parts.holding, context), context)
+            await self._generate_stream(await read(self._services.body_buffer, context), context)
 
-        await grpc_calls.call(self._parts, "grpc_generate_stream", context, answered)
+        await grpc_calls.call(self._services, "grpc_generate_stream", context, answered)
 
-    async def _accept(self, body_kind: MessageKind, message: bytes, deadline: float) -> Accepted:
-        with self._parts.holding.room(len(message)):
-            return await accept(self._parts, body_kind, message, deadline)
+    async def _prepare(self, body_kind: MessageKind, message: bytes, deadline: float) -> PreparedRequest:
+        with self._services.body_buffer.room(len(message)):
+            return await prepare(self._services, body_kind, message, deadline)
 
     async def _generate(self, message: bytes, deadline: float) -> bytes:
-        accepted = await self._accept("generate", message, deadline)
-        id = PREFIX + accepted.id
+        prepared = await self._prepare("generate", message, deadline)
+        id = PREFIX + prepared.id
         pending = Pending()
-        with answering(self._parts, accepted, pending, id, partial(Recorded, pending)) as answer:
+        with run(self._services, prepared, pending, id, partial(Recorded, pending)) as answer:
             if (error := await answer.done) is not None:
                 raise error
             response = octavo_pb2.GenerateResponse(
-                id=id, model=accepted.name, outputs=pending.take(), usage=_usage(answer.usage())
+                id=id, model=prepared.name, outputs=pending.take(), usage=_usage(answer.usage())
             )
         return response.SerializeToString()
 
     async def _generate_stream(self, message: bytes, context: Context) -> None:
-        accepted = await self._accept("generate", message, grpc_calls.deadline(context))
-        id = PREFIX + accepted.id
+        prepared = await self._prepare("generate", message, grpc_calls.deadline(context))
+        id = PREFIX + prepared.id
         try:
             async with asyncio.timeout(None) as patience:
                 slow, too_slow = partial(_hurry, patience, SLOW_CLIENT_S), partial(_hurry, patience, 0.0)
-                pending = Streamed(self._parts.metrics.tally, slow, too_slow)
-                with answering(self._parts, accepted, pending, id, partial(Recorded, pending)):
-                    await _send(pending, context, octavo_pb2.GenerateChunk(id=id, model=accepted.name))
+                pending = Streamed(self._services.metrics.tally, slow, too_slow)
+                with run(self._services, prepared, pending, id, partial(Recorded, pending)):
+                    await _send(pending, context, octavo_pb2.GenerateChunk(id=id, model=prepared.name))
         except TimeoutError:
             log.warning("request %s: the client does not read; call ended", id)
             raise Cut(_unread()) from None
@@ -106,18 +106,18 @@ class Inference:
             raise
 
     async def _tokenize(self, message: bytes, deadline: float) -> bytes:
-        accepted = await self._accept("tokenize", message, deadline)
-        (prompt,) = accepted.encoded.prompts
+        prepared = await self._prepare("tokenize", message, deadline)
+        (prompt,) = prepared.encoded.prompts
         return octavo_pb2.TokenizeResponse(
-            token_ids=memoryview(prompt).cast("I"), context_length=accepted.loaded.model.context_length
+            token_ids=memoryview(prompt).cast("I"), context_length=prepared.loaded.model.context_length
         ).SerializeToString()
 
     async def _detokenize(self, message: bytes, deadline: float) -> bytes:
         loop = asyncio.get_running_loop()
-        with self._parts.holding.room(len(message)):
-            loaded = await self._parts.texts.current(min(loop.time() + self._parts.max_wait_s, deadline))
+        with self._services.body_buffer.room(len(message)):
+            loaded = await self._services.model_loader.current(min(loop.time() + self._services.max_wait_s, deadline))
             read = await loaded.detokenise(message)
-        served_by(self._parts, loaded, read.model)
+        served_by(self._services, loaded, read.model)
         return octavo_pb2.DetokenizeResponse(text=read.text).SerializeToString()
 
     async def _list_models(self, message: bytes, deadline: float) -> bytes:
@@ -129,10 +129,10 @@ class Inference:
         for model in self._models():
             if model.id == asked:
                 return model.SerializeToString()
-        raise unknown_model(asked, self._parts.model_name)
+        raise unknown_model(asked, self._services.model_name)
 
     def _models(self) -> list[octavo_pb2.Model]:
-        name, loaded = self._parts.model_name, self._parts.texts.loaded
+        name, loaded = self._services.model_name, self._services.model_loader.loaded
         context_length = loaded.model.context_length if loaded is not None else 0
         return [octavo_pb2.Model(id=name, context_length=context_length)] if name else []
 

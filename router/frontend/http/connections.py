@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from octavo.router.frontend.http.responses import error_response
-from octavo.router.frontend.request_pipeline import bug
+from octavo.router.frontend.request_pipeline import internal_error
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import error_body
 
@@ -44,7 +44,7 @@ class Connection(RequestHandler):
             error = _refusal(exc)
         else:
             log.error("request %s failed", own, exc_info=exc)
-            error = bug(own)
+            error = internal_error(own)
         if isinstance(self._manager, Connections):
             self._manager.refused(error.status)
         response = error_response(error, own)

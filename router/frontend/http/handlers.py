@@ -30,10 +30,10 @@ from octavo.router.frontend.http.responses import (
     is_chunked,
     stream_head,
 )
-from octavo.router.frontend.request_pipeline import Accepted, Parts, accept, answering, operate
+from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, run_operation
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
-from octavo.router.openai_api import unknown_field_warnings as notices
+from octavo.router.openai_api import unknown_field_warnings
 from octavo.router.openai_api.openai import Kind
 from octavo.router.text.tokenizing import Operation
 
@@ -46,8 +46,8 @@ PREFIXES: dict[Kind, str] = {"completion": "cmpl-", "chat": "chatcmpl-", "respon
 class Completions:
     """Answers the endpoints that take a body."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def answer(
         self, request: web.BaseRequest, kind: Kind, headers: Mapping[str, str]
@@ -57,25 +57,30 @@ class Completions:
         headers: that every answer to this request carries.
         """
         limit_s = deadlines.header_s(request.headers)
-        with self._parts.holding.of(request) as held:
+        with self._services.body_buffer.of(request) as held:
             body = await held.read()
-            accepted = await accept(self._parts, kind, body, _after(limit_s))
+            prepared = await prepare(self._services, kind, body, _after(limit_s))
             del body
-        unknown = accepted.encoded.request.unknown
-        notices.check_strict(unknown, self._parts.strict, request.headers)
-        identity = Identity(kind, PREFIXES[kind] + accepted.id, int(time.time()), accepted.name)
-        exchange = _Exchange(self._parts, request, identity, accepted, {**headers, **notices.warning(unknown)})
-        return await (exchange.stream() if accepted.encoded.request.stream else exchange.whole())
+        unknown = prepared.encoded.request.unknown
+        unknown_field_warnings.check_strict(unknown, self._services.strict, request.headers)
+        identity = Identity(kind, PREFIXES[kind] + prepared.id, int(time.time()), prepared.name)
+        exchange = _Exchange(
+            self._services, request, identity, prepared, {**headers, **unknown_field_warnings.warning(unknown)}
+        )
+        return await (exchange.stream() if prepared.encoded.request.stream else exchange.whole())
 
     async def tokenize(self, request: web.BaseRequest, operation: Operation) -> web.Response:
         """Of /tokenize and /detokenize. Raises RequestError."""
         limit_s = deadlines.header_s(request.headers)
-        with self._parts.holding.of(request) as held:
+        with self._services.body_buffer.of(request) as held:
             body = await held.read()
-            tokenized = await operate(self._parts, operation, body, _after(limit_s))
+            tokenized = await run_operation(self._services, operation, body, _after(limit_s))
             del body
-        notices.check_strict(tokenized.unknown, self._parts.strict, request.headers)
-        own = {REQUEST_ID: echoed_id(request, secrets.token_hex(12)), **notices.warning(tokenized.unknown)}
+        unknown_field_warnings.check_strict(tokenized.unknown, self._services.strict, request.headers)
+        own = {
+            REQUEST_ID: echoed_id(request, secrets.token_hex(12)),
+            **unknown_field_warnings.warning(tokenized.unknown),
+        }
         return web.Response(body=tokenized.body, content_type=JSON, headers={**SERVER, **own})
 
 
@@ -83,14 +88,14 @@ class Completions:
 class _Exchange:
     """One request that may be answered now. headers: of the answer."""
 
-    parts: Parts
+    services: Services
     request: web.BaseRequest
     identity: Identity
-    accepted: Accepted
+    prepared: PreparedRequest
     headers: Mapping[str, str]
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        form, parser = self.accepted.plan.form, self.accepted.plan.parser
+        form, parser = self.prepared.plan.form, self.prepared.plan.parser
         outlet = self._whole_outlet(parser)
         error = await self._run(outlet if parser is None or form is not None else ParsedWhole(outlet, parser))
         if error is not None:
@@ -104,9 +109,9 @@ class _Exchange:
         if transport is None:
             raise asyncio.CancelledError  # the client went while we tokenised
         chunked = is_chunked(self.request)
-        alive = chunked and self.request.keep_alive and not self.parts.life.draining
+        alive = chunked and self.request.keep_alive and not self.services.state.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
-        form, parser = self.accepted.plan.form, self.accepted.plan.parser
+        form, parser = self.prepared.plan.form, self.prepared.plan.parser
         outlet = self._stream_outlet(transport, head, chunked, parser)
         error = await self._run(outlet if parser is None or form is not None else ParsedStream(outlet, parser))
         if outlet.has_left:
@@ -122,7 +127,7 @@ class _Exchange:
     def _whole_outlet(self, parser: Parser | None) -> Whole:
         if self.identity.kind == "response":
             return WholeResponse(self.identity, self._response())
-        form = self.accepted.plan.form
+        form = self.prepared.plan.form
         if form is None:
             return Whole(self.identity)
         if parser is not None:
@@ -130,7 +135,7 @@ class _Exchange:
         return DetailedWhole(self.identity, form)
 
     def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool, parser: Parser | None) -> Stream:
-        form, tally = self.accepted.plan.form, self.parts.metrics.tally
+        form, tally = self.prepared.plan.form, self.services.metrics.tally
         if form is not None and parser is not None:
             return ParsedDetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally, parser)
         if form is not None:
@@ -140,16 +145,16 @@ class _Exchange:
     def _frames(self) -> Frames:
         if self.identity.kind == "response":
             return ResponseWriter(self._response())
-        return FrameWriter(self.identity, self.accepted.encoded.request.include_usage)
+        return FrameWriter(self.identity, self.prepared.encoded.request.include_usage)
 
     def _response(self) -> ResponseObject:
-        sampling = self.accepted.plan.sampling(0)
+        sampling = self.prepared.plan.sampling(0)
         used = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-        return ResponseObject(self.identity, {**(self.accepted.encoded.request.echo or {}), **used})
+        return ResponseObject(self.identity, {**(self.prepared.encoded.request.echo or {}), **used})
 
     async def _run(self, outlet: Outlet) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
-        with answering(self.parts, self.accepted, outlet, self.identity.id) as answer:
+        with run(self.services, self.prepared, outlet, self.identity.id) as answer:
             return await answer.done
 
     async def _wait_for_client(self, transport: asyncio.Transport) -> None:

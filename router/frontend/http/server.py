@@ -27,7 +27,7 @@ from octavo.router.frontend.http.responses import (
     no_content,
     not_found,
 )
-from octavo.router.frontend.request_pipeline import Parts, bug
+from octavo.router.frontend.request_pipeline import Services, internal_error
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.reachability import CUT_OFF_S
 from octavo.router.metrics import CLIENT_GONE
@@ -40,9 +40,9 @@ IDLE_S = 75.0  # for the headers of a first or next request to come; load balanc
 class HttpServer:
     """Serves requests by path. GETs answer at once; POSTs go through Completions."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._completions = Completions(parts)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._completions = Completions(services)
         self._document = b""
         self._pages: Mapping[Page, Callable[[web.BaseRequest], web.Response]] = {
             "livez": lambda _: json_response({"status": "ok"}),
@@ -81,23 +81,23 @@ class HttpServer:
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        headers = self._parts.cors.headers(request.headers)
+        headers = self._services.cors.headers(request.headers)
         response = await self._routed(request, headers)
         if headers and not isinstance(response, EventStream):
             response.headers.update(headers)
-        if self._parts.life.draining:
+        if self._services.state.draining:
             response.force_close()  # clients are asked to reconnect to another process
         return response
 
     async def _routed(self, request: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
-        preflight = self._parts.cors.preflight(request.method, request.headers)
+        preflight = self._services.cors.preflight(request.method, request.headers)
         if preflight is not None:
             return no_content(preflight)
         path = request.path
         route = routes.find(path)
         try:
-            if self._parts.keys is not None and (route is None or not route.is_open):
-                self._parts.keys.check(request.headers.get("Authorization"))
+            if self._services.keys is not None and (route is None or not route.is_open):
+                self._services.keys.check(request.headers.get("Authorization"))
             if route is None:
                 raise not_found("no such path; the API is under /v1, and /openapi.json describes it")
             if request.method not in route.methods:
@@ -120,14 +120,14 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         code = CLIENT_GONE
-        self._parts.life.open += 1
+        self._services.state.open += 1
         try:
             response, code = await self._answered(request, route, headers)
             if code == "200":
-                self._parts.metrics.seconds.labels(route.label).observe(loop.time() - begun)
+                self._services.metrics.seconds.labels(route.label).observe(loop.time() - begun)
             return response
         finally:
-            self._parts.life.open -= 1
+            self._services.state.open -= 1
             self._count(route, code)
 
     async def _answered(
@@ -143,37 +143,37 @@ class HttpServer:
         except Exception:  # a bug of ours: answered 500, and the connection goes on
             own = secrets.token_hex(12)
             log.exception("request %s failed", own)
-            return error_response(bug(own), echoed_id(request, own)), "500"
+            return error_response(internal_error(own), echoed_id(request, own)), "500"
 
     def _count(self, route: Route | None, code: str) -> None:
-        self._parts.metrics.requests.labels("other" if route is None else route.label, code).inc()
+        self._services.metrics.requests.labels("other" if route is None else route.label, code).inc()
 
     def _routerz(self, request: web.BaseRequest) -> web.Response:
-        if self._parts.life.draining:
+        if self._services.state.draining:
             return json_response({"status": "draining"}, 503)
-        if not self._parts.dispatcher.synced:
+        if not self._services.dispatcher.synced:
             return json_response({"status": "the list of groups is not known yet"}, 503)
-        if self._parts.dispatcher.reachability.is_cut_off:
+        if self._services.dispatcher.reachability.is_cut_off:
             status = f"none of the groups that serve can be reached, for {CUT_OFF_S:.0f} s or more"
             return self._health_response(status, 503)
         return self._health_response("ok", 200)
 
     def _readyz(self, request: web.BaseRequest) -> web.Response:
-        if self._parts.ready:
+        if self._services.ready:
             return self._health_response("ok", 200)
         return self._health_response("no group serves the model", 503)
 
     def _health_response(self, status: str, code: int) -> web.Response:
         """With the listed groups that this process has no stream to."""
-        return json_response({"status": status, "groups": self._parts.dispatcher.reachability.to_json()}, code)
+        return json_response({"status": status, "groups": self._services.dispatcher.reachability.to_json()}, code)
 
     def _openapi(self, request: web.BaseRequest) -> web.Response:
-        self._document = self._document or orjson.dumps(document(self._parts.keys is not None))
+        self._document = self._document or orjson.dumps(document(self._services.keys is not None))
         return web.Response(body=self._document, content_type=JSON)
 
     def _cards(self) -> list[dict[str, object]]:
-        loaded = self._parts.texts.loaded
-        name = self._parts.model_name
+        loaded = self._services.model_loader.loaded
+        name = self._services.model_name
         if not name:
             return []
         card: dict[str, object] = {"id": name, "object": "model", "created": 0, "owned_by": "octavo"}

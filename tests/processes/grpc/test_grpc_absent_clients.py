@@ -18,10 +18,10 @@ from support.router.vocabularies import byte_level, files, write
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.frontend.address import Address
-from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, Holding
+from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, BodyBuffer
 from octavo.router.frontend.grpc import grpc_answers, grpc_calls, grpc_messages, grpc_server, grpc_service
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
-from octavo.router.frontend.request_pipeline import Life, Parts
+from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.metrics import RouterMetrics
 from octavo.router.tokenizer_pool.model_loader import ModelLoader
 
@@ -36,14 +36,14 @@ class Bench:
     """The gRPC side of a router in this process, whose bounds a test may set."""
 
     leader: FakeLeader
-    life: Life
-    holding: Holding
+    state: ServerState
+    body_buffer: BodyBuffer
     address: str
 
     async def idle(self) -> None:
         """No call is open any more, and the leader has nothing to do."""
         async with asyncio.timeout(PATIENCE_S):
-            while self.life.open or self.leader.under_way:
+            while self.state.open or self.leader.under_way:
                 await asyncio.sleep(0.02)
 
 
@@ -56,15 +56,15 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     address = f"unix:{tmp_path}/leader.sock"
     script = Script(tokenizer=model, served_name="m", context_length=65_536, ids=(300, 301, 302))
     async with serving(script, address) as leader, running(FleetSettings(groups=(address,))) as dispatcher:
-        texts, listen = ModelLoader(dispatcher), Address("127.0.0.1", free_port())
-        parts = Parts(dispatcher, texts, RouterMetrics(), Life(), "", 10.0)
-        server = GrpcServer(parts, listen, MOST)
+        model_loader, listen = ModelLoader(dispatcher), Address("127.0.0.1", free_port())
+        services = Services(dispatcher, model_loader, RouterMetrics(), ServerState(), "", 10.0)
+        server = GrpcServer(services, listen, MOST)
         await server.start()
         try:
-            yield Bench(leader, parts.life, parts.holding, str(listen))
+            yield Bench(leader, services.state, services.body_buffer, str(listen))
         finally:
             await server.stop()
-            await texts.close()
+            await model_loader.close()
 
 
 def silent(
@@ -140,7 +140,7 @@ async def test_messages_that_do_not_come_hold_bounded_room_and_others_are_served
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         await bench.idle()
-    assert bench.holding.bytes == 0
+    assert bench.body_buffer.bytes == 0
 
 
 async def test_connections_and_calls_beyond_the_bound_are_refused_and_those_within_are_served(bench: Bench) -> None:
@@ -150,12 +150,12 @@ async def test_connections_and_calls_beyond_the_bound_are_refused_and_those_with
         assert (await stub.Generate(ask)).usage.completion_tokens == 3
         calls = [asyncio.ensure_future(refused(silent(channel))) for _ in range(MOST)]
         async with asyncio.timeout(PATIENCE_S):
-            while bench.life.open < MOST:
+            while bench.state.open < MOST:
                 await asyncio.sleep(0.02)
         assert (await refused(stub.Generate(ask)))[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
         calls.pop().cancel()
         async with asyncio.timeout(PATIENCE_S):
-            while bench.life.open == MOST:
+            while bench.state.open == MOST:
                 await asyncio.sleep(0.02)
         assert (await stub.Generate(ask)).usage.completion_tokens == 3
         held = [await asyncio.open_connection(host, int(port)) for _ in range(MOST - 2)]
@@ -183,7 +183,7 @@ async def test_a_client_that_vanishes_without_a_word_is_cancelled_in_the_engine(
             stream = stub.GenerateStream(UNREAD)
             await stream.read()
             proxy.black_hole()
-            bench.leader.holding = True  # the next token is long in coming, so that only a ping can tell
+            bench.leader.body_buffer = True  # the next token is long in coming, so that only a ping can tell
             await bench.idle()
             assert len(bench.leader.cancels) == 1
             stream.cancel()

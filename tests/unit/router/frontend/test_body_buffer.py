@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from aiohttp import HttpVersion11
 
-from octavo.router.frontend import body_buffer as holding
-from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, Holding
+from octavo.router.frontend import body_buffer as body_buffer
+from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, MAX_HELD_BYTES, BodyBuffer
 from octavo.router.jobs.generation import RequestError
 
 
@@ -30,7 +30,7 @@ def request(*pieces: bytes, length: int | None = None, ends: bool = True):
 
 
 async def test_bodies_that_never_come_take_no_room_from_others() -> None:
-    kept = Holding()
+    kept = BodyBuffer()
     count = 2 * MAX_HELD_BYTES // MAX_BODY_BYTES
     silent = [asyncio.create_task(read(kept, request(length=MAX_BODY_BYTES, ends=False))) for _ in range(count)]
     await asyncio.sleep(0)
@@ -42,7 +42,7 @@ async def test_bodies_that_never_come_take_no_room_from_others() -> None:
 
 
 async def test_a_body_without_a_length_counts_while_it_comes() -> None:
-    kept = Holding()
+    kept = BodyBuffer()
     first = [
         asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES), ends=False)))
         for _ in range(MAX_COMING_BYTES // MAX_BODY_BYTES)
@@ -57,7 +57,7 @@ async def test_a_body_without_a_length_counts_while_it_comes() -> None:
 
 
 async def test_bodies_that_stop_short_of_their_end_leave_room_for_complete_ones() -> None:
-    kept = Holding()
+    kept = BodyBuffer()
     short = [
         asyncio.create_task(read(kept, request(bytes(MAX_BODY_BYTES - 1), length=MAX_BODY_BYTES, ends=False)))
         for _ in range(2 * MAX_HELD_BYTES // MAX_BODY_BYTES)
@@ -73,19 +73,19 @@ async def test_bodies_that_stop_short_of_their_end_leave_room_for_complete_ones(
 
 
 async def test_a_body_that_does_not_come_to_its_end_gets_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "BODY_S", 0.05)
+    monkeypatch.setattr(body_buffer, "BODY_S", 0.05)
     with pytest.raises(RequestError) as refusal:
-        await asyncio.wait_for(read(Holding(), request(b"{", length=2, ends=False)), 5)
+        await asyncio.wait_for(read(BodyBuffer(), request(b"{", length=2, ends=False)), 5)
     assert refusal.value.status == 408
 
 
 async def test_a_body_over_the_bound_gets_413_with_and_without_a_length() -> None:
     for sent in (request(length=MAX_BODY_BYTES + 1), request(bytes(MAX_BODY_BYTES), b"x", ends=False)):
         with pytest.raises(RequestError) as refusal:
-            await read(Holding(), sent)
+            await read(BodyBuffer(), sent)
         assert refusal.value.status == 413
 
 
-async def read(kept: Holding, sent) -> bytes:
+async def read(kept: BodyBuffer, sent) -> bytes:
     with kept.of(sent) as held:
         return await held.read()

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from octavo.router.frontend.http.server import HttpServer
-from octavo.router.frontend.request_pipeline import Life, Parts
+from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.metrics import RouterMetrics
 from octavo.router.process.metrics_endpoint import metrics_server
@@ -22,7 +22,7 @@ GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 def api() -> web.Server:
     unused = cast(Dispatcher, None)
-    return HttpServer(Parts(unused, ModelLoader(unused), RouterMetrics(), Life(), "", 1.0)).build(IDLE_S)
+    return HttpServer(Services(unused, ModelLoader(unused), RouterMetrics(), ServerState(), "", 1.0)).build(IDLE_S)
 
 
 def metrics() -> web.Server:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from octavo.router.frontend.http.server import HttpServer
-from octavo.router.frontend.request_pipeline import Life, Parts
+from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.jobs.reachability import CUT_OFF_S, Reachability
 from octavo.router.metrics import RouterMetrics
@@ -37,7 +37,7 @@ def test_a_router_is_cut_off_when_it_has_reached_no_serving_group_for_a_minute(
 
 async def asked(reachability: Reachability, path: str) -> tuple[int, Any]:
     dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reachability=reachability))
-    server = HttpServer(Parts(dispatcher, ModelLoader(dispatcher), RouterMetrics(), Life(), "", 1.0)).build()
+    server = HttpServer(Services(dispatcher, ModelLoader(dispatcher), RouterMetrics(), ServerState(), "", 1.0)).build()
     runner = web.ServerRunner(server)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
