@@ -1,6 +1,6 @@
 """The sinks of one request's jobs: they turn tokens into an answer.
 
-    Dispatcher --ids--> Generation (detokenise, stop strings) --text--> Outlet
+    Dispatcher --ids--> Generation (detokenise, stop strings) --text--> AnswerWriter
 
 All of it runs inside the call that brought the tokens: no task wakes up for a token. `Answer.done` resolves once, when
 every generation has ended or one has failed.
@@ -32,7 +32,7 @@ class Tally:
         self.merged_writes = 0
 
 
-class Outlet(Protocol):
+class AnswerWriter(Protocol):
     """Receives the text of one request's generations."""
 
     def text(self, index: int, text: str) -> None:
@@ -55,11 +55,11 @@ class Answer:
     """The generations of one HTTP request. done: None, or the error that ended it."""
 
     def __init__(
-        self, outlet: Outlet, prompt_tokens: int, tally: Tally, on_first: Callable[[], None], copies: int = 1
+        self, writer: AnswerWriter, prompt_tokens: int, tally: Tally, on_first: Callable[[], None], copies: int = 1
     ) -> None:
         """copies: generations of each prompt, which is counted once."""
         self.done: asyncio.Future[RequestError | None] = asyncio.get_running_loop().create_future()
-        self.outlet = outlet
+        self.writer = writer
         self.tally = tally
         self.handles: list[Handle] = []
         self._prompt_tokens = prompt_tokens
@@ -89,7 +89,7 @@ class Answer:
     def finished(self) -> None:
         self._left -= 1
         if self._left == 0 and not self.done.done():
-            self.outlet.end(self.usage())
+            self.writer.end(self.usage())
             self.done.set_result(None)
 
     def usage(self) -> Usage:
@@ -101,7 +101,7 @@ class Answer:
         if not self.done.done():
             try:
                 held = {generation.index: text for generation in self._generations if (text := generation.held())}
-                self.outlet.failed(error, held)
+                self.writer.failed(error, held)
             finally:
                 self.done.set_result(error)
                 self.cancel()
@@ -134,7 +134,7 @@ class Generation:
         self.cached = 0
 
     def restart(self) -> bool:
-        if self.over or not self._answer.outlet.forget(self.index):
+        if self.over or not self._answer.writer.forget(self.index):
             return False
         self._begin()
         return True
@@ -162,7 +162,7 @@ class Generation:
         if finish:
             self._finish(text + self._detokeniser.flush(), finish)
         elif text:
-            answer.outlet.text(self.index, text)
+            answer.writer.text(self.index, text)
 
     def _search(self, finder: StopFinder, ids: Sequence[int], finish: int) -> None:
         """Id by id: the token count must not depend on how many ids one message carried."""
@@ -182,7 +182,7 @@ class Generation:
             else:
                 self._finish(shown + text + finder.flush(), finish)
         elif shown:
-            self._answer.outlet.text(self.index, shown)
+            self._answer.writer.text(self.index, shown)
 
     def _stopped(self, text: str) -> None:
         """A stop string is complete: the job is cancelled, because the engine does not search for stop strings."""
@@ -199,7 +199,7 @@ class Generation:
 
     def _end(self, text: str, reason: str) -> None:
         self.over = True
-        self._answer.outlet.finish(self.index, text, reason)
+        self._answer.writer.finish(self.index, text, reason)
         self._answer.finished()
 
     def failed(self, error: RequestError) -> None:

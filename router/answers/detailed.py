@@ -45,7 +45,7 @@ class Details:
 
 
 @dataclass(slots=True)
-class Part:
+class DetailedPiece:
     """The next piece of one generation. ids: all generated ids, hidden ones too. prompt_ids: in the first piece, when
     requested. prompt_scores: packed, in the last piece. usage: totals so far, when every event has them."""
 
@@ -56,7 +56,7 @@ class Part:
     prompt_scores: bytes | None = None
     usage: Usage | None = None
 
-    def add(self, later: "Part") -> None:
+    def add(self, later: "DetailedPiece") -> None:
         self.text += later.text
         self.entries += later.entries
         self.ids += later.ids
@@ -74,16 +74,16 @@ class Part:
         return len(self.text) + sum(64 * (2 + len(one.scored.top)) for one in self.entries if one.scored)
 
 
-class DetailedOutlet(Protocol):
+class DetailedAnswerWriter(Protocol):
     """Receives the pieces of one request's generations, beside what an AnswerWriter receives."""
 
-    def part(self, index: int, part: Part) -> None:
+    def part(self, index: int, part: DetailedPiece) -> None:
         """The next piece; the writer may keep it."""
 
-    def last(self, index: int, part: Part, reason: str) -> None:
+    def last(self, index: int, part: DetailedPiece, reason: str) -> None:
         """The last piece, perhaps empty."""
 
-    def release(self, index: int, part: Part) -> None:
+    def release(self, index: int, part: DetailedPiece) -> None:
         """Text held back when the request fails: written if some of the answer has been written."""
 
 
@@ -91,8 +91,19 @@ class DetailedGeneration(Generation):
     """The Sink of one job whose answer shows details."""
 
     __slots__ = (
-        "_base", "_details", "_echoed", "_made", "_outlet", "_part", "_prompt", "_read", "_reader", "_scored", "_shown",
-        "_textless", "_waiting",
+        "_base",
+        "_details",
+        "_echoed",
+        "_made",
+        "_part",
+        "_prompt",
+        "_read",
+        "_reader",
+        "_scored",
+        "_shown",
+        "_textless",
+        "_waiting",
+        "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -101,9 +112,9 @@ class DetailedGeneration(Generation):
         detokeniser: Callable[[], Detokeniser],
         stop: Sequence[str],
         details: Details,
-        outlet: DetailedOutlet,
+        writer: DetailedAnswerWriter,
     ) -> None:
-        self._details, self._outlet = details, outlet
+        self._details, self._writer = details, writer
         super().__init__(answer, answer.joined, detokeniser, stop)
 
     def held(self) -> str:
@@ -114,7 +125,7 @@ class DetailedGeneration(Generation):
             self._shown += len(text)
             self._place_shown(cut=False, ended=False)
         if not self.over and self._part.shows:
-            self._outlet.release(self.index, self._take_part())
+            self._writer.release(self.index, self._take_part())
         return ""
 
     def _begin(self) -> None:
@@ -123,7 +134,7 @@ class DetailedGeneration(Generation):
         if self._stop:
             self._finder = StopFinder(self._stop, details.include_stop)
         echo = details.echo or ""
-        self._part = Part(text=echo, prompt_ids=details.prompt_ids)
+        self._part = DetailedPiece(text=echo, prompt_ids=details.prompt_ids)
         self._prompt = b""  # its packed log-probabilities
         self._reader = details.reader() if self._echoes_scores else None
         self._echoed = 0  # tokens of the prompt that are shown with theirs
@@ -227,10 +238,10 @@ class DetailedGeneration(Generation):
         return ended or end <= self._shown or (cut and entry.offset - self._base < self._shown)
 
     def _tell(self) -> None:
-        self._outlet.part(self.index, self._take_part())
+        self._writer.part(self.index, self._take_part())
 
-    def _take_part(self) -> Part:
-        part, self._part = self._part, Part()
+    def _take_part(self) -> DetailedPiece:
+        part, self._part = self._part, DetailedPiece()
         if self._details.continuous_usage:
             part.usage = self._answer.usage()
         return part
@@ -240,5 +251,5 @@ class DetailedGeneration(Generation):
         part = self._take_part()
         if self._details.prompt_table:
             part.prompt_scores = self._prompt
-        self._outlet.last(self.index, part, reason)
+        self._writer.last(self.index, part, reason)
         self._answer.finished()

@@ -1,15 +1,15 @@
-"""The two forms of a chat answer that is more than content: between a Generation and Whole or Stream.
+"""The two forms of a chat answer that is more than content: between a Generation and WholeAnswer or AnswerStream.
 
-Generation --text--> ParsedWhole | ParsedStream --parts--> Whole | Stream
+Generation --text--> ParsedWhole | ParsedStream --parts--> WholeAnswer | AnswerStream
 """
 
 from collections.abc import Callable, Mapping
 
 from octavo.router.answers.answers import MERGED_CHARACTERS
 from octavo.router.answers.formatters.frames import Usage
-from octavo.router.answers.plain_answers import Stream, Whole
+from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parsers.answer_parser import AnswerParser, Arguments, Part, Reasoning
+from octavo.router.parsers.answer_parser import AnswerParser, Arguments, MessagePart, Reasoning
 from octavo.router.parsers.tools.events import Content
 
 Parser = Callable[[], AnswerParser]
@@ -18,11 +18,11 @@ Parser = Callable[[], AnswerParser]
 class ParsedWhole:
     """An Outlet: collects the parts of each message."""
 
-    def __init__(self, whole: Whole, parser: Parser) -> None:
+    def __init__(self, whole: WholeAnswer, parser: Parser) -> None:
         self._whole = whole
         self._new = parser
         self._parsers: dict[int, AnswerParser] = {}
-        self._parts: dict[int, list[Part]] = {}
+        self._parts: dict[int, list[MessagePart]] = {}
 
     def text(self, index: int, text: str) -> None:
         self._parts.setdefault(index, []).extend(self._parser(index).push(text))
@@ -52,11 +52,11 @@ class ParsedWhole:
 class ParsedStream:
     """An Outlet: writes parts as they are found. For a client that does not read they wait here, merged and bounded."""
 
-    def __init__(self, stream: Stream, parser: Parser) -> None:
+    def __init__(self, stream: AnswerStream, parser: Parser) -> None:
         self._stream = stream
         self._new = parser
         self._parsers: dict[int, AnswerParser] = {}
-        self._waiting: dict[int, list[Part]] = {}
+        self._waiting: dict[int, list[MessagePart]] = {}
         self._held = 0  # characters that wait
         self._finished: set[int] = set()
 
@@ -97,12 +97,12 @@ class ParsedStream:
             self._parsers[index] = self._new()
         return self._parsers[index]
 
-    def _hold(self, index: int, parts: list[Part]) -> None:
+    def _hold(self, index: int, parts: list[MessagePart]) -> None:
         self._waiting[index] = _merged([*self._waiting.get(index, ()), *parts])
         self._held += sum(_size(part) for part in parts)
         self._stream.held(self._held > MERGED_CHARACTERS)
 
-    def _send(self, index: int, parts: list[Part]) -> None:
+    def _send(self, index: int, parts: list[MessagePart]) -> None:
         waiting = self._waiting.pop(index, None)
         if waiting is not None:
             parts = _merged([*waiting, *parts])
@@ -116,9 +116,9 @@ def reason_of(parser: AnswerParser, reason: str) -> str:
     return parser.reason if parser.called and reason == "stop" else reason
 
 
-def _merged(parts: list[Part]) -> list[Part]:
+def _merged(parts: list[MessagePart]) -> list[MessagePart]:
     """Neighbours of one kind as one."""
-    merged: list[Part] = []
+    merged: list[MessagePart] = []
     for part in parts:
         last = merged[-1] if merged else None
         if isinstance(part, Content) and isinstance(last, Content):
@@ -132,5 +132,5 @@ def _merged(parts: list[Part]) -> list[Part]:
     return merged
 
 
-def _size(part: Part) -> int:
+def _size(part: MessagePart) -> int:
     return len(part.text) if isinstance(part, Content | Reasoning | Arguments) else 64

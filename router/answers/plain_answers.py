@@ -5,30 +5,38 @@ from collections.abc import Mapping, Sequence
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Tally
 from octavo.router.answers.formatters.chat_parts import content_of, message
-from octavo.router.answers.formatters.frames import LAST_CHUNK, Choice, Frames, Identity, Usage, chunk, whole
+from octavo.router.answers.formatters.frames import (
+    LAST_CHUNK,
+    AnswerChoice,
+    EventFormatter,
+    Identity,
+    Usage,
+    chunk,
+    whole,
+)
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parsers.answer_parser import Part
+from octavo.router.parsers.answer_parser import MessagePart
 
 
-class Whole:
+class WholeAnswer:
     """Collects; the handler answers with `body` at the end."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self._texts: dict[int, list[str]] = {}
-        self._choices: list[Choice] = []
+        self._choices: list[AnswerChoice] = []
         self.body = b""
 
     def text(self, index: int, text: str) -> None:
         self._texts.setdefault(index, []).append(text)
 
     def finish(self, index: int, text: str, reason: str) -> None:
-        self._choices.append(Choice(index, "".join([*self._texts.pop(index, ()), text]), reason))
+        self._choices.append(AnswerChoice(index, "".join([*self._texts.pop(index, ()), text]), reason))
 
-    def parts(self, index: int, parts: Sequence[Part], reason: str) -> None:
+    def parts(self, index: int, parts: Sequence[MessagePart], reason: str) -> None:
         """In place of text: all that a chat's message is made of."""
         content = content_of(parts)
-        self._choices.append(Choice(index, content, reason, message(parts, content)))
+        self._choices.append(AnswerChoice(index, content, reason, message(parts, content)))
 
     def end(self, usage: Usage) -> None:
         self.body = whole(self._identity, sorted(self._choices, key=lambda choice: choice.index), usage)
@@ -45,14 +53,16 @@ class Whole:
         return True
 
 
-class Stream:
+class AnswerStream:
     """Writes events straight to the transport. Nothing is sent before the first token, so an early error has a status.
 
     A client that does not read: its buffer fills to BUFFER_BYTES, then text waits here and goes out as one event.
     A client that has left: nothing is written, and the end of its connection, which is due, cancels the request.
     """
 
-    def __init__(self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: Frames, tally: Tally) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, head: bytes, chunked: bool, frames: EventFormatter, tally: Tally
+    ) -> None:
         self.begun = False
         self.has_left = False  # the client, before all was written
         self._transport = transport
@@ -81,12 +91,12 @@ class Stream:
         return self._transport.get_write_buffer_size() > BUFFER_BYTES
 
     def held(self, too_much: bool) -> None:
-        """A write waits for the client, here or in the outlet before this."""
+        """A write waits for the client, here or in the writer before this."""
         self._tally.merged_writes += 1
         if too_much:
             self._transport.abort()
 
-    def parts(self, index: int, parts: Sequence[Part]) -> None:
+    def parts(self, index: int, parts: Sequence[MessagePart]) -> None:
         """Of a chat's message, each in an event."""
         shown = self._first(index) + b"".join([self._frames.delta(index, part) for part in parts])
         if shown:  # an empty chunk would be the stream's last

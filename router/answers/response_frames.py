@@ -12,15 +12,15 @@ import orjson
 
 from octavo.router.answers.formatters.chat_parts import kept
 from octavo.router.answers.formatters.frames import Identity, Usage
-from octavo.router.answers.formatters.response_object import Event, Json, Output, ResponseObject, status_of
-from octavo.router.answers.plain_answers import Whole
+from octavo.router.answers.formatters.response_object import Json, Output, ResponseEvent, ResponseObject, status_of
+from octavo.router.answers.plain_answers import WholeAnswer
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parsers.answer_parser import Part
+from octavo.router.parsers.answer_parser import MessagePart
 
 TEXT = "response.output_text.delta"
 
 
-class ResponseWriter:
+class ResponseEventFormatter:
     """The events of one stream: what FrameWriter is for chats and completions."""
 
     def __init__(self, response: ResponseObject) -> None:
@@ -45,7 +45,7 @@ class ResponseWriter:
         self._count += 1
         return b'%b%d,"delta":%b}\n\n' % (self._head, number, orjson.dumps(text))
 
-    def delta(self, index: int, part: Part) -> bytes:
+    def delta(self, index: int, part: MessagePart) -> bytes:
         return self._events(self._output.part(part))
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
@@ -61,7 +61,7 @@ class ResponseWriter:
         self._output.cut()
         return self._events([("response.failed", {"response": self._response.failed(self._output.done, error)})])
 
-    def _events(self, events: Sequence[Event]) -> bytes:
+    def _events(self, events: Sequence[ResponseEvent]) -> bytes:
         return b"".join([self._event(kind, body) for kind, body in events])
 
     def _event(self, kind: str, body: Json) -> bytes:
@@ -71,7 +71,7 @@ class ResponseWriter:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
 
-class WholeResponse(Whole):
+class WholeResponse(WholeAnswer):
     """Collects, as for the other endpoints; only the body is another."""
 
     def __init__(self, identity: Identity, response: ResponseObject) -> None:
@@ -86,7 +86,7 @@ class WholeResponse(Whole):
             self._output.text(whole)
         self._ended(reason)
 
-    def parts(self, index: int, parts: Sequence[Part], reason: str) -> None:
+    def parts(self, index: int, parts: Sequence[MessagePart], reason: str) -> None:
         for part in kept(parts):
             self._output.part(part)
         self._ended(reason)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from octavo.router.answers.answers import Answer, Generation, Outlet
+from octavo.router.answers.answers import Answer, AnswerWriter, Generation
 from octavo.router.answers.detailed import DetailedGeneration, Details
 from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import Form
+from octavo.router.answers.detailed_frames import DetailOptions
 from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
 from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
@@ -35,13 +35,13 @@ class RequestPlan:
         return self.encoded.request.params.n
 
     @property
-    def form(self) -> Form | None:
+    def options(self) -> DetailOptions | None:
         """Which details are shown beside the text; None: no details, and stop strings are cut as usual."""
         request = self.encoded.request
         params = request.params
         if params is PLAIN or not _is_detailed(request):
             return None
-        return Form(
+        return DetailOptions(
             names=self.loaded.text.names.__getitem__,
             top=params.logprobs,
             prompt_top=params.prompt_logprobs,
@@ -92,17 +92,17 @@ class RequestPlan:
             default.adjust,
         )
 
-    def generation(self, index: int, answer: Answer, outlet: Outlet) -> Generation:
+    def generation(self, index: int, answer: Answer, writer: AnswerWriter) -> Generation:
         """The sink of the job with this index."""
         request = self.encoded.request
         at = index // request.params.n
         prompt, skip = self.encoded.prompts[at], request.params.skip_special
-        marks = self.loaded.formats.marks if isinstance(outlet, _PARSED) else NO_MARKS
+        marks = self.loaded.formats.marks if isinstance(writer, _PARSED) else NO_MARKS
         detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
-        if not isinstance(outlet, DetailedWhole | DetailedStream):
+        if not isinstance(writer, DetailedWhole | DetailedStream):
             return answer.generation(detokeniser, request.stop)
         details = self._details(at, prompt)
-        return answer.join(DetailedGeneration(answer, detokeniser, request.stop, details, outlet))
+        return answer.join(DetailedGeneration(answer, detokeniser, request.stop, details, writer))
 
     def _details(self, at: int, prompt: bytes) -> Details:
         request = self.encoded.request

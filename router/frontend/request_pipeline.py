@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from octavo.router.answers.answers import Answer, Generation, Outlet
+from octavo.router.answers.answers import Answer, AnswerWriter, Generation
 from octavo.router.frontend import deadlines
 from octavo.router.frontend.body_buffer import BodyBuffer
 from octavo.router.frontend.job_builder import RequestPlan
@@ -125,7 +125,7 @@ def served_by(services: Services, loaded: LoadedModel, asked: str | None) -> str
 def run(
     services: Services,
     prepared: PreparedRequest,
-    outlet: Outlet,
+    writer: AnswerWriter,
     id: str,
     sink: Callable[[Generation], Sink] = lambda generation: generation,
 ) -> Iterator[Answer]:
@@ -134,11 +134,11 @@ def run(
     id: for logs. sink: wraps a generation's sink.
     """
     plan, first_token = prepared.plan, partial(_first_token, services.metrics, prepared.begun)
-    answer = Answer(outlet, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
+    answer = Answer(writer, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
     timer = _timer(answer, prepared.deadline)
     try:
         for index in range(len(prepared.encoded.prompts) * plan.copies):
-            generation, job = plan.generation(index, answer, outlet), plan.job(index, id, prepared.deadline)
+            generation, job = plan.generation(index, answer, writer), plan.job(index, id, prepared.deadline)
             handle = services.dispatcher.submit(job, sink(generation))
             answer.handles.append(handle)
             if generation.over:

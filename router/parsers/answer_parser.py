@@ -19,7 +19,7 @@ from octavo.router.parsers.tools.events import (
     CallBegin,
     CallEnd,
     Content,
-    Event,
+    ToolEvent,
     ToolParser,
 )
 
@@ -55,7 +55,7 @@ class Dropped:
     index: int
 
 
-Part = Reasoning | Content | Call | Arguments | Dropped
+MessagePart = Reasoning | Content | Call | Arguments | Dropped
 
 
 class AnswerParser:
@@ -79,15 +79,15 @@ class AnswerParser:
         self._hidden = hidden
         self._index = -1
 
-    def push(self, text: str) -> list[Part]:
+    def push(self, text: str) -> list[MessagePart]:
         if self._reasoning is None:
             return self._content(text)
         reasoning, content = self._reasoning.push(text)
         return self._thought(reasoning) + (self._content(content) if content else [])
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[MessagePart]:
         """The text has ended: what was held back."""
-        parts: list[Part] = []
+        parts: list[MessagePart] = []
         if self._reasoning is not None:
             reasoning, content = self._reasoning.finish()
             parts = self._thought(reasoning) + (self._content(content) if content else [])
@@ -95,17 +95,17 @@ class AnswerParser:
             parts += self._parts(self._tools.finish())
         return parts
 
-    def _thought(self, text: str) -> list[Part]:
+    def _thought(self, text: str) -> list[MessagePart]:
         text = self._shown(text)
         return [Reasoning(text)] if text else []
 
-    def _content(self, text: str) -> list[Part]:
+    def _content(self, text: str) -> list[MessagePart]:
         return self._parts(self._tools.push(text) if self._tools is not None else [Content(text)])
 
-    def _parts(self, events: list[Event]) -> list[Part]:
+    def _parts(self, events: list[ToolEvent]) -> list[MessagePart]:
         return [part for event in events if (part := self._part(event)) is not None]
 
-    def _part(self, event: Event) -> Part | None:
+    def _part(self, event: ToolEvent) -> MessagePart | None:
         if isinstance(event, Content):
             text = self._shown(event.text)
             return Content(text) if text else None

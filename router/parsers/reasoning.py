@@ -11,7 +11,7 @@ Line breaks next to the markers belong to neither.
 from collections.abc import Callable
 from typing import Literal
 
-from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.markers import split_at_marker
 
 BEGIN, END = "<think>", "</think>"
 Thought = Literal["none", "begun", "over"]  # the answer may begin with it; has to close it; has none
@@ -63,7 +63,7 @@ class ReasoningParser:
         return ("", "") if self._begin.startswith(text) else self._leave()
 
     def _inside(self) -> tuple[str, str]:
-        parts = cut(self._buffer, self._end)
+        parts = split_at_marker(self._buffer, self._end)
         shown = parts.before.rstrip("\n")
         self._buffer = self._buffer[len(shown) :]
         if not self._shown:

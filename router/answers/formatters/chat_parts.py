@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part, Reasoning
+from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, MessagePart, Reasoning
 from octavo.router.parsers.tools.events import Content
 
 Json = dict[str, Any]  # Any: OpenAI's objects
 
 
-def delta(part: Part) -> Json | None:
+def delta(part: MessagePart) -> Json | None:
     """As OpenAI streams it: a call's name first, then pieces of its arguments. None: nothing is shown of it."""
     if isinstance(part, Content):
         return {"content": part.text}
@@ -23,17 +23,17 @@ def delta(part: Part) -> Json | None:
     return None
 
 
-def content_of(parts: Sequence[Part]) -> str:
+def content_of(parts: Sequence[MessagePart]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Content))
 
 
-def kept(parts: Sequence[Part]) -> list[Part]:
+def kept(parts: Sequence[MessagePart]) -> list[MessagePart]:
     """Without calls that turned out to be none."""
     dropped = {part.index for part in parts if isinstance(part, Dropped)}
     return [part for part in parts if not (isinstance(part, Call | Arguments | Dropped) and part.index in dropped)]
 
 
-def message(parts: Sequence[Part], content: str) -> Json:
+def message(parts: Sequence[MessagePart], content: str) -> Json:
     """What a message has besides, or in place of, its content."""
     standing = kept(parts)
     calls = [_call(part, standing) for part in standing if isinstance(part, Call)]
@@ -46,6 +46,6 @@ def message(parts: Sequence[Part], content: str) -> Json:
     return more | {"content": None} if more and not content else more
 
 
-def _call(call: Call, parts: Sequence[Part]) -> Json:
+def _call(call: Call, parts: Sequence[MessagePart]) -> Json:
     arguments = "".join(part.text for part in parts if isinstance(part, Arguments) and part.index == call.index)
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -9,7 +9,7 @@ import orjson
 from octavo.router.answers.formatters.chat_parts import delta
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import Kind, error_body
-from octavo.router.parsers.answer_parser import Part
+from octavo.router.parsers.answer_parser import MessagePart
 
 DONE = b"data: [DONE]\n\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -45,14 +45,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerChoice:
     index: int
     text: str
     finish_reason: str
     more: Mapping[str, object] = field(default_factory=dict)  # of a chat's message
 
 
-class Frames(Protocol):
+class EventFormatter(Protocol):
     """The events of one stream, as an endpoint has them."""
 
     def first(self, index: int) -> bytes:
@@ -61,7 +61,7 @@ class Frames(Protocol):
     def text(self, index: int, text: str) -> bytes:
         """Some more text."""
 
-    def delta(self, index: int, part: Part) -> bytes:
+    def delta(self, index: int, part: MessagePart) -> bytes:
         """Any part of a chat's message; empty where the endpoint does not show it."""
 
     def finish(self, index: int, text: str, reason: str) -> bytes:
@@ -74,7 +74,7 @@ class Frames(Protocol):
         """The last event of a stream that failed."""
 
 
-class FrameWriter:
+class ChunkFormatter:
     """The events of one stream. with_usage: the last event carries it, the others `usage: null`."""
 
     def __init__(self, identity: Identity, with_usage: bool) -> None:
@@ -103,7 +103,7 @@ class FrameWriter:
             return self._single + orjson.dumps(text) + self._after
         return b"%b%d%b%b%b" % (self._before, index, self._text_key, orjson.dumps(text), self._after)
 
-    def delta(self, index: int, part: Part) -> bytes:
+    def delta(self, index: int, part: MessagePart) -> bytes:
         shown = delta(part)
         if shown is None:
             return b""
@@ -138,7 +138,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def whole(identity: Identity, choices: Sequence[Choice], usage: Usage) -> bytes:
+def whole(identity: Identity, choices: Sequence[AnswerChoice], usage: Usage) -> bytes:
     body = head(identity, OBJECTS[identity.kind])
     return orjson.dumps(
         body | {"choices": [_choice(identity.kind, choice) for choice in choices], "usage": usage.body()}
@@ -150,7 +150,7 @@ def head(identity: Identity, kind: str) -> dict[str, object]:
     return {"id": identity.id, "object": kind, "created": identity.created, "model": identity.model}
 
 
-def _choice(kind: Kind, choice: Choice) -> dict[str, object]:
+def _choice(kind: Kind, choice: AnswerChoice) -> dict[str, object]:
     end = {"logprobs": None, "finish_reason": choice.finish_reason}
     if kind == "completion":
         return {"index": choice.index, "text": choice.text} | end

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from octavo.router.answers.formatters.frames import Identity, Usage
 from octavo.router.jobs.generation import RequestError
-from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, Part
+from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, MessagePart
 from octavo.router.parsers.tools.events import Content
 
 Json = dict[str, object]
-Event = tuple[str, Json]  # type, and the other fields
+ResponseEvent = tuple[str, Json]  # type, and the other fields
 
 # Of OpenAI's codes, the one that fits; the message says more.
 FAILURES = {429: "rate_limit_exceeded"}
@@ -90,7 +90,7 @@ class Output:
         self._call: Call | None = None  # that is open
         self._pieces: list[str] = []  # of the open item
 
-    def part(self, part: Part) -> list[Event]:
+    def part(self, part: MessagePart) -> list[ResponseEvent]:
         """Reasoning is not shown."""
         if isinstance(part, Content):
             return self.text(part.text)
@@ -103,7 +103,7 @@ class Output:
             return self._end("incomplete", stands=False)
         return []
 
-    def text(self, text: str) -> list[Event]:
+    def text(self, text: str) -> list[ResponseEvent]:
         """Some more of a message, which begins unless one is open."""
         events = self.begin_message()
         self.add(text)
@@ -114,7 +114,7 @@ class Output:
         """To the open message, without an event."""
         self._pieces.append(text)
 
-    def begin_message(self) -> list[Event]:
+    def begin_message(self) -> list[ResponseEvent]:
         if self.place is not None:
             return []
         events = self._end("completed")
@@ -125,7 +125,7 @@ class Output:
             ("response.content_part.added", {**self.place, "part": _part("")}),
         ]
 
-    def finish(self, status: str) -> list[Event]:
+    def finish(self, status: str) -> list[ResponseEvent]:
         """The answer has ended: an answer without anything is an empty message."""
         events = self.begin_message() if not self._count and self._call is None else []
         return events + self._end(status)
@@ -134,16 +134,16 @@ class Output:
         """The answer has failed: what is open stays as it is."""
         self._end("incomplete")
 
-    def _begin_call(self, call: Call) -> list[Event]:
+    def _begin_call(self, call: Call) -> list[ResponseEvent]:
         events = self._end("completed")
         self._call = call
         return [*events, ("response.output_item.added", self._item(self._function_call(call, "in_progress")))]
 
-    def _end(self, status: str, stands: bool = True) -> list[Event]:
+    def _end(self, status: str, stands: bool = True) -> list[ResponseEvent]:
         if self._call is not None:
             item = self._function_call(self._call, status)
             done = {**self._here(), "name": item["name"], "arguments": item["arguments"]}
-            events: list[Event] = [("response.function_call_arguments.done", done)]
+            events: list[ResponseEvent] = [("response.function_call_arguments.done", done)]
         elif self.place is not None:
             text = "".join(self._pieces)
             item = self._message([_part(text)], status)

@@ -1,6 +1,6 @@
 """The unsent part of an answer, as protobuf.
 
-    Dispatcher --> Recorded (ids) --> Generation (text) --> Pending --take--> one message
+    Dispatcher --> IdRecorder (ids) --> Generation (text) --> PendingOutputs --take--> one message
 
 Tokens are only added here, in the call that brought them. Of a stream one coroutine sends, and takes what waits at
 once: a client that reads slower than tokens come gets fewer, larger messages.
@@ -19,7 +19,7 @@ REASONS = {"stop": octavo_pb2.FINISH_REASON_STOP, "length": octavo_pb2.FINISH_RE
 CHUNK_CHARACTERS = 256 << 10  # of one message of a stream: well under the 4 MiB that clients accept by default
 
 
-class Pending:
+class PendingOutputs:
     """The Outlet of one call that is answered at once, at its end."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Pending:
         return True
 
 
-class Streamed(Pending):
+class PendingStream(PendingOutputs):
     """The Outlet of one call that is answered in pieces. One coroutine waits for `news` and takes them.
 
     on_overflow: called when the client has left more than MERGED_CHARACTERS of an output waiting.
@@ -142,12 +142,12 @@ class Streamed(Pending):
         self._on_end()
 
 
-class Recorded:
+class IdRecorder:
     """The Sink of one job: a Generation's, with the ids kept that it counted (none after a stop string)."""
 
     __slots__ = ("_generation", "_pending")
 
-    def __init__(self, pending: Pending, generation: Generation) -> None:
+    def __init__(self, pending: PendingOutputs, generation: Generation) -> None:
         self._pending = pending
         self._generation = generation
 

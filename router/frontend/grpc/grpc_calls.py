@@ -26,7 +26,7 @@ ABORT_TIMEOUT_S = 5.0  # for a client to take the status of its call
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
-class Cut(RouterError):
+class StreamCut(RouterError):
     """The stream failed after its first message. error: the status that ends the call."""
 
     def __init__(self, error: RequestError) -> None:
@@ -61,7 +61,7 @@ async def _counted(services: Services, endpoint: str, work: Callable[[], Awaitab
         code = "200"
         services.metrics.seconds.labels(endpoint).observe(loop.time() - begun)
         return None
-    except Cut as cut:
+    except StreamCut as cut:
         code = CUT
         return cut.error
     except RequestError as error:

@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.answers.formatters.frames import Usage
 from octavo.router.frontend.grpc import grpc_calls
-from octavo.router.frontend.grpc.grpc_answers import Pending, Recorded, Streamed
-from octavo.router.frontend.grpc.grpc_calls import Context, Cut
+from octavo.router.frontend.grpc.grpc_answers import IdRecorder, PendingOutputs, PendingStream
+from octavo.router.frontend.grpc.grpc_calls import Context, StreamCut
 from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
 from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, served_by
@@ -80,8 +80,8 @@ class Inference:
     async def _generate(self, message: bytes, deadline: float) -> bytes:
         prepared = await self._prepare("generate", message, deadline)
         id = PREFIX + prepared.id
-        pending = Pending()
-        with run(self._services, prepared, pending, id, partial(Recorded, pending)) as answer:
+        pending = PendingOutputs()
+        with run(self._services, prepared, pending, id, partial(IdRecorder, pending)) as answer:
             if (error := await answer.done) is not None:
                 raise error
             response = octavo_pb2.GenerateResponse(
@@ -95,13 +95,13 @@ class Inference:
         try:
             async with asyncio.timeout(None) as patience:
                 slow, too_slow = partial(_hurry, patience, SLOW_CLIENT_S), partial(_hurry, patience, 0.0)
-                pending = Streamed(self._services.metrics.tally, slow, too_slow)
-                with run(self._services, prepared, pending, id, partial(Recorded, pending)):
+                pending = PendingStream(self._services.metrics.tally, slow, too_slow)
+                with run(self._services, prepared, pending, id, partial(IdRecorder, pending)):
                     await _send(pending, context, octavo_pb2.GenerateChunk(id=id, model=prepared.name))
         except TimeoutError:
             log.warning("request %s: the client does not read; call ended", id)
-            raise Cut(_unread()) from None
-        except Cut as cut:
+            raise StreamCut(_unread()) from None
+        except StreamCut as cut:
             log.warning("request %s: cut: %s", id, cut)
             raise
 
@@ -145,8 +145,9 @@ def _little(kind: type[M], message: bytes) -> M:
     return decode(kind, message)
 
 
-async def _send(pending: Streamed, context: Context, chunk: octavo_pb2.GenerateChunk) -> None:
-    """Until the last message is written. Raises RequestError while none is, else Cut. chunk: how the first begins."""
+async def _send(pending: PendingStream, context: Context, chunk: octavo_pb2.GenerateChunk) -> None:
+    """Until the last message is written. Raises RequestError while none is, else StreamCut. chunk: how the first
+    begins."""
     begun = False
     while True:
         await pending.news()
@@ -162,7 +163,7 @@ async def _send(pending: Streamed, context: Context, chunk: octavo_pb2.GenerateC
         if usage is not None:
             return
         if pending.error is not None and pending.is_empty:
-            raise Cut(pending.error)
+            raise StreamCut(pending.error)
         chunk = octavo_pb2.GenerateChunk()
 
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from octavo.router.answers.answers import BUFFER_BYTES, Outlet
+from octavo.router.answers.answers import BUFFER_BYTES, AnswerWriter
 from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import DetailedFrames
-from octavo.router.answers.formatters.frames import Frames, FrameWriter, Identity
+from octavo.router.answers.detailed_frames import DetailedChunkFormatter
+from octavo.router.answers.formatters.frames import ChunkFormatter, EventFormatter, Identity
 from octavo.router.answers.formatters.response_object import ResponseObject
 from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole, Parser
 from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
-from octavo.router.answers.plain_answers import Stream, Whole
-from octavo.router.answers.response_frames import ResponseWriter, WholeResponse
+from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
+from octavo.router.answers.response_frames import ResponseEventFormatter, WholeResponse
 from octavo.router.frontend import deadlines
 from octavo.router.frontend.http.responses import (
     JSON,
@@ -95,13 +95,13 @@ class _Exchange:
     headers: Mapping[str, str]
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        form, parser = self.prepared.plan.form, self.prepared.plan.parser
-        outlet = self._whole_outlet(parser)
-        error = await self._run(outlet if parser is None or form is not None else ParsedWhole(outlet, parser))
+        options, parser = self.prepared.plan.options, self.prepared.plan.parser
+        writer = self._whole_writer(parser)
+        error = await self._run(writer if parser is None or options is not None else ParsedWhole(writer, parser))
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id), **self.headers}
-        body = outlet.body if form is None else await asyncio.to_thread(outlet.render)
+        body = writer.body if options is None else await asyncio.to_thread(writer.render)
         return web.Response(body=body, content_type=JSON, headers=headers), "200"
 
     async def stream(self) -> tuple[web.StreamResponse, str]:
@@ -111,12 +111,12 @@ class _Exchange:
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.services.state.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
-        form, parser = self.prepared.plan.form, self.prepared.plan.parser
-        outlet = self._stream_outlet(transport, head, chunked, parser)
-        error = await self._run(outlet if parser is None or form is not None else ParsedStream(outlet, parser))
-        if outlet.has_left:
+        options, parser = self.prepared.plan.options, self.prepared.plan.parser
+        writer = self._stream_writer(transport, head, chunked, parser)
+        error = await self._run(writer if parser is None or options is not None else ParsedStream(writer, parser))
+        if writer.has_left:
             raise asyncio.CancelledError
-        if error is not None and not outlet.begun:
+        if error is not None and not writer.begun:
             raise error
         if error is not None:
             log.warning("request %s: cut: %s", self.identity.id, error.message)
@@ -124,37 +124,41 @@ class _Exchange:
             await self._wait_for_client(transport)
         return EventStream(alive), CUT if error is not None else "200"
 
-    def _whole_outlet(self, parser: Parser | None) -> Whole:
+    def _whole_writer(self, parser: Parser | None) -> WholeAnswer:
         if self.identity.kind == "response":
             return WholeResponse(self.identity, self._response())
-        form = self.prepared.plan.form
-        if form is None:
-            return Whole(self.identity)
+        options = self.prepared.plan.options
+        if options is None:
+            return WholeAnswer(self.identity)
         if parser is not None:
-            return ParsedDetailedWhole(self.identity, form, parser)
-        return DetailedWhole(self.identity, form)
+            return ParsedDetailedWhole(self.identity, options, parser)
+        return DetailedWhole(self.identity, options)
 
-    def _stream_outlet(self, transport: asyncio.Transport, head: bytes, chunked: bool, parser: Parser | None) -> Stream:
-        form, tally = self.prepared.plan.form, self.services.metrics.tally
-        if form is not None and parser is not None:
-            return ParsedDetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally, parser)
-        if form is not None:
-            return DetailedStream(transport, head, chunked, DetailedFrames(self.identity, form), tally)
-        return Stream(transport, head, chunked, self._frames(), tally)
+    def _stream_writer(
+        self, transport: asyncio.Transport, head: bytes, chunked: bool, parser: Parser | None
+    ) -> AnswerStream:
+        options, tally = self.prepared.plan.options, self.services.metrics.tally
+        if options is not None and parser is not None:
+            return ParsedDetailedStream(
+                transport, head, chunked, DetailedChunkFormatter(self.identity, options), tally, parser
+            )
+        if options is not None:
+            return DetailedStream(transport, head, chunked, DetailedChunkFormatter(self.identity, options), tally)
+        return AnswerStream(transport, head, chunked, self._frames(), tally)
 
-    def _frames(self) -> Frames:
+    def _frames(self) -> EventFormatter:
         if self.identity.kind == "response":
-            return ResponseWriter(self._response())
-        return FrameWriter(self.identity, self.prepared.encoded.request.include_usage)
+            return ResponseEventFormatter(self._response())
+        return ChunkFormatter(self.identity, self.prepared.encoded.request.include_usage)
 
     def _response(self) -> ResponseObject:
         sampling = self.prepared.plan.sampling(0)
         used = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         return ResponseObject(self.identity, {**(self.prepared.encoded.request.echo or {}), **used})
 
-    async def _run(self, outlet: Outlet) -> RequestError | None:
+    async def _run(self, writer: AnswerWriter) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
-        with run(self.services, self.prepared, outlet, self.identity.id) as answer:
+        with run(self.services, self.prepared, writer, self.identity.id) as answer:
             return await answer.done
 
     async def _wait_for_client(self, transport: asyncio.Transport) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 import orjson
 
-from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, Event
+from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, ToolEvent
 from octavo.router.parsers.tools.json_scanner import BLANK, JsonScanner
 
 ARGUMENTS = frozenset(("arguments", "parameters"))
@@ -19,7 +19,7 @@ NAME = frozenset(("name",))
 EXPECTED = ARGUMENTS | NAME | {"type", "id"}
 
 
-class CallReader:
+class ObjectCallReader:
     """A call as one object. among: names and keys it must have to be a call, where no marker says that it is one;
     name_first: and then its name is the first of its keys."""
 
@@ -30,7 +30,7 @@ class CallReader:
         self._keys: Collection[str] = NAME if name_first else EXPECTED  # that may come now
         self._state: Callable[[str, int], int] = self._open
         self._read: list[str] = []
-        self._events: list[Event] = []
+        self._events: list[ToolEvent] = []
         self._key = ""
         self._name: str | None = None
         self._arguments: str | None = None  # whole, but not yet shown; once begun, ""
@@ -54,7 +54,7 @@ class CallReader:
         self.failed = not self.done
         self._settle()
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[ToolEvent]:
         events, self._events = self._events, []
         return events
 

@@ -36,14 +36,14 @@ class CallAbandoned:
     """The call that has begun is none; its text follows as content."""
 
 
-Event = Content | CallBegin | CallArguments | CallEnd | CallAbandoned
+ToolEvent = Content | CallBegin | CallArguments | CallEnd | CallAbandoned
 
 
 class ToolParser(Protocol):
     """One answer's text. Whatever the pieces, the same calls and the same joined content."""
 
-    def push(self, text: str) -> list[Event]:
+    def push(self, text: str) -> list[ToolEvent]:
         """Holds back only what may still become a marker, or a call that has not yet shown to be one."""
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[ToolEvent]:
         """The text has ended: nothing is held back any more."""

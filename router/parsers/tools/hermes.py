@@ -5,9 +5,9 @@
 </tool_call>
 """
 
-from octavo.router.parsers.tools.call import CallReader
-from octavo.router.parsers.tools.events import Event
-from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.call import ObjectCallReader
+from octavo.router.parsers.tools.events import ToolEvent
+from octavo.router.parsers.tools.markers import split_at_marker
 from octavo.router.parsers.tools.states import ObjectParser
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -20,16 +20,16 @@ class HermesParser(ObjectParser):
         super().__init__()
         self._marker, self._end = begin, end
 
-    def _in_content(self, events: list[Event]) -> bool:
+    def _in_content(self, events: list[ToolEvent]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        parts = cut(self._buffer, self._marker)
+        parts = split_at_marker(self._buffer, self._marker)
         events += self._show(parts.before)
         self._buffer = parts.rest
         if parts.found:
-            self._begin(self._marker, CallReader())
+            self._begin(self._marker, ObjectCallReader())
         return parts.found
 
-    def _after(self, events: list[Event]) -> bool:
+    def _after(self, events: list[ToolEvent]) -> bool:
         rest = self._buffer.lstrip()
         if rest.startswith(self._end):
             self._buffer = rest[len(self._end) :]

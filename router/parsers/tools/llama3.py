@@ -11,9 +11,9 @@ for blank behind the brace.
 import re
 from collections.abc import Collection
 
-from octavo.router.parsers.tools.call import CallReader
-from octavo.router.parsers.tools.events import Event
-from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.call import ObjectCallReader
+from octavo.router.parsers.tools.events import ToolEvent
+from octavo.router.parsers.tools.markers import split_at_marker
 from octavo.router.parsers.tools.states import ObjectParser
 
 TAG = "<|python_tag|>"
@@ -35,14 +35,14 @@ class Llama3Parser(ObjectParser):
         self._names, self._tag, self._name_first = names, tag, name_first
         self._fresh = True  # what was shown of this line is blank
 
-    def _show(self, text: str) -> list[Event]:
+    def _show(self, text: str) -> list[ToolEvent]:
         _, newline, last = text.rpartition("\n")
         self._fresh = (bool(newline) or self._fresh) and not last.strip(" \t")
         return super()._show(text)
 
-    def _in_content(self, events: list[Event]) -> bool:
+    def _in_content(self, events: list[ToolEvent]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        parts = cut(self._buffer, self._tag)
+        parts = split_at_marker(self._buffer, self._tag)
         brace = self._brace(parts.before)
         if brace is not None:
             events += self._show(self._buffer[:brace])
@@ -63,13 +63,13 @@ class Llama3Parser(ObjectParser):
         return None
 
     def _call(self, opening: str) -> None:
-        self._begin(opening, CallReader() if opening else CallReader(self._names, self._name_first))
+        self._begin(opening, ObjectCallReader() if opening else ObjectCallReader(self._names, self._name_first))
 
-    def _not_a_call(self, events: list[Event], read: str) -> None:
+    def _not_a_call(self, events: list[ToolEvent], read: str) -> None:
         super()._not_a_call(events, read)
         self._fresh = False  # or the same brace would be tried again
 
-    def _after(self, events: list[Event]) -> bool:
+    def _after(self, events: list[ToolEvent]) -> bool:
         rest = self._buffer.lstrip()
         if rest.startswith(";"):
             rest = rest[1:].lstrip()
@@ -92,7 +92,7 @@ class FormedLlama3Parser(Llama3Parser):
         self._heads = [head(name) for name in names]
         self._begun = False
 
-    def _in_content(self, events: list[Event]) -> bool:
+    def _in_content(self, events: list[ToolEvent]) -> bool:
         """Before the first call, or where there is none."""
         if not self._begun:
             text = OPENING.sub("{", self._buffer)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from octavo.router.parsers.tools.events import Content, Event
+from octavo.router.parsers.tools.events import Content, ToolEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MarkerSplit:
     """before: holds no marker. rest: what follows the marker; where none is found, the end that may become one."""
 
     before: str
@@ -14,13 +14,13 @@ class Cut:
     rest: str
 
 
-def cut(text: str, marker: str) -> Cut:
+def split_at_marker(text: str, marker: str) -> MarkerSplit:
     """At the first one."""
     at = text.find(marker)
     if at >= 0:
-        return Cut(text[:at], True, text[at + len(marker) :])
+        return MarkerSplit(text[:at], True, text[at + len(marker) :])
     kept = len(text) - _begun(text, marker)
-    return Cut(text[:kept], False, text[kept:])
+    return MarkerSplit(text[:kept], False, text[kept:])
 
 
 def _begun(text: str, marker: str) -> int:
@@ -41,7 +41,7 @@ class ContentWriter:
         self._apart = True  # since the start, or the last call, nothing but blank
         self._called = False
 
-    def show(self, text: str) -> list[Event]:
+    def show(self, text: str) -> list[ToolEvent]:
         if self._apart:
             text = self._held + text
             if not text or text.isspace():
@@ -54,7 +54,7 @@ class ContentWriter:
         """A call has begun."""
         self._held, self._apart, self._called = "", True, True
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[ToolEvent]:
         """An answer of blank alone is its content."""
         held, self._held = self._held, ""
         return [Content(held)] if held and not self._called else []

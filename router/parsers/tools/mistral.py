@@ -6,9 +6,9 @@
 
 import re
 
-from octavo.router.parsers.tools.call import CallReader
-from octavo.router.parsers.tools.events import CallAbandoned, Event
-from octavo.router.parsers.tools.markers import cut
+from octavo.router.parsers.tools.call import ObjectCallReader
+from octavo.router.parsers.tools.events import CallAbandoned, ToolEvent
+from octavo.router.parsers.tools.markers import split_at_marker
 from octavo.router.parsers.tools.reader import ArgumentsReader
 from octavo.router.parsers.tools.states import State, StateParser
 
@@ -30,8 +30,8 @@ class MistralParser(StateParser):
         self._raw = ""  # since the marker or the last whole call, without what the reader has
         self._listed = False
 
-    def finish(self) -> list[Event]:
-        events: list[Event] = []
+    def finish(self) -> list[ToolEvent]:
+        events: list[ToolEvent] = []
         if self._state == self._in_call:
             self._reader.end()
             self._in_call(events)
@@ -41,9 +41,9 @@ class MistralParser(StateParser):
             events += self._content.show(self._buffer)
         return events + self._content.finish()
 
-    def _in_content(self, events: list[Event]) -> bool:
+    def _in_content(self, events: list[ToolEvent]) -> bool:
         """Each state takes what it can from the buffer; False: it needs more text."""
-        parts = cut(self._buffer, self._begin)
+        parts = split_at_marker(self._buffer, self._begin)
         events += self._content.show(parts.before)
         self._buffer = parts.rest
         if not parts.found:
@@ -52,7 +52,7 @@ class MistralParser(StateParser):
         self._state = self._in_form
         return True
 
-    def _in_form(self, events: list[Event]) -> bool:
+    def _in_form(self, events: list[ToolEvent]) -> bool:
         rest = self._buffer.lstrip()
         if not rest:
             return False
@@ -62,11 +62,11 @@ class MistralParser(StateParser):
             self._state = self._in_list
             return True
         if rest[0] == "{":
-            self._read(CallReader())
+            self._read(ObjectCallReader())
             return True
         return self._in_header(events)
 
-    def _in_header(self, events: list[Event]) -> bool:
+    def _in_header(self, events: list[ToolEvent]) -> bool:
         brace = self._buffer.find("{")
         if brace < 0 and len(self._buffer) <= MAX_HEADER:
             return False
@@ -78,13 +78,13 @@ class MistralParser(StateParser):
             self._read(ArgumentsReader(header[1]))
         return True
 
-    def _in_list(self, events: list[Event]) -> bool:
+    def _in_list(self, events: list[ToolEvent]) -> bool:
         """Before an object, or at the end of the list."""
         rest = self._buffer.lstrip()
         if not rest:
             return False
         if rest[0] == "{":
-            self._read(CallReader())
+            self._read(ObjectCallReader())
         elif rest[0] == "]":
             self._buffer = rest[1:]
             self._end_list(events)
@@ -92,7 +92,7 @@ class MistralParser(StateParser):
             self._not_a_call(events, "")
         return True
 
-    def _end_list(self, events: list[Event]) -> None:
+    def _end_list(self, events: list[ToolEvent]) -> None:
         if self._raw:  # a list without a call
             self._not_a_call(events, "]")
         self._state = self._in_content
@@ -101,7 +101,7 @@ class MistralParser(StateParser):
         self._raw = ""
         return self._after_object if self._listed else self._in_content
 
-    def _after_object(self, events: list[Event]) -> bool:
+    def _after_object(self, events: list[ToolEvent]) -> bool:
         rest = self._buffer.lstrip()
         if not rest:
             return False
@@ -117,7 +117,7 @@ class MistralParser(StateParser):
         self._raw += self._buffer[:size]
         self._buffer = self._buffer[size:]
 
-    def _not_a_call(self, events: list[Event], read: str) -> None:
+    def _not_a_call(self, events: list[ToolEvent], read: str) -> None:
         if self._state == self._in_call and self._reader.begun:
             events.append(CallAbandoned())
         events += self._content.show(self._raw + read)

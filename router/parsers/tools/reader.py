@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, Event
+from octavo.router.parsers.tools.events import CallArguments, CallBegin, CallEnd, ToolEvent
 from octavo.router.parsers.tools.json_scanner import JsonScanner
 
 
-class Reader(Protocol):
+class CallReader(Protocol):
     """done: the call is whole. failed: it is none. begun: its name has been emitted. beyond: text after a whole
     call."""
 
@@ -21,7 +21,7 @@ class Reader(Protocol):
     def end(self) -> None:
         """The text has ended: it is done or failed."""
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[ToolEvent]:
         """The events since last asked."""
 
     @property
@@ -38,7 +38,7 @@ class ArgumentsReader:
         self._name = name
         self._scanner = JsonScanner()
         self._read: list[str] = []
-        self._events: list[Event] = []
+        self._events: list[ToolEvent] = []
 
     def push(self, text: str) -> int:
         if not self.begun:
@@ -56,7 +56,7 @@ class ArgumentsReader:
     def end(self) -> None:
         self.failed = not self.done
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[ToolEvent]:
         events, self._events = self._events, []
         return events
 

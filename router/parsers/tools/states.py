@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from octavo.router.parsers.tools.call import CallReader
-from octavo.router.parsers.tools.events import CallAbandoned, Event
+from octavo.router.parsers.tools.call import ObjectCallReader
+from octavo.router.parsers.tools.events import CallAbandoned, ToolEvent
 from octavo.router.parsers.tools.markers import ContentWriter
-from octavo.router.parsers.tools.reader import Reader
+from octavo.router.parsers.tools.reader import CallReader
 
-State = Callable[[list[Event]], bool]
+State = Callable[[list[ToolEvent]], bool]
 
 
 class StateParser(ABC):
@@ -18,17 +18,17 @@ class StateParser(ABC):
         self._buffer = ""
         self._state: State = self._in_content
         self._content = ContentWriter()
-        self._reader: Reader = CallReader()
+        self._reader: CallReader = ObjectCallReader()
 
-    def push(self, text: str) -> list[Event]:
-        events: list[Event] = []
+    def push(self, text: str) -> list[ToolEvent]:
+        events: list[ToolEvent] = []
         self._buffer += text
         while self._state(events):
             pass
         return events
 
     @abstractmethod
-    def _in_content(self, events: list[Event]) -> bool:
+    def _in_content(self, events: list[ToolEvent]) -> bool:
         """Up to where a call begins."""
 
     @abstractmethod
@@ -36,14 +36,14 @@ class StateParser(ABC):
         """A call has ended: what comes now."""
 
     @abstractmethod
-    def _not_a_call(self, events: list[Event], read: str) -> None:
+    def _not_a_call(self, events: list[ToolEvent], read: str) -> None:
         """What the reader has read is content, and what stood before it."""
 
-    def _read(self, reader: Reader) -> None:
+    def _read(self, reader: CallReader) -> None:
         self._reader = reader
         self._state = self._in_call
 
-    def _in_call(self, events: list[Event]) -> bool:
+    def _in_call(self, events: list[ToolEvent]) -> bool:
         end = self._reader.push(self._buffer)
         self._buffer = self._buffer[end:]
         events += self._reader.take()
@@ -64,8 +64,8 @@ class ObjectParser(StateParser):
         super().__init__()
         self._opening = ""  # the marker, where one stood before the call
 
-    def finish(self) -> list[Event]:
-        events: list[Event] = []
+    def finish(self) -> list[ToolEvent]:
+        events: list[ToolEvent] = []
         if self._state == self._in_call:
             self._reader.end()
             self._in_call(events)
@@ -74,20 +74,20 @@ class ObjectParser(StateParser):
         return events + self._content.finish()
 
     @abstractmethod
-    def _after(self, events: list[Event]) -> bool:
+    def _after(self, events: list[ToolEvent]) -> bool:
         """Behind a whole call."""
 
-    def _show(self, text: str) -> list[Event]:
+    def _show(self, text: str) -> list[ToolEvent]:
         return self._content.show(text)
 
-    def _begin(self, opening: str, reader: CallReader) -> None:
+    def _begin(self, opening: str, reader: ObjectCallReader) -> None:
         self._opening = opening
         self._read(reader)
 
     def _whole(self) -> State:
         return self._after
 
-    def _not_a_call(self, events: list[Event], read: str) -> None:
+    def _not_a_call(self, events: list[ToolEvent], read: str) -> None:
         if self._reader.begun:
             events.append(CallAbandoned())
         events += self._show(self._opening + read)

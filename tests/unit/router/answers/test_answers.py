@@ -7,8 +7,8 @@ import pytest
 from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
-from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity
-from octavo.router.answers.plain_answers import Stream, Whole
+from octavo.router.answers.formatters.frames import LAST_CHUNK, ChunkFormatter, Identity
+from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
 from octavo.router.jobs.generation import FAILED, LENGTH, STOP, RequestError
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")
@@ -29,9 +29,9 @@ class Bench:
     def __init__(self, stop: Sequence[str] = (), prompts: int = 1, stream: bool = True) -> None:
         self.pipe = Pipe()
         self.tally = Tally()
-        frames = FrameWriter(IDENTITY, True)
-        self.stream = Stream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
-        self.whole = Whole(IDENTITY)
+        frames = ChunkFormatter(IDENTITY, True)
+        self.stream = AnswerStream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
+        self.whole = WholeAnswer(IDENTITY)
         self.firsts = 0
         self.answer = Answer(self.stream if stream else self.whole, 3, self.tally, self._first)
         self.generations = [self.answer.generation(Letters, stop) for _ in range(prompts)]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support.router.letters import Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
-from octavo.router.answers.detailed import DetailedGeneration, Details, Part
+from octavo.router.answers.detailed import DetailedGeneration, DetailedPiece, Details
 from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import DetailedFrames, Form
+from octavo.router.answers.detailed_frames import DetailedChunkFormatter, DetailOptions
 from octavo.router.answers.formatters.frames import Identity
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.openai_api.openai import Kind
@@ -60,23 +60,28 @@ class Bench:
     """One generation with details, streamed or collected."""
 
     def __init__(
-        self, details: Details, stop: Sequence[str] = (), stream: bool = False, kind: Kind = "completion", **form: Any
+        self,
+        details: Details,
+        stop: Sequence[str] = (),
+        stream: bool = False,
+        kind: Kind = "completion",
+        **options: Any,
     ) -> None:
         self.pipe, self.handle = Pipe(), Cancelled()
         identity = Identity(kind, "id", 1, "m")
-        self.form = Form(name, top=details.top, token_ids=details.prompt_ids is not None, **form)
-        self.whole = DetailedWhole(identity, self.form)
-        frames = DetailedFrames(identity, self.form)
+        self.options = DetailOptions(name, top=details.top, token_ids=details.prompt_ids is not None, **options)
+        self.whole = DetailedWhole(identity, self.options)
+        frames = DetailedChunkFormatter(identity, self.options)
         self.stream = DetailedStream(self.pipe, b"", False, frames, Tally())  # type: ignore[arg-type]  # a fake
-        outlet = self.stream if stream else self.whole
-        self.answer = Answer(outlet, 3, Tally(), lambda: None)
-        self.one = DetailedGeneration(self.answer, Bytes, stop, details, outlet)
+        writer = self.stream if stream else self.whole
+        self.answer = Answer(writer, 3, Tally(), lambda: None)
+        self.one = DetailedGeneration(self.answer, Bytes, stop, details, writer)
         self.answer.join(self.one)
         self.answer.handles.append(self.handle)
 
     def give(self, *ids: int, finish: int = NOT_FINISHED) -> None:
         """Each scored by its position: the first -0.0, then -1.0, ..."""
-        top = self.form.top
+        top = self.options.top
         if top is not None and ids:
             at = self.one.count
             likeliest = [(index, -float(index)) for index in range(top)]
@@ -326,7 +331,7 @@ def test_tokens_of_both_families_have_their_bytes() -> None:
 async def test_details_are_written_to_no_client_that_has_left() -> None:
     bench = Bench(Details(reader=Bytes, top=0), stream=True)
     bench.pipe.closed = True
-    bench.stream.part(0, Part(text="a"))
-    bench.stream.last(0, Part(text="b"), "stop")
+    bench.stream.part(0, DetailedPiece(text="a"))
+    bench.stream.last(0, DetailedPiece(text="b"), "stop")
     bench.stream.failed(RequestError(502, "server_error", "stream_cut", "lost"), {})
     assert bench.pipe.data == b"" and bench.pipe.aborted and bench.stream.has_left

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
-from octavo.router.answers.formatters.frames import LAST_CHUNK, FrameWriter, Identity
+from octavo.router.answers.formatters.frames import LAST_CHUNK, ChunkFormatter, Identity
 from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
-from octavo.router.answers.plain_answers import Stream, Whole
+from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
@@ -33,16 +33,16 @@ class Bench:
     def __init__(self, stop: Sequence[str] = (), stream: bool = True) -> None:
         self.pipe = Pipe()
         self.tally = Tally()
-        frames = FrameWriter(IDENTITY, False)
-        plain = Stream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
-        self.whole = Whole(IDENTITY)
+        frames = ChunkFormatter(IDENTITY, False)
+        plain = AnswerStream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
+        self.whole = WholeAnswer(IDENTITY)
         new_id = numbered()
 
         def parser() -> AnswerParser:
             return AnswerParser(ReasoningParser(False), HermesParser(), new_id)
 
-        outlet = ParsedStream(plain, parser) if stream else ParsedWhole(self.whole, parser)
-        self.answer = Answer(outlet, 3, self.tally, lambda: None)
+        writer = ParsedStream(plain, parser) if stream else ParsedWhole(self.whole, parser)
+        self.answer = Answer(writer, 3, self.tally, lambda: None)
         self.one = self.answer.generation(Letters, stop)
 
     def give(self, text: str, finish: int = 0) -> None:

@@ -10,7 +10,7 @@ from support.router.letters import Letters, Pipe
 
 from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
 from octavo.router.answers.detailed import DetailedGeneration, Details
-from octavo.router.answers.detailed_frames import DetailedFrames, Form
+from octavo.router.answers.detailed_frames import DetailedChunkFormatter, DetailOptions
 from octavo.router.answers.formatters.frames import Identity
 from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
 from octavo.router.jobs.generation import STOP, RequestError
@@ -39,14 +39,14 @@ def parser() -> AnswerParser:
 
 class Bench:
     def __init__(self, stream: bool = True, stop: Sequence[str] = ()) -> None:
-        self.pipe, form = Uncut(), Form(name, top=0, token_ids=True)
-        frames = DetailedFrames(IDENTITY, form)
-        self.whole = ParsedDetailedWhole(IDENTITY, form, parser)
+        self.pipe, options = Uncut(), DetailOptions(name, top=0, token_ids=True)
+        frames = DetailedChunkFormatter(IDENTITY, options)
+        self.whole = ParsedDetailedWhole(IDENTITY, options, parser)
         streamed = ParsedDetailedStream(self.pipe, b"", False, frames, Tally(), parser)  # type: ignore[arg-type]  # a fake
-        outlet = streamed if stream else self.whole
-        answer = Answer(outlet, 3, Tally(), lambda: None)
+        writer = streamed if stream else self.whole
+        answer = Answer(writer, 3, Tally(), lambda: None)
         details = Details(reader=Letters, top=0, prompt_ids=(7,))
-        self.one = DetailedGeneration(answer, Letters, stop, details, outlet)
+        self.one = DetailedGeneration(answer, Letters, stop, details, writer)
         answer.join(self.one)
 
     def give(self, text: str, finish: int = 0) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from octavo.proto.v1 import octavo_pb2
 from octavo.router.answers.answers import MERGED_CHARACTERS, Answer, Tally
-from octavo.router.frontend.grpc.grpc_answers import CHUNK_CHARACTERS, Pending, Recorded, Streamed
+from octavo.router.frontend.grpc.grpc_answers import CHUNK_CHARACTERS, IdRecorder, PendingOutputs, PendingStream
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
@@ -35,10 +35,10 @@ class Bench:
     def __init__(self, stop: Sequence[str] = (), prompts: int = 1, stream: bool = True) -> None:
         self.tally = Tally()
         self.ends = self.overflows = 0
-        self.streamed = Streamed(self.tally, self._end, self._overflow)
-        self.pending = self.streamed if stream else Pending()
+        self.streamed = PendingStream(self.tally, self._end, self._overflow)
+        self.pending = self.streamed if stream else PendingOutputs()
         self.answer = Answer(self.pending, 3, self.tally, lambda: None)
-        wrap = partial(Recorded, self.pending)
+        wrap = partial(IdRecorder, self.pending)
         self.sinks = [wrap(self.answer.generation(Letters, stop)) for _ in range(prompts)]
 
     def _end(self) -> None:

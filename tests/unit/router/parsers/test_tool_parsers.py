@@ -16,7 +16,7 @@ from octavo.router.parsers.tools.events import (
     CallBegin,
     CallEnd,
     Content,
-    Event,
+    ToolEvent,
     ToolParser,
 )
 from octavo.router.parsers.tools.formats import detect, tool_parser
@@ -35,7 +35,7 @@ class Heard:
     abandoned: list[tuple[str, str]] = field(default_factory=list)
     open: tuple[str, str] | None = None
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def hear(self, events: Sequence[ToolEvent]) -> None:
         for event in events:
             if isinstance(event, Content):
                 assert self.open is None and event.text, "content never comes inside a call, and is never empty"
@@ -47,7 +47,7 @@ class Heard:
                 assert self.open is not None
                 self._go_on(self.open, event)
 
-    def _go_on(self, call: tuple[str, str], event: Event) -> None:
+    def _go_on(self, call: tuple[str, str], event: ToolEvent) -> None:
         if isinstance(event, CallArguments):
             self.open = (call[0], call[1] + event.text)
             return
