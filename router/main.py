@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from octavo.router.process.config import Config, parse_arguments
 from octavo.router.process.metrics_endpoint import serving_metrics
 from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
-from octavo.router.process.process_manager import Family
+from octavo.router.process.process_manager import ProcessManager
 
 log = logging.getLogger("octavo.router")
 
@@ -38,17 +38,17 @@ async def _run(config: Config, argv: Sequence[str]) -> int:
         if config.grpc is not None:
             grpc = held.enter_context(reserved("--grpc", config.grpc))
             addresses += ["--grpc", str(grpc)]
-        family = Family([*argv, *addresses], config.processes)
+        manager = ProcessManager([*argv, *addresses], config.processes)
         stop = asyncio.Event()
         hurry = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGINT, lambda: hurry.set() if stop.is_set() else stop.set())
-        async with serving_metrics(config.metrics, family):
+        async with serving_metrics(config.metrics, manager):
             log.info("serving http://%s with %d process(es)", http, config.processes)
             if config.grpc is not None:
                 log.info("serving gRPC at %s", grpc)
-            await family.run(stop, hurry, config.grace_period_s)
+            await manager.run(stop, hurry, config.grace_period_s)
     return 0
 
 

@@ -12,7 +12,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120,
 CLIENT_GONE = "499"  # as in nginx
 CUT = "cut"  # a stream that ended with an error event
 
-Reading = tuple[str, str, bool, float]  # name, help, is a counter, value
+MetricReading = tuple[str, str, bool, float]  # name, help, is a counter, value
 
 
 class RouterMetrics:
@@ -44,10 +44,10 @@ class RouterMetrics:
         self.open = Gauge("octavo_router_open_requests", "Requests being answered", registry=self.registry)
         self.read_from(self._tallied)
 
-    def read_from(self, source: Callable[[], Iterable[Reading]]) -> None:
+    def read_from(self, source: Callable[[], Iterable[MetricReading]]) -> None:
         self.registry.register(_Source(source))
 
-    def _tallied(self) -> Iterator[Reading]:
+    def _tallied(self) -> Iterator[MetricReading]:
         tally = self.tally
         yield "octavo_router_prompt_tokens", "Prompt tokens sent to groups", True, tally.prompt_tokens
         yield "octavo_router_completion_tokens", "Tokens received from groups", True, tally.completion_tokens
@@ -56,7 +56,7 @@ class RouterMetrics:
 
 
 class _Source(Collector):
-    def __init__(self, source: Callable[[], Iterable[Reading]]) -> None:
+    def __init__(self, source: Callable[[], Iterable[MetricReading]]) -> None:
         self._source = source
 
     def describe(self) -> list[Metric]:

@@ -8,19 +8,19 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from octavo.router.frontend.address import Address
 from octavo.router.process.ports import CannotListen
-from octavo.router.process.process_manager import Family
+from octavo.router.process.process_manager import ProcessManager
 
 IDLE_S = 300.0  # between two scrapes
 
 
 @asynccontextmanager
-async def serving_metrics(address: Address | None, family: Family) -> AsyncIterator[None]:
+async def serving_metrics(address: Address | None, manager: ProcessManager) -> AsyncIterator[None]:
     """Serves while the block runs; nothing without an address. Raises CannotListen."""
     if address is None:
         yield
         return
 
-    runner = web.ServerRunner(metrics_server(family.metrics))
+    runner = web.ServerRunner(metrics_server(manager.metrics))
     await runner.setup()
     try:
         try:

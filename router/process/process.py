@@ -28,7 +28,7 @@ from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.http.server import HttpServer
 from octavo.router.frontend.keys import KeyFile
 from octavo.router.frontend.request_pipeline import ServerState, Services
-from octavo.router.metrics import Reading, RouterMetrics
+from octavo.router.metrics import MetricReading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
 from octavo.router.process.config import Config, parse_arguments
 from octavo.router.process.rules.metrics_merge import snapshot
@@ -191,7 +191,7 @@ def _send_last_metrics(control: socket.socket, metrics: RouterMetrics) -> None:
         control.sendall(snapshot(metrics.registry) + b"\n")
 
 
-def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[Reading]:
+def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[MetricReading]:
     for name, value in asdict(dispatcher.counts).items():
         yield f"octavo_router_jobs_{name}", f"Engine requests: {name.replace('_', ' ')}", True, value
     yield "octavo_router_queue_requests", "Engine requests that wait for a group", False, dispatcher.waiting

@@ -1,6 +1,6 @@
 """The processes of one router, as their parent sees them: kept alive, asked for metrics, drained together.
 
-A process that does not answer is killed (rules/silence.py says when); one that has ended is started again.
+A process that does not answer is killed (rules/liveness.py says when); one that has ended is started again.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from octavo.router.background import background
-from octavo.router.process.rules.metrics_merge import Merged
-from octavo.router.process.rules.silence import Silence
+from octavo.router.process.rules.liveness import ProcessLiveness
+from octavo.router.process.rules.metrics_merge import MergedMetrics
 from octavo.shared.parent import ending_with_us
 
 log = logging.getLogger("octavo.router")
@@ -33,13 +33,13 @@ QUIET_FORKS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "TOKENIZERS_PARALLELISM": "false
 SNAPSHOT_BYTES = 16 << 20
 
 
-class Family:
+class ProcessManager:
     """Starts, polls, restarts and drains the processes of one router."""
 
     def __init__(self, argv: Sequence[str], size: int) -> None:
         self._argv = list(argv)
-        self._children = [Child(index) for index in range(size)]
-        self._merged = Merged()
+        self._children = [ChildProcess(index) for index in range(size)]
+        self._merged = MergedMetrics()
         self._registry = CollectorRegistry()
         self._registry.register(self._merged)
         self._restarts = Counter(
@@ -68,14 +68,14 @@ class Family:
         await asyncio.gather(*(self._ask(child) for child in self._children))
         return generate_latest(self._registry)
 
-    async def _ask(self, child: "Child") -> None:
+    async def _ask(self, child: "ChildProcess") -> None:
         try:
             if line := await child.ask():
                 self._merged.update(child.index, line)
         except ValueError as error:  # half a line, or one beyond the bound: the last good one stands
             log.warning("process %d: its metrics cannot be read: %s", child.index, error)
 
-    async def _poll(self, child: "Child") -> None:
+    async def _poll(self, child: "ChildProcess") -> None:
         """So that little is lost of a process that is killed, and one that is stopped or hangs is found."""
         while True:
             await asyncio.sleep(LOOK_S if child.owes else POLL_S)
@@ -84,7 +84,7 @@ class Family:
                 log.error("process %d %s; it is killed", child.index, verdict)
                 child.signal(signal.SIGKILL)
 
-    async def _keep(self, child: "Child", stop: asyncio.Event) -> None:
+    async def _keep(self, child: "ChildProcess", stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         pause_s = BACKOFF_S[0]
         while not stop.is_set():
@@ -105,7 +105,7 @@ class Family:
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, BACKOFF_S[1])
 
-    async def _run_once(self, child: "Child", stop: asyncio.Event) -> int:
+    async def _run_once(self, child: "ChildProcess", stop: asyncio.Event) -> int:
         """Run one process from its start to its exit code."""
         await child.start(self._argv)
         if stop.is_set():  # it came while the process was being made
@@ -116,7 +116,7 @@ class Family:
         return code
 
 
-class Child:
+class ChildProcess:
     """One child process, across restarts."""
 
     def __init__(self, index: int) -> None:
@@ -126,11 +126,11 @@ class Child:
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
         self._owed = 0  # answers that are still to come, also to queries that timed out
-        self._silence = _begun()
+        self._liveness = _begun()
 
     async def start(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
-        self._silence = _begun()
+        self._liveness = _begun()
         with theirs:
             # A session of its own: the terminal's Ctrl-C is for the parent, which drains.
             self._process = await asyncio.create_subprocess_exec(
@@ -158,14 +158,14 @@ class Child:
             line = b""
             self._writer.write(b"?")
             if not self._owed:
-                self._silence = self._silence.asked(time.monotonic())
+                self._liveness = self._liveness.asked(time.monotonic())
             self._owed += 1
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(SCRAPE_S):
                     while self._owed and not self._lines.at_eof():
                         line = await self._line()
             now_s = time.monotonic()
-            self._silence = self._silence.answered(now_s) if line else self._silence.unanswered(now_s)
+            self._liveness = self._liveness.answered(now_s) if line else self._liveness.unanswered(now_s)
             return line if line.endswith(b"\n") else b""
 
     async def _line(self) -> bytes:
@@ -175,7 +175,7 @@ class Child:
             line = await self._lines.readline()
         except ValueError:
             self._owed -= 1
-            self._silence = self._silence.answered(time.monotonic())
+            self._liveness = self._liveness.answered(time.monotonic())
             raise
         self._owed -= 1
         return line
@@ -187,9 +187,9 @@ class Child:
 
     def verdict(self) -> str | None:
         """Why it must be killed; reported once, and again when the kill did not end it."""
-        verdict = self._silence.verdict if self.owes else None
+        verdict = self._liveness.verdict if self.owes else None
         if verdict is not None:
-            self._silence = self._silence.asked(time.monotonic())
+            self._liveness = self._liveness.asked(time.monotonic())
         return verdict
 
     async def ended(self) -> tuple[int, bytes]:
@@ -207,6 +207,6 @@ class Child:
         return code, lines[-1] if lines else b""
 
 
-def _begun() -> Silence:
+def _begun() -> ProcessLiveness:
     now_s = time.monotonic()
-    return Silence(now_s, now_s)
+    return ProcessLiveness(now_s, now_s)

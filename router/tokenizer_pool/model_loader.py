@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
-from octavo.router.metrics import Reading
+from octavo.router.metrics import MetricReading
 from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.text.bodies import BodyKind, Detokenised, EncodedRequest, detokenise, encode, read_quick
@@ -84,7 +84,7 @@ class ModelLoader:
         for task in self._retiring:
             task.cancel()
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[MetricReading]:
         counts = self._loaded.pool.counts if self._loaded is not None else None
         killed = self._killed + (counts.killed if counts else 0)
         died = self._died + (counts.died if counts else 0)

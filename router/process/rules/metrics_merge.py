@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-Family = list[object]  # [name, type, help, [[sample, labels, value], ...]]
+MetricFamily = list[object]  # [name, type, help, [[sample, labels, value], ...]]
 
 
 def snapshot(registry: CollectorRegistry) -> bytes:
@@ -22,11 +22,11 @@ def snapshot(registry: CollectorRegistry) -> bytes:
     return orjson.dumps(families)
 
 
-class Merged(Collector):
+class MergedMetrics(Collector):
     """alive: the latest snapshot of each process by its key; ended: sums of processes that have ended."""
 
     def __init__(self) -> None:
-        self._alive: dict[int, list[Family]] = {}
+        self._alive: dict[int, list[MetricFamily]] = {}
         self._ended: dict[str, Metric] = {}
 
     def update(self, process: int, line: bytes) -> None:
@@ -42,7 +42,7 @@ class Merged(Collector):
         yield from add([*_families(self._ended.values()), *families]).values()
 
 
-def add(families: Iterable[Family]) -> dict[str, Metric]:
+def add(families: Iterable[MetricFamily]) -> dict[str, Metric]:
     """Sum samples of the same name and labels."""
     sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
     metrics: dict[str, Metric] = {}
@@ -59,5 +59,5 @@ def add(families: Iterable[Family]) -> dict[str, Metric]:
     return metrics
 
 
-def _families(metrics: Iterable[Metric]) -> list[Family]:
+def _families(metrics: Iterable[Metric]) -> list[MetricFamily]:
     return [[m.name, m.type, m.documentation, [[s.name, s.labels, s.value] for s in m.samples]] for m in metrics]

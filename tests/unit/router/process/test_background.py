@@ -12,7 +12,7 @@ from support.router.helpers import REFUSAL, ScriptedHelpers
 from octavo.router.background import background
 from octavo.router.jobs.generation import Model, RequestError
 from octavo.router.process import process_manager as families
-from octavo.router.process.process_manager import Family
+from octavo.router.process.process_manager import ProcessManager
 from octavo.router.tokenizer_pool import pool as pools
 from octavo.router.tokenizer_pool.pool import HelperPool
 
@@ -74,14 +74,17 @@ async def test_a_process_that_cannot_be_started_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(families, "BACKOFF_S", (0.01, 0.01))
-    family, child = Family([], 0), Child([OSError(11, "Resource temporarily unavailable"), RuntimeError("a bug")])
-    family._children = [child]  # type: ignore[list-item]
+    manager, child = (
+        ProcessManager([], 0),
+        Child([OSError(11, "Resource temporarily unavailable"), RuntimeError("a bug")]),
+    )
+    manager._children = [child]  # type: ignore[list-item]
     stop, hurry = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(family.run(stop, hurry, 5.0))
+    running = asyncio.create_task(manager.run(stop, hurry, 5.0))
     async with asyncio.timeout(2):
         await child.running.wait()
     assert "Resource temporarily unavailable" in caplog.text and "a bug" in caplog.text
-    assert b"octavo_router_process_restarts_total 2.0" in await family.metrics()
+    assert b"octavo_router_process_restarts_total 2.0" in await manager.metrics()
     stop.set()
     await asyncio.wait_for(running, 2)
 
@@ -104,10 +107,10 @@ class SlowChild(Child):
 
 
 async def test_a_stop_reaches_a_process_that_is_being_made() -> None:
-    family, child = Family([], 0), SlowChild()
-    family._children = [child]  # type: ignore[list-item]
+    manager, child = ProcessManager([], 0), SlowChild()
+    manager._children = [child]  # type: ignore[list-item]
     stop, hurry = asyncio.Event(), asyncio.Event()
-    running = asyncio.create_task(family.run(stop, hurry, 5.0))
+    running = asyncio.create_task(manager.run(stop, hurry, 5.0))
     await child.begun.wait()
     stop.set()
     await asyncio.wait_for(running, 2)

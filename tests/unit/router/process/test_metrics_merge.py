@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from octavo.router.process.rules.metrics_merge import Merged, snapshot
+from octavo.router.process.rules.metrics_merge import MergedMetrics, snapshot
 
 
 def process(requests: int, open_now: int) -> bytes:
@@ -16,14 +16,14 @@ def process(requests: int, open_now: int) -> bytes:
     return snapshot(registry)
 
 
-def lines(merged: Merged) -> list[str]:
+def lines(merged: MergedMetrics) -> list[str]:
     registry = CollectorRegistry()
     registry.register(merged)
     return generate_latest(registry).decode().splitlines()
 
 
 def test_processes_are_summed() -> None:
-    merged = Merged()
+    merged = MergedMetrics()
     merged.update(0, process(3, 1))
     merged.update(1, process(4, 2))
     merged.update(1, process(5, 2))
@@ -35,7 +35,7 @@ def test_processes_are_summed() -> None:
 
 
 def test_a_dead_process_keeps_its_counts_and_loses_its_gauges() -> None:
-    merged = Merged()
+    merged = MergedMetrics()
     for requests in (3, 4):
         merged.update(0, process(requests, 1))
         merged.end(0)

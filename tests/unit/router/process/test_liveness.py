@@ -2,12 +2,12 @@
 
 import pytest
 
-from octavo.router.process.rules.silence import LATE_LOOK_S, SILENCE_S, STARTING_S, Silence
+from octavo.router.process.rules.liveness import LATE_LOOK_S, SILENCE_S, STARTING_S, ProcessLiveness
 
-NEW = Silence(0.0, 0.0)
+NEW = ProcessLiveness(0.0, 0.0)
 
 
-def looked(silence: Silence, *moments_s: float) -> Silence:
+def looked(silence: ProcessLiveness, *moments_s: float) -> ProcessLiveness:
     """Asked at the first moment, without an answer at the others."""
     silence = silence.asked(moments_s[0])
     for moment_s in moments_s[1:]:

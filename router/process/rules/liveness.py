@@ -12,7 +12,7 @@ LATE_LOOK_S = 3.0  # between two looks that follow an unanswered question; norma
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class ProcessLiveness:
     """Liveness of one process since its start. Times are monotonic seconds.
 
     asked_s: of the first question since the last answer. heard: whether it has ever answered.
@@ -22,18 +22,18 @@ class Silence:
     look_s: float
     heard: bool = False
 
-    def answered(self, now_s: float) -> "Silence":
+    def answered(self, now_s: float) -> "ProcessLiveness":
         """The next question comes later: until then there is nothing to judge."""
-        return Silence(now_s, now_s, heard=True)
+        return ProcessLiveness(now_s, now_s, heard=True)
 
-    def asked(self, now_s: float) -> "Silence":
+    def asked(self, now_s: float) -> "ProcessLiveness":
         """A question after an answer begins the time to judge."""
-        return Silence(now_s, now_s, self.heard)
+        return ProcessLiveness(now_s, now_s, self.heard)
 
-    def unanswered(self, now_s: float) -> "Silence":
+    def unanswered(self, now_s: float) -> "ProcessLiveness":
         """After a look that found no answer. A late look restarts the time."""
         late = now_s - self.look_s > LATE_LOOK_S
-        return Silence(now_s if late else self.asked_s, now_s, self.heard)
+        return ProcessLiveness(now_s if late else self.asked_s, now_s, self.heard)
 
     @property
     def verdict(self) -> str | None:
