@@ -92,7 +92,7 @@ class Weights:
         prefix, config, shard = f"model.layers.{index}", self.config, self.shard
         queries = _rows(shard.heads(config), config.head_dim)
         keys = _rows(shard.kv_heads(config), config.head_dim)
-        wide = shard.part(config.intermediate)
+        wide = shard.slice_of(config.intermediate)
         attention = f"{prefix}.self_attn"
         rows = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
         return LayerWeights(

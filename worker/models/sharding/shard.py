@@ -53,17 +53,17 @@ class Shard:
     def layers(self, config: ModelConfig) -> range:
         return stage_layers(config, self.stages)[self.stage]
 
-    def tp_rank(self, total: int) -> slice:
+    def slice_of(self, total: int) -> slice:
         """This rank's share of `total` equal things."""
         width = total // self.size
         return slice(self.rank * width, (self.rank + 1) * width)
 
     def heads(self, config: ModelConfig) -> slice:
-        return self.part(config.heads)
+        return self.slice_of(config.heads)
 
     def kv_heads(self, config: ModelConfig) -> slice:
         if config.kv_heads >= self.size:
-            return self.part(config.kv_heads)
+            return self.slice_of(config.kv_heads)
         head = self.rank * config.kv_heads // self.size
         return slice(head, head + 1)
 

@@ -68,7 +68,7 @@ def test_a_template_that_reaches_for_python_gets_nothing(source: str) -> None:
         text = ChatTemplate(source, {}, []).render(HELLO).text
     except RequestError as error:
         assert (error.status, error.code) == (400, "chat_template_failed")
-    except Exception as error:  # refused when compiled: TextModel makes it a 400
+    except Exception as error:  # refused when compiled: ModelTokenizer makes it a 400
         assert type(error).__module__.startswith("jinja2")
     else:
         assert text.strip() in ("", "{x.__globals__}"), text
