@@ -28,7 +28,8 @@ SPLITS = [(2, 1), (1, 2), (2, 2), (4, 1)]  # tensor, pipeline
 SHAPE = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": 513}
 # What ranks run first in a test where no GPU reaches another's memory.
 APART = """
-from octavo.kernels.cuda import ipc, library
+from octavo.kernels.cuda import library
+from octavo.kernels.cuda.collectives import ipc
 def refuse(size):
     raise library.KernelError("a test wants it so")
 ipc.make = refuse

@@ -103,5 +103,5 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
     results = torch.zeros(1, result_words(5), dtype=torch.int32).cuda()
     with pytest.raises(ValueError, match="logits"):
         logprobs(torch.zeros(1, 4).cuda(), asked, tokens, 5, results)
-    with pytest.raises(ValueError, match="told"):
+    with pytest.raises(ValueError, match="results"):
         logprobs(torch.zeros(1, 40).cuda(), asked, tokens, 4, results)
