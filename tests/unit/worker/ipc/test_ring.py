@@ -92,8 +92,8 @@ def test_a_torn_record_is_never_delivered_and_in_the_end_called_broken():
 
 _ECHO = """
 import select, sys
-from octavo.worker.ipc.ring import Reader, RingFds, Writer
-there, back = Reader(RingFds(*map(int, sys.argv[1:4]))), Writer(RingFds(*map(int, sys.argv[4:7])))
+from octavo.worker.ipc.ring import RingFds, RingReader, RingWriter
+there, back = RingReader(RingFds(*map(int, sys.argv[1:4]))), RingWriter(RingFds(*map(int, sys.argv[4:7])))
 while True:
     record = there.pop()
     if record is None:

@@ -5,7 +5,7 @@ import sys
 
 _LOAD = """
 import sys
-from octavo.worker import pytorch
+from octavo.worker.rank import pytorch
 pytorch.load()
 import torch
 assert float((torch.ones(2, 3) @ torch.ones(3, 5)).sum()) == 30.0
