@@ -1,7 +1,7 @@
 """What a client asks for, and what is right to answer: drawn from a seed."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from support.soak.forms import FORMS
@@ -48,6 +48,11 @@ class Ask:
     caching: bool = True
     leave_after: int | None = None
     pauses: bool = False
+
+    def within(self, deadline_s: float) -> "Ask":
+        """The same request with another deadline."""
+        assert isinstance(self.body, dict), "a bad body has no deadline"
+        return replace(self, deadline_s=deadline_s, body=self.body | {"timeout": deadline_s})
 
 
 @dataclass(frozen=True, slots=True)
