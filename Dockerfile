@@ -68,7 +68,7 @@ FROM base AS model
 ARG INDEX=
 COPY --from=pins /pins/bundled.txt /opt/octavo/
 RUN pip install -q ${INDEX:+--index-url ${INDEX}} --no-deps --require-hashes -r /opt/octavo/bundled.txt
-COPY src/octavo/__init__.py src/octavo/bundled.py /src/octavo/
+COPY src/octavo/__init__.py src/octavo/bundled.py src/octavo/errors.py /src/octavo/
 RUN PYTHONPATH=/src python -m octavo.bundled /opt/octavo/models
 
 FROM ${WORKER_BASE} AS worker

@@ -10,6 +10,7 @@ from support.patience import PATIENCE_S
 from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import ProcessContext, create_shared
 from octavo.worker.membership.status import GroupState
+from octavo.worker.supervisor import child_processes
 from octavo.worker.supervisor.child_processes import Children
 from octavo.worker.supervisor.fork_server_client import ForkServerClient
 from octavo.worker.supervisor.incarnation_run import IncarnationRun, RunSpec
@@ -18,7 +19,8 @@ ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "un
 SECOND_OF_TWO = {"tensor": 2, "ranks_per_pod": 1, "pod_index": 1, "peers": ("unix:/tmp/x", "unix:/tmp/y")}
 
 
-async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed():
+async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_killed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(child_processes._MODULES, "no_such_process", "octavo.worker.no_such_process")
     shared = create_shared(1)
     config = Config(model="/m", served_name="m", **ADDRESSES)
     children = Children(ForkServerClient())
