@@ -2,7 +2,7 @@
 
 A helper is lost by its input, or by another cause. Only the first is the client's fault:
 
-    over the limit, had the CPU               the input is too slow
+    over the limit, had half of a CPU         the input is too slow
     over the limit, stopped or without CPU    the process was held up
     ended by itself, out of memory            the input is too large
     ended by SIGKILL or SIGTERM               another process ended it
@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,9 +25,10 @@ from octavo.shared.parent import ending_with_us
 
 LOAD_LIMIT_S = 60.0
 END_S = 1.0
-# A helper at work has the CPU for most of its time, on a machine with twenty others at work for a tenth of it. One that
-# had less than this share of the limit did not work: it was stopped, frozen with its container, or waited for a disk.
-HELD_UP_SHARE = 0.05
+# On a busy machine a helper may work for long and have little of a CPU. Its input is to blame once the helper has used
+# this share of the limit. One that had less than the other share of a whole limit did not work: it was stopped, frozen
+# with its container, or waited for a disk.
+SLOW_SHARE, HELD_UP_SHARE = 0.5, 0.05
 STOPPED = ("T", "t")  # in /proc: by a signal, by a debugger
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -40,13 +42,15 @@ class ProcessUsage(NamedTuple):
     cpu_s: float
 
 
-def fault_over_limit(before: ProcessUsage | None, after: ProcessUsage | None, limit_s: float) -> Fault:
-    """Of a helper that has not answered within limit_s. ProcessUsage: None where there is no /proc, or no process."""
-    if before is None or after is None:
+def fault_over_limit(uses: Sequence[ProcessUsage | None], limit_s: float) -> Fault | None:
+    """Of a helper that has not answered. uses: at its start, and each limit_s seconds from then on; an entry is None
+    where there is no /proc, or no process. None: it is at work and has had too little CPU to be judged."""
+    first, before, after = uses[0], uses[-2], uses[-1]
+    if first is None or before is None or after is None:
         return "slow"
     if after.state in STOPPED or after.cpu_s - before.cpu_s < HELD_UP_SHARE * limit_s:
         return "outside"
-    return "slow"
+    return "slow" if after.cpu_s - first.cpu_s >= SLOW_SHARE * limit_s else None
 
 
 def fault_of_end(code: int) -> Fault:

@@ -26,6 +26,7 @@ from octavo.router.tokenizer_pool.helper_process import Fault, HelperProcess, fa
 log = logging.getLogger(__name__)
 
 LIMIT_S = 2.0
+MOST_LIMITS = 5  # that a helper without half of a CPU is given
 MAX_WAITING = 1_000
 BACKOFF_S = (0.1, 5.0)
 TRIES = 2  # helpers that a request may lose by no fault of its own
@@ -155,26 +156,37 @@ class HelperPool:
 
     async def _work(self, helper: HelperProcess, work: _Work) -> bool:
         """False: over the limit. Whatever happens, the work is settled, or waits again."""
-        before = helper.usage()
+        answer = asyncio.ensure_future(helper.call(pack({"read": work.body_kind}, work.body)))
         try:
-            async with asyncio.timeout(LIMIT_S):
-                header, payload = await helper.call(pack({"read": work.body_kind}, work.body))
-            _answer(work, header, payload)
-        except TimeoutError:
-            self.counts.killed += 1
-            fault = fault_over_limit(before, helper.usage(), LIMIT_S)
-            log.warning(
-                "a request took more than %s s to tokenise (%s): its helper is replaced", LIMIT_S, CAUSES[fault]
-            )
-            self._lost(work, fault)
-            return False
+            if fault := await self._fault(helper, answer):
+                self.counts.killed += 1
+                log.warning(
+                    "a request took more than %s s to tokenise (%s): its helper is replaced", LIMIT_S, CAUSES[fault]
+                )
+                self._lost(work, fault)
+                return False
+            _answer(work, *await answer)
         except (OSError, EOFError):
             self._lost(work, fault_of_end(await helper.code()))
             raise
         except Exception:
             _settle(work, broken_helper())
             raise
+        finally:
+            answer.cancel()
         return True
+
+    async def _fault(self, helper: HelperProcess, answer: "asyncio.Future[tuple[Header, bytes]]") -> Fault | None:
+        """Wait for the answer. None: it is there, or an error in its place; else why it is waited for no longer."""
+        uses = [helper.usage()]
+        for _ in range(MOST_LIMITS):
+            done, _ = await asyncio.wait({answer}, timeout=LIMIT_S)
+            if done:
+                return None
+            uses.append(helper.usage())
+            if (fault := fault_over_limit(uses, LIMIT_S)) is not None:
+                return fault
+        return "outside"
 
     def _lost(self, work: _Work, fault: Fault) -> None:
         """The work's helper is lost: the work is tried once more, or refused."""

@@ -16,11 +16,11 @@ class ScriptedHelpers:
     def __init__(self, answers: Sequence[Any]) -> None:
         self.answers = list(answers)
         self.started = 0
-        self.started: list[ScriptedHelper] = []
+        self.processes: list[ScriptedHelper] = []
 
     def made(self) -> "ScriptedHelper":
-        self.started.append(ScriptedHelper(self))
-        return self.started[-1]
+        self.processes.append(ScriptedHelper(self))
+        return self.processes[-1]
 
 
 class ScriptedHelper:

@@ -69,7 +69,7 @@ async def test_a_helper_that_ends_while_it_has_nothing_to_do_is_replaced_at_once
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     pool = HelperPool(MODEL, 1)
     await until(lambda: helpers.started == 1)
-    helpers.started[0].end(KILLED)
+    helpers.processes[0].end(KILLED)
     await until(lambda: helpers.started == 2)
     assert pool.counts.died == 1
     await pool.close()
