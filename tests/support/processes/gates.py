@@ -121,7 +121,7 @@ def _install(gate: Callable[[str], Gate]) -> None:
     _wrap(rank, "_capabilities", gate("hello"))
     _claim(rank, gate("capture"))
     _wrap(Runner, "run", gate("capture"), when=_captures)
-    _wrap(rank_info, "together", gate("ranks"))
+    _wrap(rank_info, "intersect", gate("ranks"))
     _wrap(Runner, "run", gate("step"))
 
 
