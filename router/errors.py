@@ -3,9 +3,9 @@
 RouterError
 ├── RequestError        one request: a refusal or a failure, ready for its client
 ├── QueueFull           one request: as many wait as may
-├── Cut                 one gRPC stream failed after its first message
-├── BrokenSink          one request: the reader of its answer raised
-├── Broken              one leader: its stream cannot go on
+├── StreamCut           one gRPC stream failed after its first message
+├── SinkFailed          one request: the reader of its answer raised
+├── StreamBroken        one leader: its stream cannot go on
 ├── ModelFilesInvalid   one model: the files that a leader served cannot be used
 ├── Gone                the API server: the resource version of a watch is too old
 ├── KeysInvalid         start: the file of API keys cannot be used

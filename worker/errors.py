@@ -8,7 +8,7 @@ CoreFailed or RankFailed.
     ├── KernelsMissing   KernelsMissing: the kernels were not built for this installation
     ├── PeerLost         PeerLost: another rank of the stage is gone
     ├── LeaderLost       the stream to the leader broke
-    │   └── Refused      the leader does not accept this pod
+    │   └── JoinRefused  the leader does not accept this pod
     ├── PeerRefused      a stage does not accept a message of its neighbour
     ├── InvalidStep      a step that no rank may compute
     ├── CodecError       bytes that are no message of this version
