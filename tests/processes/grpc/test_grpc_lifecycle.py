@@ -161,4 +161,4 @@ async def test_a_port_that_is_taken_by_another_ends_the_router_with_a_message(tm
     places = ("--group", f"unix:{tmp_path}/x", "--http", "127.0.0.1:0", "--grpc", f"127.0.0.1:{port}")
     ended = await asyncio.to_thread(done, "router", *places)
     taken.close()
-    assert ended.code == 1 and "cannot listen" in ended.err
+    assert ended.code == 3 and f"--grpc 127.0.0.1:{port}: another process listens there" in ended.err
