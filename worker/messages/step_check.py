@@ -9,7 +9,7 @@ A block has one slot that may write it, or any number that only read it. A slot 
 or another slot may write it from now on, must be admitted again before a row names it.
 
 Most steps have the rows of the step before and only start where they ended: they cost a comparison. What must be done
-for each row is done by functions of C, so that a step of 256 rows takes some 50 microseconds.
+for each row is done by functions of C (its cost: docs/decisions/0015).
 """
 
 from collections.abc import Iterable, Sequence
