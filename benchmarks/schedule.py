@@ -20,7 +20,7 @@ from pathlib import Path
 
 import record
 
-from octavo.worker.messages.codec import Outputs, decode, encode
+from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.request import NewRequest, Sampling
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
@@ -63,7 +63,7 @@ class Run:
         updated = clock()
         encode(step)
         decode(encode(result))
-        encode(Outputs(tuple(outputs)))
+        encode(outputs)
         carried = clock()
         self.scheduler.observe(step.number, 0.006)
         observed = clock()

@@ -25,9 +25,9 @@ from octavo.worker.ipc.ring import RingReader
 from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
 from octavo.worker.messages import rank_info
-from octavo.worker.messages.codec import Outputs, decode, encode
+from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.graphs import GraphBook
-from octavo.worker.messages.output import Cancel, Output, RefusedRequest
+from octavo.worker.messages.output import Cancel, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
@@ -140,23 +140,24 @@ class Core:
                 logger.info("captured %d graphs in %.1f s", len(self._graph_names), time.monotonic() - self._began_s)
             self._scheduler.observe(result.number, took_ns / 1e9)
             if outputs:
-                self._outbox.send(encode(Outputs(tuple(outputs))))
+                self._outbox.send(encode(outputs))
             self._board.write(CORE, ProcessSlot.FINISHED, result.number)
             self._board.add(Gauge.STEPS_TOTAL, 1)
             self._board.add(Gauge.STEP_NANOSECONDS_TOTAL, took_ns)
-            self._board.add(Gauge.GENERATED_TOKENS_TOTAL, sum(len(output.ids) for output in outputs))
+            self._board.add(Gauge.GENERATED_TOKENS_TOTAL, outputs.tokens)
             self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
         return moved
 
-    def _fail(self, broken: Sequence[int], outputs: Sequence[Output]) -> list[Output]:
+    def _fail(self, broken: Sequence[int], outputs: Outputs) -> Outputs:
         """End these requests, which would else seem to have ended well."""
         for key in broken:
             logger.error("request %d: its grammar went beyond the bounds of llguidance; it is ended", key)
             self._scheduler.cancel(key)
-        return [
+        others = (
             output._replace(ids=(), finish=Finish.FAILED, scores=None) if output.key in broken else output
             for output in outputs
-        ]
+        )
+        return Outputs(others=tuple(others))
 
     def _issue(self) -> bool:
         moved = False
@@ -181,9 +182,9 @@ class Core:
         """The requests of a step that the scheduler made wrong end with an error, and it is counted."""
         logger.error("a bug: %s; the step is not computed, its %d requests fail", refused.message, len(refused.outputs))
         self._board.add(Gauge.INVALID_STEPS_TOTAL, 1)
-        for output in refused.outputs:
+        for output in refused.outputs.others:
             self._constraints.drop(output.key)
-        self._outbox.send(encode(Outputs(refused.outputs)))
+        self._outbox.send(encode(refused.outputs))
 
     def _next(self) -> Step | None:
         """A step of requests; while graphs are missing, when idle or after some steps, one that captures."""

@@ -5,9 +5,11 @@ A stream has one write under way; what comes meanwhile is packed into the next m
 
 import struct
 from collections import deque
+from collections.abc import Iterable, Sequence
 
 from octavo.proto.v1 import engine_pb2
 from octavo.worker.messages.output import Output
+from octavo.worker.messages.packing import pack
 
 NO_TOKEN = 0xFFFFFFFF
 _ROW = struct.Struct("<I")
@@ -35,6 +37,13 @@ class OutputBuffer:
     @property
     def empty(self) -> bool:
         return not (self._finishes or self._rejected or self.draining or self.credit)
+
+    def add_tokens(self, numbers: Iterable[int], ids: Sequence[int]) -> None:
+        """A row for each of these requests, which go on."""
+        self._numbers += pack(numbers)
+        self._ids += pack(ids)
+        self._finishes += bytes(len(ids))
+        self._cached += bytes(len(ids) * 4)
 
     def add(self, number: int, output: Output) -> None:
         """One request's part of a step: a row for each id, or one without a token. The finish stands on the last."""

@@ -17,8 +17,8 @@ from octavo.worker.leader.admission.submit import Rules, read_submit
 from octavo.worker.leader.core_channel import CoreChannel
 from octavo.worker.leader.router_stream import RouterStream
 from octavo.worker.messages import rank_info
-from octavo.worker.messages.codec import Outputs, decode, encode
-from octavo.worker.messages.output import Cancel, Load, RefusedRequest
+from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.output import Cancel, Load, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Invalid
 
@@ -163,7 +163,16 @@ class RequestRegistry:
         self.ready.set()
 
     def _deliver(self, outputs: Outputs) -> None:
-        for output in outputs.rows:
+        by_stream: dict[RouterStream, tuple[list[int], list[int]]] = {}
+        for key, token in zip(outputs.keys, outputs.ids, strict=True):
+            if (stream := self._owners.get(key)) is not None:
+                keys, ids = by_stream.setdefault(stream, ([], []))
+                keys.append(key)
+                ids.append(token)
+        for stream, (keys, ids) in by_stream.items():
+            stream.deliver_tokens(keys, ids)
+        self._woken.update(by_stream)
+        for output in outputs.others:
             stream = self._owners.get(output.key)
             if stream is None:
                 continue  # given up while the step was under way

@@ -6,7 +6,7 @@ Requests, numbers and credit die with the stream. The engine never waits for a w
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from octavo.proto.v1 import engine_pb2
 from octavo.worker.leader.output_buffer import OutputBuffer
@@ -40,6 +40,10 @@ class RouterStream:
 
     def forget(self, key: int) -> None:
         self.keys.pop(self.numbers.pop(key, -1), None)
+
+    def deliver_tokens(self, keys: Iterable[int], ids: Sequence[int]) -> None:
+        """Add one token of each of these requests, all of which go on."""
+        self.out.add_tokens(map(self.numbers.__getitem__, keys), ids)
 
     def deliver(self, output: Output) -> bool:
         """Add the rows of one request; whether it ended by them."""

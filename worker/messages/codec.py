@@ -8,18 +8,17 @@ tens of microseconds. `decode` takes nothing on trust: what is short, long, unkn
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import chain
 
-from octavo.worker.messages.output import Cancel, Load, Output, RefusedRequest, Scores
+from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
 from octavo.worker.messages.packing import CodecError, MessageReader, pack
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.sampling_codec import read_sampling, write_sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
-__all__ = ["VERSION", "CodecError", "Message", "Outputs", "decode", "encode"]
+__all__ = ["VERSION", "CodecError", "Message", "decode", "encode"]
 
-VERSION = 3
+VERSION = 4
 
 _START = struct.Struct("<BB")
 _STEP = struct.Struct("<QHHIIIIIII")  # number; bytes of graph, path; then how many of each
@@ -28,19 +27,12 @@ _APPEND = struct.Struct("<III")  # slot, first, blocks
 _RESULT = struct.Struct("<QIIII")  # number; ids, failed, scores, prompts
 _NEW = struct.Struct("<QiIIIIIBI")  # key, priority, max_tokens; then sizes, of salt and grammar in bytes
 _KEY = struct.Struct("<Q")
-_OUTPUTS = struct.Struct("<III")  # outputs, ids, scores
-_SCORES = struct.Struct("<III")  # output; bytes of tokens, prompt
+_OUTPUTS = struct.Struct("<IIII")  # requests with one token more; of the others: how many, their ids, their scores
+_SCORES = struct.Struct("<III")  # which of the others; bytes of tokens, prompt
 _LOAD = struct.Struct("<10Q")
 _REFUSED = struct.Struct("<QHI")  # key; bytes of field, message
 _MASKS = struct.Struct("<QI")  # number; bytes of the rows
 _HASH_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """What one update gave."""
-
-    rows: tuple[Output, ...]
 
 
 Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | RefusedRequest
@@ -79,8 +71,8 @@ def _encode(message: Message) -> tuple[int, bytes]:
             return 3, _encode_new(message)
         case Cancel(key):
             return 4, _KEY.pack(key)
-        case Outputs(rows):
-            return 5, _encode_outputs(rows)
+        case Outputs():
+            return 5, _encode_outputs(message)
         case Load():
             return 6, _encode_load(message)
         case RefusedRequest(key, field, text):
@@ -202,15 +194,18 @@ def _decode_cancel(reader: MessageReader) -> Cancel:
     return Cancel(*reader.head(_KEY))
 
 
-def _encode_outputs(rows: tuple[Output, ...]) -> bytes:
-    if not rows:
-        return _OUTPUTS.pack(0, 0, 0)
-    keys, ids, finishes, cached, scores = zip(*rows, strict=True)
+def _encode_outputs(outputs: Outputs) -> bytes:
+    if len(outputs.keys) != len(outputs.ids):
+        raise CodecError(f"Outputs: {len(outputs.keys)} keys and {len(outputs.ids)} ids")
+    plain = pack(outputs.keys, "Q") + pack(outputs.ids)
+    if not outputs.others:
+        return _OUTPUTS.pack(len(outputs.keys), 0, 0, 0) + plain
+    keys, ids, finishes, cached, scores = zip(*outputs.others, strict=True)
     flat = tuple(chain.from_iterable(ids))
-    scored = len(rows) - scores.count(None)
-    head = _OUTPUTS.pack(len(rows), len(flat), scored)
+    scored = len(keys) - scores.count(None)
+    head = _OUTPUTS.pack(len(outputs.keys), len(keys), len(flat), scored)
     numbers = pack(chain(map(len, ids), cached, flat))
-    parts = [head, pack(keys, "Q"), numbers, pack(finishes, "B")]
+    parts = [head, plain, pack(keys, "Q"), numbers, pack(finishes, "B")]
     if scored:
         for index, found in enumerate(scores):
             if found is not None:
@@ -219,11 +214,12 @@ def _encode_outputs(rows: tuple[Output, ...]) -> bytes:
 
 
 def _decode_outputs(reader: MessageReader) -> Outputs:
-    count, total, scored = reader.head(_OUTPUTS)
+    plain, count, total, scored = reader.head(_OUTPUTS)
+    plain_keys, plain_ids = reader.numbers(plain, "Q"), reader.numbers(plain)
     keys = reader.numbers(count, "Q")
     lengths, cached, flat = reader.numbers(count), reader.numbers(count), reader.numbers(total)
     if sum(lengths) != total:
-        raise CodecError(f"outputs: {count} rows name {sum(lengths)} ids, the message has {total}")
+        raise CodecError(f"outputs: {count} of them name {sum(lengths)} ids, the message has {total}")
     try:
         finishes = tuple(map(_FINISHES.__getitem__, reader.numbers(count, "B")))
     except KeyError as error:
@@ -233,7 +229,8 @@ def _decode_outputs(reader: MessageReader) -> Outputs:
         ids.append(flat[at : at + length])
         at += length
     scores = _decode_scores(reader, count, scored)
-    return Outputs(tuple(map(Output._make, zip(keys, ids, finishes, cached, scores, strict=True))))
+    others = map(Output._make, zip(keys, ids, finishes, cached, scores, strict=True))
+    return Outputs(plain_keys, plain_ids, tuple(others))
 
 
 def _decode_scores(reader: MessageReader, count: int, scored: int) -> list[Scores | None]:
@@ -243,7 +240,7 @@ def _decode_scores(reader: MessageReader, count: int, scored: int) -> list[Score
     for _ in range(scored):
         index, tokens, prompt = reader.head(_SCORES)
         if not last < index < count:
-            raise CodecError(f"outputs: scores of row {index} after row {last}, of {count} rows")
+            raise CodecError(f"outputs: scores of entry {index} after entry {last}, of {count}")
         scores[index] = Scores(reader.take(tokens), reader.take(prompt))
         last = index
     return scores

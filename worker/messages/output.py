@@ -1,5 +1,6 @@
 """The scheduler's output: tokens for requests, and how loaded the group is."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ class Scores(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Tokens of one request from one step. A named tuple, since a step makes hundreds.
+    """Tokens of one request from one step.
 
     ids: no entry when the request ends by a stop id (never shown) or fails. cached: tokens that came from the prefix
     cache, on a request's first output; else 0.
@@ -25,6 +26,30 @@ class Output(NamedTuple):
     finish: Finish = Finish.NOT_FINISHED
     cached: int = 0
     scores: Scores | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What one step gave, a request at most once.
+
+    keys, ids: of requests that got one token more, and nothing else is to be said of them: hundreds in a step, hence
+    two columns. others: everything else.
+    """
+
+    keys: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    others: tuple[Output, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.others)
+
+    def __iter__(self) -> Iterator[Output]:
+        yield from map(Output, self.keys, zip(self.ids, strict=True))
+        yield from self.others
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids) + sum(len(output.ids) for output in self.others)
 
 
 @dataclass(frozen=True, slots=True)

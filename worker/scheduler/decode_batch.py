@@ -10,7 +10,6 @@ A step that reads a token sampled by one of the stages-1 steps before it waits f
 rows need not wait; one that joins gets its row when its newest token is old enough.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from operator import add
@@ -27,7 +26,7 @@ class Members:
     slots: tuple[int, ...]
     rows: tuple[int, ...]
     counts: tuple[int, ...]
-    appends: tuple[Callable[[int], None], ...]  # of each request's tokens
+    tokens: tuple[list[int], ...]  # of each request
 
 
 class DecodeBatch:
@@ -41,7 +40,7 @@ class DecodeBatch:
         self._tick = 0
         self._keys: list[int] = []
         self._slots: list[int] = []
-        self._appends: list[Callable[[int], None]] = []
+        self._tokens: list[list[int]] = []
         self._bases: list[int] = []
         self._counters: list[int] = []
         self._needs: dict[int, list[Request]] = {}
@@ -78,7 +77,7 @@ class DecodeBatch:
             return
         index = self.requests.index(request)
         base = self._bases[index]
-        for column in (self.requests, self._keys, self._slots, self._appends, self._bases, self._counters):
+        for column in (self.requests, self._keys, self._slots, self._tokens, self._bases, self._counters):
             del column[index]
         _drop(self._needs, self._need(request, base), request)
         _drop(self._ends, request.total - 1 - base, request)
@@ -88,13 +87,13 @@ class DecodeBatch:
         self._members = None
 
     def needing_block(self) -> list[Request]:
-        """Requests whose next position lies beyond their blocks."""
+        """Requests whose next position lies beyond their blocks: each gets one before the next step."""
         return list(self._needs.get(self._tick, ()))
 
-    def grown(self, request: Request) -> None:
-        """`request`, one of short(), has got its block."""
-        _drop(self._needs, self._tick, request)
-        self._needs.setdefault(self._tick + self._block_size, []).append(request)
+    def grown(self) -> None:
+        """They have got their blocks."""
+        if (grown := self._needs.pop(self._tick, None)) is not None:
+            self._needs.setdefault(self._tick + self._block_size, []).extend(grown)
 
     def done(self) -> list[Request]:
         """Requests whose last position was in the newest step."""
@@ -109,7 +108,7 @@ class DecodeBatch:
                 slots=tuple(self._slots),
                 rows=tuple(range(count)),
                 counts=(1,) * count,
-                appends=tuple(self._appends),
+                tokens=tuple(self._tokens),
             )
         return self._members
 
@@ -126,7 +125,7 @@ class DecodeBatch:
         self.requests.append(request)
         self._keys.append(request.new.key)
         self._slots.append(request.slot)
-        self._appends.append(request.tokens.append)
+        self._tokens.append(request.tokens)
         self._bases.append(base)
         self._counters.append(base + 1 - len(request.new.prompt))
         self._needs.setdefault(self._need(request, base), []).append(request)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import repeat
+from itertools import compress
 
 from octavo.worker.messages.output import Output, Scores
 from octavo.worker.messages.request import Finish, Request
@@ -11,7 +10,6 @@ from octavo.worker.messages.step import StepResult
 from octavo.worker.scheduler.decode_batch import Members
 
 NO_MEMBERS = Members((), (), (), (), (), ())
-_output = partial(tuple.__new__, Output)  # Output._make without its Python call: 256 times a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +69,37 @@ class InFlightStep:
         if len(result.prompts) != len(self.scored):
             raise ValueError(f"step {self.number}: {len(result.prompts)} of {len(self.scored)} prompts have scores")
 
-    def take(self, result: StepResult, stops: Iterable[int]) -> tuple[list[Output], list[int]]:
-        """Give the requests their tokens. Returns an output for each entry, and the entries that end their request.
+    def take(self, result: StepResult, stops: Iterable[int]) -> dict[int, Output]:
+        """Give the requests their tokens. Returns, by entry, outputs that may be more than one more token.
 
         stops: entries whose token is a stop id of some request, maybe not their own.
         """
         members, ids = self.members, result.ids
-        for append, token in zip(members.appends, ids, strict=False):
-            append(token)
+        any(map(list.append, members.tokens, ids))  # a loop of C; append returns None
         for request, token in zip(self.others, ids[len(members.keys) :], strict=True):
             request.tokens.append(token)
         failed = {*result.failed, *self._unscored(result)} if self.scored else result.failed
         for entry in {*self.skipped, *failed}:
             if entry < self.sampled:
                 self.request(entry).tokens.pop()
-        keys = members.keys + tuple(request.new.key for request in self.others)
-        plain = zip(keys, zip(ids, strict=True), repeat(Finish.NOT_FINISHED), repeat(0), repeat(None))
-        outputs = list(map(_output, plain))
-        outputs += [Output(request.new.key, ()) for request in self.partial]
-        special = self.last.union(range(len(members.keys), len(outputs)), failed, stops)
+        entries = self.sampled + len(self.partial)
+        special = self.last.union(range(len(members.keys), entries), failed, stops)
         scores = self._scores(result) if result.scores or self.scored else {}
         special.update(scores)
         special -= self.skipped
-        for entry in special:
-            outputs[entry] = self._special(entry, result, entry in failed, scores.get(entry))
-        return outputs, [entry for entry in special if outputs[entry].finish]
+        return {entry: self._special(entry, result, entry in failed, scores.get(entry)) for entry in sorted(special)}
+
+    def plain(self, result: StepResult, special: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Keys and tokens of the entries that are neither special nor skipped."""
+        keys, ids = self.members.keys, result.ids[: len(self.members.keys)]
+        left_out = {*special, *self.skipped}
+        if not left_out:
+            return keys, ids
+        wanted = bytearray(b"\1") * len(keys)
+        for entry in left_out:
+            if entry < len(keys):
+                wanted[entry] = 0
+        return tuple(compress(keys, wanted)), tuple(compress(ids, wanted))
 
     def _unscored(self, result: StepResult) -> list[int]:
         """Entries with a part of a prompt whose logits were not finite."""

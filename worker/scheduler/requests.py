@@ -44,16 +44,11 @@ class Requests:
 
     def grow(self, batch: DecodeBatch) -> list[Blocks]:
         """A block for each request of the batch that needs one, if need be taken from the least deserving of all."""
-        grown: dict[Request, Blocks] = {}
-        for request in batch.needing_block():
-            while not self.cache.blocks.free and request.phase is Phase.DECODING:
-                victim = self._victim()
-                grown.pop(victim, None)
-                self._preempt(victim)
-            if request.phase is Phase.DECODING:
-                grown[request] = Blocks(request.slot, len(request.blocks), (self.cache.grow(request),))
-                batch.grown(request)
-        return list(grown.values())
+        while len(growing := batch.needing_block()) > self.cache.blocks.free:
+            self._preempt(self._victim())
+        grown = [Blocks(request.slot, len(request.blocks), (self.cache.grow(request),)) for request in growing]
+        batch.grown()
+        return grown
 
     def _victim(self) -> Request:
         """The last admitted of the lowest priority."""

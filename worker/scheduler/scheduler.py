@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from octavo.worker.messages.limits import Limits
-from octavo.worker.messages.output import Load, Output
+from octavo.worker.messages.output import Load, Output, Outputs
 from octavo.worker.messages.request import Finish, Invalid, NewRequest, Phase, Request
 from octavo.worker.messages.step import Blocks, Forward, Sample, Step, StepResult
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
@@ -33,7 +33,7 @@ from octavo.worker.scheduler.requests import Requests
 from octavo.worker.scheduler.step_builder import Chunk, Decoding, StepChanges, build_step
 from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
-__all__ = ["Invalid", "Limits", "Load", "Output", "RefusedStep", "Scheduler"]
+__all__ = ["Invalid", "Limits", "Load", "Output", "Outputs", "RefusedStep", "Scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RefusedStep:
     """A step that was not issued. message: what is wrong with it. outputs: the ends of its requests."""
 
     message: str
-    outputs: tuple[Output, ...]
+    outputs: Outputs
 
 
 class Scheduler:
@@ -136,7 +136,7 @@ class Scheduler:
             for request in named:
                 self._end(request, failed=True)
             outputs = tuple(Output(request.new.key, (), Finish.FAILED) for request in named)
-            self._refused.append(RefusedStep(str(error), outputs))
+            self._refused.append(RefusedStep(str(error), Outputs(others=outputs)))
             return None
         self._number += 1
         self._move_on(batch, decoding.members, prefill)
@@ -160,7 +160,7 @@ class Scheduler:
 
     # Results in
 
-    def update(self, result: StepResult) -> list[Output]:
+    def update(self, result: StepResult) -> Outputs:
         """Take the result of the oldest step under way. Raises ValueError when it is another's, or of another size."""
         if not self._in_flight:
             raise ValueError(f"result of step {result.number}, awaited is none")
@@ -171,20 +171,21 @@ class Scheduler:
         requests.slots.returned = step.number
         for entry in step.skipped.intersection(result.failed):
             requests.cache.failed(step.request(entry), requests.live.values())
-        outputs, ending = step.take(result, requests.stops.among(result.ids))
-        for entry in ending:
-            request, failed = step.request(entry), outputs[entry].finish is Finish.FAILED
+        special = step.take(result, requests.stops.among(result.ids))
+        keys, ids = step.plain(result, special)
+        for entry, output in special.items():
+            if not output.finish:
+                continue
+            request, failed = step.request(entry), output.finish is Finish.FAILED
             if failed and not requests.cache.isolated(request):
-                request.cached = outputs[entry].cached
+                request.cached = output.cached
                 requests.recompute(request)
                 self._skip(request)
                 step.skipped.add(entry)
             else:
                 self._end(request, failed)
         requests.settle()
-        if not step.skipped:
-            return outputs
-        return [output for entry, output in enumerate(outputs) if entry not in step.skipped]
+        return Outputs(keys, ids, tuple(output for entry, output in special.items() if entry not in step.skipped))
 
     def _end(self, request: Request, failed: bool = False) -> None:
         self._requests.end(request, failed)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.messages.codec import VERSION, CodecError, Message, Outputs, decode, encode
-from octavo.worker.messages.output import Cancel, Load, Output, RefusedRequest, Scores
+from octavo.worker.messages.codec import VERSION, CodecError, Message, decode, encode
+from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
 from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
@@ -48,13 +48,21 @@ new_requests = st.builds(
     NewRequest, u64, ids, sampling, u32, st.frozensets(u32), ids, st.integers(-(2**31), 2**31 - 1), hashes,
     st.binary(max_size=64), words,
 )  # fmt: skip
-outputs = st.builds(Outputs, many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32, scores)))
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> Outputs:
+    plain = draw(many(st.tuples(u64, u32)))
+    others = draw(many(st.builds(Output, u64, ids, st.sampled_from(Finish), u32, scores)))
+    return Outputs(tuple(key for key, _ in plain), tuple(token for _, token in plain), others)
+
+
 messages: st.SearchStrategy[Message] = st.one_of(
     steps(),
     st.builds(StepResult, u64, ids, ids, many(st.tuples(u32, pieces)), many(pieces)),
     new_requests,
     st.builds(Cancel, u64),
-    outputs,
+    outputs(),
     st.builds(Load, *[u64] * 10),
     st.builds(RefusedRequest, u64, words, words),
     st.builds(Masks, u64, st.binary(max_size=40)),
@@ -92,7 +100,7 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 3"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 4"):
         decode(bytes(data))
 
 
@@ -102,7 +110,7 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 
 
 def test_an_unknown_finish_is_refused() -> None:
-    data = bytearray(encode(Outputs((Output(1, (2,)),))))
+    data = bytearray(encode(Outputs(others=(Output(1, (2,)),))))
     data[-1] = 77
     with pytest.raises(CodecError, match="unknown finish 77"):
         decode(bytes(data))
@@ -115,6 +123,7 @@ def test_an_unknown_finish_is_refused() -> None:
         StepResult(1, (2**32,)),
         Cancel(-1),
         NewRequest(1, (1,), Sampling(), 1, hashes=(b"short",)),
+        Outputs((1, 2), (3,)),
     ],
 )
 def test_a_value_that_fits_no_field_is_refused(message: Message) -> None:
@@ -124,11 +133,11 @@ def test_a_value_that_fits_no_field_is_refused(message: Message) -> None:
 
 @pytest.mark.parametrize("rows", [(0, 0), (1, 0), (2, 3)])
 def test_scores_of_rows_that_are_not_there_are_refused(rows: tuple[int, int]) -> None:
-    whole = encode(Outputs((Output(1, (2,), scores=Scores(b"a")), Output(2, (3,), scores=Scores(b"b")))))
+    whole = encode(Outputs(others=(Output(1, (2,), scores=Scores(b"a")), Output(2, (3,), scores=Scores(b"b")))))
     data = bytearray(whole)
     for row, at in zip(rows, (len(whole) - 26, len(whole) - 13), strict=True):
         data[at : at + 4] = row.to_bytes(4, "little")
-    with pytest.raises(CodecError, match="scores of row"):
+    with pytest.raises(CodecError, match="scores of entry"):
         decode(bytes(data))
 
 

@@ -85,6 +85,9 @@ WRONG = {
     "row 0 (slot 2, start 8, count 1): block 1 before it is not computed": step(
         (2, 8, 1), admits=(admit(2, 9),), blocks=(Blocks(2, 0, (0, 1, 9)),)
     ),
+    "row 0 (slot 2, start 8, count 1): block 3 before it is not computed": step(  # computed, at entry 1
+        (2, 8, 1), admits=(admit(2, 9),), blocks=(Blocks(2, 0, (3, 2, 9)),)
+    ),
     "row 0 (slot 2, start 4, count 2): its slot holds a block twice": step(
         (2, 4, 2), admits=(admit(2, 6),), blocks=(Blocks(2, 0, (2, 2)),)
     ),
@@ -110,3 +113,33 @@ def test_the_slots_of_a_refused_step_must_be_admitted_again() -> None:
     with pytest.raises(InvalidStep, match=r"slot 0, start 6, count 1\): its slot holds no request"):
         check.check(step((0, 6, 1)))
     check.check(FIRST)
+
+
+def test_the_slot_of_refused_blocks_must_be_admitted_again_and_may_have_them_then() -> None:
+    check = two_requests()
+    with pytest.raises(InvalidStep, match="slot 0 holds block 9 twice"):
+        check.check(step((1, 8, 1), blocks=(Blocks(0, 2, (8, 9, 9)),)))
+    with pytest.raises(InvalidStep, match="slot 0, start 6, count 1.: its slot holds no request"):
+        check.check(step((0, 6, 1)))
+    check.check(step((0, 0, 12), admits=(admit(0, 12),), blocks=(Blocks(0, 0, (8, 9, 0)),)))
+
+
+def test_micro_batches_take_turns_and_a_request_moves_between_them() -> None:
+    check = two_requests()
+    check.check(step((0, 6, 1)))
+    check.check(step((1, 8, 1)))
+    check.check(step((0, 7, 1)))
+    check.check(step((1, 9, 1)))
+    check.check(step((1, 10, 1), (0, 8, 1), blocks=(Blocks(0, 2, (5,)),)))
+    check.check(step((0, 9, 1)))
+    with pytest.raises(InvalidStep, match="slot 1, start 12, count 1.: its slot's last row ended at 11"):
+        check.check(step((1, 12, 1)))
+
+
+def test_a_shared_block_may_be_computed_by_a_request_of_the_other_micro_batch() -> None:
+    check = two_requests()
+    check.check(step((0, 6, 2)))
+    shares = (admit(2, 6),), (Blocks(2, 0, (1, 6)),)
+    with pytest.raises(InvalidStep, match="block 1 before it is not computed"):  # at entry 1 of slot 0
+        check.check(step((2, 4, 2), admits=shares[0], blocks=shares[1]))
+    check.check(step((3, 8, 1), admits=(admit(3, 9),), blocks=(Blocks(3, 0, (0, 1, 7)),)))

@@ -469,7 +469,7 @@ def test_a_heartbeat_runs_between_steps_and_changes_nothing() -> None:
     assert beat is not None and (beat.number, beat.forward.tokens) == (2, 0)
     assert engine.scheduler.heartbeat() is None
     engine.finish()
-    assert engine.scheduler.update(StepResult(2)) == []
+    assert not engine.scheduler.update(StepResult(2))
     engine.run()
     engine.check(new)
 
@@ -616,7 +616,7 @@ def test_a_step_that_would_be_wrong_is_not_issued_and_costs_its_own_requests_alo
         assert engine.issue() is None
     (refused,) = engine.scheduler.refused()
     assert "count 1): its slot's last row ended at" in refused.message
-    assert set(refused.outputs) == {Output(key, (), Finish.FAILED) for key in (1, 2, 3)}
+    assert set(refused.outputs.others) == {Output(key, (), Finish.FAILED) for key in (1, 2, 3)}
     again = [request(key, [*range(key - 3, key + 6)], 12) for key in (4, 5)]
     for new in again:
         engine.scheduler.submit(new)
