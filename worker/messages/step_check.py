@@ -135,10 +135,10 @@ class StepCheck:
     def _release(self, slot: int) -> None:
         """The slot holds no request; what it computed stays, for the slots that share it."""
         self._admitted.pop(slot, None)
-        self._settle({slot})
-        end = self._next.pop(slot, None)
-        if end is None:
+        if slot not in self._next:
             return
+        self._settle({slot})
+        end = self._next.pop(slot)
         table, own, writer, kept, readers = self._tables[slot], self._own[slot], self._writer, self._kept, self._readers
         for block in table[own:]:
             writer[block] = _NONE
