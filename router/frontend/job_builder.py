@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from octavo.router.answers.answers import Answer, AnswerWriter, Generation
-from octavo.router.answers.detailed import DetailedGeneration, Details
-from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import DetailOptions
-from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
-from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.detailed_generation import DetailedGeneration, Details
+from octavo.router.answers.formatters.details import DetailOptions
+from octavo.router.answers.generation import Generation
 from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
 from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.sampling import PLAIN, AdvancedParams, needs, with_params
@@ -20,7 +18,17 @@ from octavo.router.text.bodies import EncodedRequest
 from octavo.router.text.tokenizer import NO_MARKS
 from octavo.router.tokenizer_pool.model_loader import LoadedModel
 
-_PARSED = ParsedWhole | ParsedStream | ParsedDetailedWhole | ParsedDetailedStream
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer has beside plain text. parser: makes one for each generation, where reasoning or calls are to be
+    found; None: the text is all content. details: which are shown; None: none, and stop strings are cut as usual."""
+
+    parser: Callable[[], AnswerParser] | None = None
+    details: DetailOptions | None = None
+
+
+PLAIN_TEXT = AnswerForm()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +43,11 @@ class RequestPlan:
         return self.encoded.request.params.n
 
     @property
-    def options(self) -> DetailOptions | None:
-        """Which details are shown beside the text; None: no details, and stop strings are cut as usual."""
+    def form(self) -> AnswerForm:
+        """As the request asks for it."""
+        return AnswerForm(self.loaded.formats.parser(self.encoded), self._details_shown())
+
+    def _details_shown(self) -> DetailOptions | None:
         request = self.encoded.request
         params = request.params
         if params is PLAIN or not _is_detailed(request):
@@ -47,13 +58,7 @@ class RequestPlan:
             prompt_top=params.prompt_logprobs,
             asked_top=params.prompt_top or 0,
             token_ids=params.token_ids,
-            usage=request.include_usage,
         )
-
-    @property
-    def parser(self) -> Callable[[], AnswerParser] | None:
-        """Makes one for each answer; None where the text is all content."""
-        return self.loaded.formats.parser(self.encoded)
 
     def job(self, index: int, id: str, deadline: float) -> Job:
         """The job of one generation. index: of the generation. deadline: monotonic seconds."""
@@ -92,17 +97,16 @@ class RequestPlan:
             default.adjust,
         )
 
-    def generation(self, index: int, answer: Answer, writer: AnswerWriter) -> Generation:
+    def generation(self, index: int, answer: Answer, form: AnswerForm) -> Generation:
         """The sink of the job with this index."""
         request = self.encoded.request
         at = index // request.params.n
         prompt, skip = self.encoded.prompts[at], request.params.skip_special
-        marks = self.loaded.formats.marks if isinstance(writer, _PARSED) else NO_MARKS
+        marks = self.loaded.formats.marks if form.parser is not None else NO_MARKS
         detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
-        if not isinstance(writer, DetailedWhole | DetailedStream):
-            return answer.generation(detokeniser, request.stop)
-        details = self._details(at, prompt)
-        return answer.join(DetailedGeneration(answer, detokeniser, request.stop, details, writer))
+        if form.details is None:
+            return answer.join(Generation(answer, detokeniser, request.stop))
+        return answer.join(DetailedGeneration(answer, detokeniser, request.stop, self._details(at, prompt)))
 
     def _details(self, at: int, prompt: bytes) -> Details:
         request = self.encoded.request

@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from octavo.router.answers.answers import Answer, AnswerWriter, Generation
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.delta import AnswerWriter
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.parsed_answer import ParsedAnswer
 from octavo.router.frontend import deadlines
 from octavo.router.frontend.body_buffer import BodyBuffer
-from octavo.router.frontend.job_builder import RequestPlan
+from octavo.router.frontend.job_builder import PLAIN_TEXT, AnswerForm, RequestPlan
 from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
@@ -127,18 +130,21 @@ def run(
     prepared: PreparedRequest,
     writer: AnswerWriter,
     id: str,
+    form: AnswerForm = PLAIN_TEXT,
     sink: Callable[[Generation], Sink] = lambda generation: generation,
 ) -> Iterator[Answer]:
     """`n` jobs a prompt, each cancelled when the block is left before it has ended. Raises RequestError.
 
-    id: for logs. sink: wraps a generation's sink.
+    id: for logs. form: what is found in the text, and shown beside it, before it comes to `writer`. sink: wraps a
+    generation's sink.
     """
     plan, first_token = prepared.plan, partial(_first_token, services.metrics, prepared.begun)
-    answer = Answer(writer, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
+    line = writer if form.parser is None else ParsedAnswer(writer, form.parser)
+    answer = Answer(line, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
     timer = _timer(answer, prepared.deadline)
     try:
         for index in range(len(prepared.encoded.prompts) * plan.copies):
-            generation, job = plan.generation(index, answer, writer), plan.job(index, id, prepared.deadline)
+            generation, job = plan.generation(index, answer, form), plan.job(index, id, prepared.deadline)
             handle = services.dispatcher.submit(job, sink(generation))
             answer.handles.append(handle)
             if generation.over:

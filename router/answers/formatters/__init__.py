@@ -1,5 +1,5 @@
-"""The JSON of answers: completions, chats and responses, whole and as server-sent events.
+"""The forms of an answer: completions, chats and responses in OpenAI's JSON, whole and as events; and protobuf.
 
-Process: a router process. In: text, usage and parts of an answer. Out: JSON as bytes.
+Process: a router process. In: text, deltas and usage of an answer. Out: bytes, or messages of octavo.v1.
 Imports: router.parsers, router.openai_api, router.jobs. PURE.
 """

@@ -10,12 +10,12 @@ One item is open at a time: what is of another kind, or the end, closes it.
 
 from collections.abc import Mapping, Sequence
 
-from octavo.router.answers.formatters.frames import Identity, Usage
+from octavo.router.answers.delta import Usage
+from octavo.router.answers.formatters.formatter import Identity, Json
 from octavo.router.jobs.generation import RequestError
 from octavo.router.parsers.answer_parser import Arguments, Call, Dropped, MessagePart
 from octavo.router.parsers.tools.events import Content
 
-Json = dict[str, object]
 ResponseEvent = tuple[str, Json]  # type, and the other fields
 
 # Of OpenAI's codes, the one that fits; the message says more.
@@ -77,7 +77,7 @@ class ResponseObject:
         }
 
 
-class Output:
+class OutputItems:
     """The items of one answer. Each method returns the events that it makes. done: the complete items, without
     abandoned calls. place: ids of the open message's deltas; None: no message is open."""
 

@@ -14,9 +14,9 @@ import grpc
 from google.protobuf.message import Message
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.answers.formatters.frames import Usage
+from octavo.router.answers.formatters import protobuf
+from octavo.router.answers.writers.grpc_writer import IdRecorder, PendingOutputs, PendingStream
 from octavo.router.frontend.grpc import grpc_calls
-from octavo.router.frontend.grpc.grpc_answers import IdRecorder, PendingOutputs, PendingStream
 from octavo.router.frontend.grpc.grpc_calls import Context, StreamCut
 from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
@@ -81,11 +81,11 @@ class Inference:
         prepared = await self._prepare("generate", message, deadline)
         id = PREFIX + prepared.id
         pending = PendingOutputs()
-        with run(self._services, prepared, pending, id, partial(IdRecorder, pending)) as answer:
+        with run(self._services, prepared, pending, id, sink=partial(IdRecorder, pending)) as answer:
             if (error := await answer.done) is not None:
                 raise error
             response = octavo_pb2.GenerateResponse(
-                id=id, model=prepared.name, outputs=pending.take(), usage=_usage(answer.usage())
+                id=id, model=prepared.name, outputs=pending.take(), usage=protobuf.usage(answer.usage())
             )
         return response.SerializeToString()
 
@@ -96,7 +96,7 @@ class Inference:
             async with asyncio.timeout(None) as patience:
                 slow, too_slow = partial(_hurry, patience, SLOW_CLIENT_S), partial(_hurry, patience, 0.0)
                 pending = PendingStream(self._services.metrics.tally, slow, too_slow)
-                with run(self._services, prepared, pending, id, partial(IdRecorder, pending)):
+                with run(self._services, prepared, pending, id, sink=partial(IdRecorder, pending)):
                     await _send(pending, context, octavo_pb2.GenerateChunk(id=id, model=prepared.name))
         except TimeoutError:
             log.warning("request %s: the client does not read; call ended", id)
@@ -156,7 +156,7 @@ async def _send(pending: PendingStream, context: Context, chunk: octavo_pb2.Gene
         chunk.outputs.extend(pending.take())
         usage = pending.usage if pending.is_empty else None
         if usage is not None:
-            chunk.usage.CopyFrom(_usage(usage))
+            chunk.usage.CopyFrom(protobuf.usage(usage))
         if chunk.outputs or usage is not None:
             begun = True
             await context.write(chunk.SerializeToString())
@@ -177,7 +177,3 @@ def _unread() -> RequestError:
     return RequestError(
         429, "rate_limit_error", "client_too_slow", "the answer was not read; what was left of it is dropped"
     )
-
-
-def _usage(usage: Usage) -> octavo_pb2.Usage:
-    return octavo_pb2.Usage(prompt_tokens=usage.prompt, completion_tokens=usage.completion, cached_tokens=usage.cached)

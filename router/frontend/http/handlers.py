@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from octavo.router.answers.answers import BUFFER_BYTES, AnswerWriter
-from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import DetailedChunkFormatter
-from octavo.router.answers.formatters.frames import ChunkFormatter, EventFormatter, Identity
+from octavo.router.answers.delta import AnswerWriter
+from octavo.router.answers.formatters.chat import ChatFormatter
+from octavo.router.answers.formatters.completions import CompletionFormatter
+from octavo.router.answers.formatters.formatter import Formatter, Identity
 from octavo.router.answers.formatters.response_object import ResponseObject
-from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole, Parser
-from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
-from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
-from octavo.router.answers.response_frames import ResponseEventFormatter, WholeResponse
+from octavo.router.answers.formatters.responses import ResponseFormatter
+from octavo.router.answers.writers.bounds import BUFFER_BYTES
+from octavo.router.answers.writers.event_stream_writer import EventStreamWriter
+from octavo.router.answers.writers.json_writer import JsonWriter
 from octavo.router.frontend import deadlines
 from octavo.router.frontend.http.responses import (
     JSON,
@@ -30,6 +30,7 @@ from octavo.router.frontend.http.responses import (
     is_chunked,
     stream_head,
 )
+from octavo.router.frontend.job_builder import AnswerForm
 from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, run_operation
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
@@ -95,13 +96,13 @@ class _Exchange:
     headers: Mapping[str, str]
 
     async def whole(self) -> tuple[web.StreamResponse, str]:
-        options, parser = self.prepared.plan.options, self.prepared.plan.parser
-        writer = self._whole_writer(parser)
-        error = await self._run(writer if parser is None or options is not None else ParsedWhole(writer, parser))
+        form = self.prepared.plan.form
+        writer = JsonWriter(self._formatter(form))
+        error = await self._run(writer, form)
         if error is not None:
             raise error
         headers = {**SERVER, REQUEST_ID: echoed_id(self.request, self.identity.id), **self.headers}
-        body = writer.body if options is None else await asyncio.to_thread(writer.render)
+        body = writer.body() if form.details is None else await asyncio.to_thread(writer.body)
         return web.Response(body=body, content_type=JSON, headers=headers), "200"
 
     async def stream(self) -> tuple[web.StreamResponse, str]:
@@ -111,9 +112,9 @@ class _Exchange:
         chunked = is_chunked(self.request)
         alive = chunked and self.request.keep_alive and not self.services.state.draining
         head = stream_head(echoed_id(self.request, self.identity.id), chunked, alive, self.headers)
-        options, parser = self.prepared.plan.options, self.prepared.plan.parser
-        writer = self._stream_writer(transport, head, chunked, parser)
-        error = await self._run(writer if parser is None or options is not None else ParsedStream(writer, parser))
+        form = self.prepared.plan.form
+        writer = EventStreamWriter(transport, head, chunked, self._formatter(form), self.services.metrics.tally)
+        error = await self._run(writer, form)
         if writer.has_left:
             raise asyncio.CancelledError
         if error is not None and not writer.begun:
@@ -124,41 +125,20 @@ class _Exchange:
             await self._wait_for_client(transport)
         return EventStream(alive), CUT if error is not None else "200"
 
-    def _whole_writer(self, parser: Parser | None) -> WholeAnswer:
+    def _formatter(self, form: AnswerForm) -> Formatter:
         if self.identity.kind == "response":
-            return WholeResponse(self.identity, self._response())
-        options = self.prepared.plan.options
-        if options is None:
-            return WholeAnswer(self.identity)
-        if parser is not None:
-            return ParsedDetailedWhole(self.identity, options, parser)
-        return DetailedWhole(self.identity, options)
-
-    def _stream_writer(
-        self, transport: asyncio.Transport, head: bytes, chunked: bool, parser: Parser | None
-    ) -> AnswerStream:
-        options, tally = self.prepared.plan.options, self.services.metrics.tally
-        if options is not None and parser is not None:
-            return ParsedDetailedStream(
-                transport, head, chunked, DetailedChunkFormatter(self.identity, options), tally, parser
-            )
-        if options is not None:
-            return DetailedStream(transport, head, chunked, DetailedChunkFormatter(self.identity, options), tally)
-        return AnswerStream(transport, head, chunked, self._frames(), tally)
-
-    def _frames(self) -> EventFormatter:
-        if self.identity.kind == "response":
-            return ResponseEventFormatter(self._response())
-        return ChunkFormatter(self.identity, self.prepared.encoded.request.include_usage)
+            return ResponseFormatter(self._response())
+        make = ChatFormatter if self.identity.kind == "chat" else CompletionFormatter
+        return make(self.identity, form.details, self.prepared.encoded.request.include_usage)
 
     def _response(self) -> ResponseObject:
         sampling = self.prepared.plan.sampling(0)
         used = {"temperature": sampling.temperature, "top_p": sampling.top_p}
         return ResponseObject(self.identity, {**(self.prepared.encoded.request.echo or {}), **used})
 
-    async def _run(self, writer: AnswerWriter) -> RequestError | None:
+    async def _run(self, writer: AnswerWriter, form: AnswerForm) -> RequestError | None:
         """Until every token is written. A client that goes away cancels this task, and so its jobs."""
-        with run(self.services, self.prepared, writer, self.identity.id) as answer:
+        with run(self.services, self.prepared, writer, self.identity.id, form) as answer:
             return await answer.done
 
     async def _wait_for_client(self, transport: asyncio.Transport) -> None:

@@ -19,7 +19,7 @@ SERVER = {"Server": "octavo"}  # not which library in which version
 
 
 class EventStream(web.StreamResponse):
-    """A response whose bytes were written to the transport by an answer's outlet: aiohttp adds nothing."""
+    """A response whose bytes were written to the transport by an answer's writer: aiohttp adds nothing."""
 
     def __init__(self, alive: bool) -> None:
         super().__init__(status=200)

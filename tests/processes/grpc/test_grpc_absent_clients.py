@@ -16,10 +16,11 @@ from support.router.grpc_calls import calling, message_of, refused
 from support.router.vocabularies import byte_level, files, write
 
 from octavo.proto.v1 import octavo_pb2
+from octavo.router.answers.writers import grpc_writer
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.body_buffer import MAX_BODY_BYTES, MAX_COMING_BYTES, BodyBuffer
-from octavo.router.frontend.grpc import grpc_answers, grpc_calls, grpc_messages, grpc_server, grpc_service
+from octavo.router.frontend.grpc import grpc_calls, grpc_messages, grpc_server, grpc_service
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.metrics import RouterMetrics
@@ -109,7 +110,7 @@ async def test_an_end_that_is_not_taken_in_time_is_dropped(bench: Bench, monkeyp
 async def test_more_unread_text_than_may_wait_ends_the_generation(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_answers, "MERGED_CHARACTERS", 5_000)
+    monkeypatch.setattr(grpc_writer, "MERGED_CHARACTERS", 5_000)
     monkeypatch.setattr(grpc_calls, "ABORT_TIMEOUT_S", 0.5)
     assert await _left_unread(bench) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
     assert len(bench.leader.cancels) == 1

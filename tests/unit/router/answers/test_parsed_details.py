@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 from support.router.letters import Letters, Pipe
 
-from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
-from octavo.router.answers.detailed import DetailedGeneration, Details
-from octavo.router.answers.detailed_frames import DetailedChunkFormatter, DetailOptions
-from octavo.router.answers.formatters.frames import Identity
-from octavo.router.answers.parsed_details import ParsedDetailedStream, ParsedDetailedWhole
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.detailed_generation import DetailedGeneration, Details
+from octavo.router.answers.formatters.chat import ChatFormatter
+from octavo.router.answers.formatters.details import DetailOptions
+from octavo.router.answers.formatters.formatter import Identity
+from octavo.router.answers.parsed_answer import ParsedAnswer
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import BUFFER_BYTES
+from octavo.router.answers.writers.event_stream_writer import EventStreamWriter
+from octavo.router.answers.writers.json_writer import JsonWriter
 from octavo.router.jobs.generation import STOP, RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
@@ -40,13 +45,12 @@ def parser() -> AnswerParser:
 class Bench:
     def __init__(self, stream: bool = True, stop: Sequence[str] = ()) -> None:
         self.pipe, options = Uncut(), DetailOptions(name, top=0, token_ids=True)
-        frames = DetailedChunkFormatter(IDENTITY, options)
-        self.whole = ParsedDetailedWhole(IDENTITY, options, parser)
-        streamed = ParsedDetailedStream(self.pipe, b"", False, frames, Tally(), parser)  # type: ignore[arg-type]  # a fake
-        writer = streamed if stream else self.whole
-        answer = Answer(writer, 3, Tally(), lambda: None)
+        formatter = ChatFormatter(IDENTITY, options, False)
+        self.whole = JsonWriter(formatter)
+        streamed = EventStreamWriter(self.pipe, b"", False, formatter, Tally())  # type: ignore[arg-type]  # a fake
+        answer = Answer(ParsedAnswer(streamed if stream else self.whole, parser), 3, Tally(), lambda: None)
         details = Details(reader=Letters, top=0, prompt_ids=(7,))
-        self.one = DetailedGeneration(answer, Letters, stop, details, writer)
+        self.one = DetailedGeneration(answer, Letters, stop, details)
         answer.join(self.one)
 
     def give(self, text: str, finish: int = 0) -> None:
@@ -91,7 +95,7 @@ async def test_the_whole_answer_says_the_same() -> None:
     bench = Bench(stream=False)
     bench.give(ALL)
     bench.give("", STOP)
-    body = json.loads(bench.whole.render())
+    body = json.loads(bench.whole.body())
     (choice,) = body["choices"]
     assert "".join(one["token"] for one in choice["logprobs"]["content"]) == ALL
     assert "".join(map(chr, choice["token_ids"])) == ALL and body["prompt_token_ids"] == [7]

@@ -4,7 +4,7 @@ A run of byte tokens is one text to the tokenizers library: one broken byte brea
 what came before, so runs are compared up to their first broken byte.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from support.router.vocabularies import byte_level, files, metaspace, unigram
 from tokenizers import Tokenizer
 
-from octavo.router.answers.answers import Answer, Tally
-from octavo.router.answers.formatters.frames import Usage
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.delta import Delta, Usage
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.tally import Tally
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.text.detokenise import Detokeniser, MarkedDetokeniser
 from octavo.router.text.tokenizer import ModelTokenizer
@@ -129,7 +131,7 @@ def test_marks_stand_where_their_tokens_stood(
 
 
 class Shown:
-    """An Outlet that remembers."""
+    """An AnswerWriter that remembers."""
 
     begun = True
 
@@ -140,15 +142,18 @@ class Shown:
     def text(self, index: int, text: str) -> None:
         self.pieces.append(text)
 
-    def finish(self, index: int, text: str, reason: str) -> None:
-        self.pieces.append(text)
+    def delta(self, index: int, delta: Delta) -> None:
+        raise AssertionError("plain text has no details")
+
+    def finish(self, index: int, delta: Delta, reason: str) -> None:
+        self.pieces.append(delta.text)
         self.reason = reason
 
     def end(self, usage: Usage) -> None:
         pass
 
-    def failed(self, error: RequestError, held: dict[int, str]) -> None:
-        self.pieces += held.values()
+    def failed(self, error: RequestError, held: Mapping[int, Delta]) -> None:
+        self.pieces += [delta.text for delta in held.values()]
 
     def forget(self, index: int) -> bool:
         return False
@@ -180,8 +185,8 @@ async def test_stop_strings_cut_exactly_and_what_is_held_is_released(kind: str, 
 
 def answered(family: Family, ids: Sequence[int], sizes: Sequence[int], stops: Sequence[str], end: str) -> Shown:
     shown = Shown()
-    answer = Answer(shown, 1, Tally(), lambda: None)  # type: ignore[arg-type]  # a fake
-    generation = answer.generation(lambda: family.model.detokeniser(b""), stops)
+    answer = Answer(shown, 1, Tally(), lambda: None)
+    generation = answer.join(Generation(answer, lambda: family.model.detokeniser(b""), stops))
     start = 0
     for size in sizes:
         generation.tokens(ids[start : start + size], 0, 0)

@@ -119,7 +119,7 @@ def test_the_slot_of_refused_blocks_must_be_admitted_again_and_may_have_them_the
     check = two_requests()
     with pytest.raises(InvalidStep, match="slot 0 holds block 9 twice"):
         check.check(step((1, 8, 1), blocks=(Blocks(0, 2, (8, 9, 9)),)))
-    with pytest.raises(InvalidStep, match="slot 0, start 6, count 1.: its slot holds no request"):
+    with pytest.raises(InvalidStep, match=r"slot 0, start 6, count 1.: its slot holds no request"):
         check.check(step((0, 6, 1)))
     check.check(step((0, 0, 12), admits=(admit(0, 12),), blocks=(Blocks(0, 0, (8, 9, 0)),)))
 
@@ -132,7 +132,7 @@ def test_micro_batches_take_turns_and_a_request_moves_between_them() -> None:
     check.check(step((1, 9, 1)))
     check.check(step((1, 10, 1), (0, 8, 1), blocks=(Blocks(0, 2, (5,)),)))
     check.check(step((0, 9, 1)))
-    with pytest.raises(InvalidStep, match="slot 1, start 12, count 1.: its slot's last row ended at 11"):
+    with pytest.raises(InvalidStep, match=r"slot 1, start 12, count 1.: its slot's last row ended at 11"):
         check.check(step((1, 12, 1)))
 
 

@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.router.letters import Pipe
 
-from octavo.router.answers.answers import BUFFER_BYTES, Answer, Tally
-from octavo.router.answers.detailed import DetailedGeneration, DetailedPiece, Details
-from octavo.router.answers.detailed_answers import DetailedStream, DetailedWhole
-from octavo.router.answers.detailed_frames import DetailedChunkFormatter, DetailOptions
-from octavo.router.answers.formatters.frames import Identity
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.delta import Delta
+from octavo.router.answers.detailed_generation import DetailedGeneration, Details
+from octavo.router.answers.formatters.chat import ChatFormatter
+from octavo.router.answers.formatters.completions import CompletionFormatter
+from octavo.router.answers.formatters.details import DetailOptions
+from octavo.router.answers.formatters.formatter import Identity
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import BUFFER_BYTES
+from octavo.router.answers.writers.event_stream_writer import EventStreamWriter
+from octavo.router.answers.writers.json_writer import JsonWriter
 from octavo.router.jobs.generation import LENGTH, NOT_FINISHED, STOP, RequestError
 from octavo.router.openai_api.openai import Kind
 from octavo.router.text.detokenise import metaspace_bytes, piece_bytes
@@ -65,17 +71,19 @@ class Bench:
         stop: Sequence[str] = (),
         stream: bool = False,
         kind: Kind = "completion",
+        usage: bool = False,
         **options: Any,
     ) -> None:
         self.pipe, self.handle = Pipe(), Cancelled()
         identity = Identity(kind, "id", 1, "m")
         self.options = DetailOptions(name, top=details.top, token_ids=details.prompt_ids is not None, **options)
-        self.whole = DetailedWhole(identity, self.options)
-        frames = DetailedChunkFormatter(identity, self.options)
-        self.stream = DetailedStream(self.pipe, b"", False, frames, Tally())  # type: ignore[arg-type]  # a fake
+        make = ChatFormatter if kind == "chat" else CompletionFormatter
+        formatter = make(identity, self.options, usage)
+        self.whole = JsonWriter(formatter)
+        self.stream = EventStreamWriter(self.pipe, b"", False, formatter, Tally())  # type: ignore[arg-type]  # a fake
         writer = self.stream if stream else self.whole
         self.answer = Answer(writer, 3, Tally(), lambda: None)
-        self.one = DetailedGeneration(self.answer, Bytes, stop, details, writer)
+        self.one = DetailedGeneration(self.answer, Bytes, stop, details)
         self.answer.join(self.one)
         self.answer.handles.append(self.handle)
 
@@ -90,7 +98,7 @@ class Bench:
 
     @property
     def body(self) -> dict[str, Any]:
-        return json.loads(self.whole.render())
+        return json.loads(self.whole.body())
 
 
 def details(**fields: Any) -> Details:
@@ -331,7 +339,7 @@ def test_tokens_of_both_families_have_their_bytes() -> None:
 async def test_details_are_written_to_no_client_that_has_left() -> None:
     bench = Bench(Details(reader=Bytes, top=0), stream=True)
     bench.pipe.closed = True
-    bench.stream.part(0, DetailedPiece(text="a"))
-    bench.stream.last(0, DetailedPiece(text="b"), "stop")
+    bench.stream.delta(0, Delta("a"))
+    bench.stream.finish(0, Delta("b"), "stop")
     bench.stream.failed(RequestError(502, "server_error", "stream_cut", "lost"), {})
     assert bench.pipe.data == b"" and bench.pipe.aborted and bench.stream.has_left

@@ -1,4 +1,4 @@
-"""Parts of a chat's answer in OpenAI's JSON: pieces of a stream, or one message. Pure."""
+"""Parts of a chat's answer in OpenAI's JSON: pieces of a stream, or one message."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from octavo.router.parsers.tools.events import Content
 Json = dict[str, Any]  # Any: OpenAI's objects
 
 
-def delta(part: MessagePart) -> Json | None:
+def part_body(part: MessagePart) -> Json | None:
     """As OpenAI streams it: a call's name first, then pieces of its arguments. None: nothing is shown of it."""
     if isinstance(part, Content):
         return {"content": part.text}

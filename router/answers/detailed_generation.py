@@ -1,5 +1,5 @@
 """Answers with more than text: log-probabilities, ids, the prompt, usage in every event; and stop strings that need
-more than a cut. answers.py serves requests without details, at no cost of this code.
+more than a cut. generation.py serves requests without details, at no cost of this code.
 
 A token goes out once its text is shown; one without text of its own goes with the next that has some:
 
@@ -9,11 +9,11 @@ A token goes out once its text is shown; one without text of its own goes with t
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from octavo.router.answers.answers import Answer, Generation
-from octavo.router.answers.formatters.frames import Usage
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.delta import Delta
+from octavo.router.answers.generation import Generation
 from octavo.router.jobs.generation import FAILED, LENGTH
 from octavo.router.jobs.refusals import engine_failed
 from octavo.router.text.detokenise import Detokeniser
@@ -44,49 +44,6 @@ class Details:
     drop: bool = False
 
 
-@dataclass(slots=True)
-class DetailedPiece:
-    """The next piece of one generation. ids: all generated ids, hidden ones too. prompt_ids: in the first piece, when
-    requested. prompt_scores: packed, in the last piece. usage: totals so far, when every event has them."""
-
-    text: str = ""
-    entries: list[TokenEntry] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    prompt_ids: tuple[int, ...] | None = None
-    prompt_scores: bytes | None = None
-    usage: Usage | None = None
-
-    def add(self, later: "DetailedPiece") -> None:
-        self.text += later.text
-        self.entries += later.entries
-        self.ids += later.ids
-        self.prompt_ids = later.prompt_ids if self.prompt_ids is None else self.prompt_ids
-        self.prompt_scores = later.prompt_scores
-        self.usage = later.usage
-
-    @property
-    def shows(self) -> bool:
-        return bool(self.text or self.entries)
-
-    @property
-    def size(self) -> int:
-        """Characters, by a rough count."""
-        return len(self.text) + sum(64 * (2 + len(one.scored.top)) for one in self.entries if one.scored)
-
-
-class DetailedAnswerWriter(Protocol):
-    """Receives the pieces of one request's generations, beside what an AnswerWriter receives."""
-
-    def part(self, index: int, part: DetailedPiece) -> None:
-        """The next piece; the writer may keep it."""
-
-    def last(self, index: int, part: DetailedPiece, reason: str) -> None:
-        """The last piece, perhaps empty."""
-
-    def release(self, index: int, part: DetailedPiece) -> None:
-        """Text held back when the request fails: written if some of the answer has been written."""
-
-
 class DetailedGeneration(Generation):
     """The Sink of one job whose answer shows details."""
 
@@ -94,39 +51,34 @@ class DetailedGeneration(Generation):
         "_base",
         "_details",
         "_echoed",
+        "_entries",
+        "_ids",
         "_made",
-        "_part",
         "_prompt",
+        "_prompt_ids",
         "_read",
         "_reader",
         "_scored",
         "_shown",
+        "_text",
         "_textless",
         "_waiting",
-        "_writer",
     )  # fmt: skip
 
     def __init__(
-        self,
-        answer: Answer,
-        detokeniser: Callable[[], Detokeniser],
-        stop: Sequence[str],
-        details: Details,
-        writer: DetailedAnswerWriter,
+        self, answer: Answer, detokeniser: Callable[[], Detokeniser], stop: Sequence[str], details: Details
     ) -> None:
-        self._details, self._writer = details, writer
-        super().__init__(answer, answer.joined, detokeniser, stop)
+        self._details = details
+        super().__init__(answer, detokeniser, stop)
 
-    def held(self) -> str:
-        """Always empty: text that a stop string held back is released here, with its tokens."""
+    def held(self) -> Delta | None:
+        """Text held back as the beginning of a stop string, with its tokens."""
         if not self.over and self._finder is not None:
             text = self._finder.flush()
-            self._part.text += text
+            self._text += text
             self._shown += len(text)
             self._place_shown(cut=False, ended=False)
-        if not self.over and self._part.shows:
-            self._writer.release(self.index, self._take_part())
-        return ""
+        return self._take_delta() if not self.over and self._shows else None
 
     def _begin(self) -> None:
         super()._begin()
@@ -134,7 +86,9 @@ class DetailedGeneration(Generation):
         if self._stop:
             self._finder = StopFinder(self._stop, details.include_stop)
         echo = details.echo or ""
-        self._part = DetailedPiece(text=echo, prompt_ids=details.prompt_ids)
+        self._text, self._prompt_ids = echo, details.prompt_ids  # these and the next two: of the next delta
+        self._entries: list[TokenEntry] = []
+        self._ids: list[int] = []
         self._prompt = b""  # its packed log-probabilities
         self._reader = details.reader() if self._echoes_scores else None
         self._echoed = 0  # tokens of the prompt that are shown with theirs
@@ -158,7 +112,7 @@ class DetailedGeneration(Generation):
                 self._prompt += prompt
             if self._echoes_scores:
                 self._echo(unpack(prompt, details.prompt_top))
-                self._tell()
+                self._send()
         if tokens and details.top is not None:
             self._scored.extend(unpack(tokens, details.top))
 
@@ -183,8 +137,8 @@ class DetailedGeneration(Generation):
         if finish:
             hit = self._show(self._detokeniser.flush(), ended=True)
             self._last("stop" if hit or (finish != LENGTH and not details.drop) else "length")
-        elif self._part.shows:
-            self._tell()
+        elif self._shows:
+            self._send()
 
     def _echo(self, scored: Sequence[Scored]) -> None:
         if not self._echoed:
@@ -194,7 +148,7 @@ class DetailedGeneration(Generation):
 
     def _place_prompt(self, token: int, scored: Scored | None) -> None:
         assert self._reader is not None
-        self._part.entries.append(TokenEntry(token, min(self._read, self._base), scored))
+        self._entries.append(TokenEntry(token, min(self._read, self._base), scored))
         self._read += len(self._reader.push((token,)))
         self._echoed += 1
 
@@ -202,7 +156,7 @@ class DetailedGeneration(Generation):
         """Take one generated id; True when a stop string is complete."""
         self.count += 1
         self._answer.tally.completion_tokens += 1
-        self._part.ids.append(token)
+        self._ids.append(token)
         text = self._detokeniser.push((token,))
         if self._details.top is not None:
             self._textless.append(TokenEntry(token, self._base + self._made, self._scored.popleft()))
@@ -223,7 +177,7 @@ class DetailedGeneration(Generation):
             text, hit = finder.push(text)
             if ended and not hit:
                 text += finder.flush()
-        self._part.text += text
+        self._text += text
         self._shown += len(text)
         if ended and not hit:
             self._settle()
@@ -232,24 +186,29 @@ class DetailedGeneration(Generation):
 
     def _place_shown(self, cut: bool, ended: bool) -> None:
         while self._waiting and self._is_shown(*self._waiting[0], cut=cut, ended=ended):
-            self._part.entries.append(self._waiting.popleft()[0])
+            self._entries.append(self._waiting.popleft()[0])
 
     def _is_shown(self, entry: TokenEntry, end: int, cut: bool, ended: bool) -> bool:
         return ended or end <= self._shown or (cut and entry.offset - self._base < self._shown)
 
-    def _tell(self) -> None:
-        self._writer.part(self.index, self._take_part())
+    @property
+    def _shows(self) -> bool:
+        return bool(self._text or self._entries)
 
-    def _take_part(self) -> DetailedPiece:
-        part, self._part = self._part, DetailedPiece()
+    def _send(self) -> None:
+        self._answer.writer.delta(self.index, self._take_delta())
+
+    def _take_delta(self) -> Delta:
+        delta = Delta(self._text, entries=self._entries, ids=self._ids, prompt_ids=self._prompt_ids)
+        self._text, self._entries, self._ids, self._prompt_ids = "", [], [], None
         if self._details.continuous_usage:
-            part.usage = self._answer.usage()
-        return part
+            delta.usage = self._answer.usage()
+        return delta
 
     def _last(self, reason: str) -> None:
         self.over = True
-        part = self._take_part()
+        delta = self._take_delta()
         if self._details.prompt_table:
-            part.prompt_scores = self._prompt
-        self._writer.last(self.index, part, reason)
+            delta.prompt_scores = self._prompt
+        self._answer.writer.finish(self.index, delta, reason)
         self._answer.finished()

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.router.letters import Letters, Pipe
 
-from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Tally
-from octavo.router.answers.formatters.frames import LAST_CHUNK, ChunkFormatter, Identity
-from octavo.router.answers.parsed_answers import ParsedStream, ParsedWhole
-from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.formatters.chat import ChatFormatter
+from octavo.router.answers.formatters.formatter import Identity
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.parsed_answer import ParsedAnswer
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import BUFFER_BYTES, MERGED_CHARACTERS
+from octavo.router.answers.writers.event_stream_writer import LAST_CHUNK, EventStreamWriter
+from octavo.router.answers.writers.json_writer import JsonWriter
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.parsers.reasoning import ReasoningParser
@@ -33,17 +38,17 @@ class Bench:
     def __init__(self, stop: Sequence[str] = (), stream: bool = True) -> None:
         self.pipe = Pipe()
         self.tally = Tally()
-        frames = ChunkFormatter(IDENTITY, False)
-        plain = AnswerStream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
-        self.whole = WholeAnswer(IDENTITY)
+        formatter = ChatFormatter(IDENTITY, None, False)
+        written = EventStreamWriter(self.pipe, b"HEAD\r\n\r\n", True, formatter, self.tally)  # type: ignore[arg-type]  # a fake
+        self.whole = JsonWriter(ChatFormatter(IDENTITY, None, False))
         new_id = numbered()
 
         def parser() -> AnswerParser:
             return AnswerParser(ReasoningParser(False), HermesParser(), new_id)
 
-        writer = ParsedStream(plain, parser) if stream else ParsedWhole(self.whole, parser)
-        self.answer = Answer(writer, 3, self.tally, lambda: None)
-        self.one = self.answer.generation(Letters, stop)
+        line = ParsedAnswer(written if stream else self.whole, parser)
+        self.answer = Answer(line, 3, self.tally, lambda: None)
+        self.one = self.answer.join(Generation(self.answer, Letters, stop))
 
     def give(self, text: str, finish: int = 0) -> None:
         self.one.tokens([ord(character) for character in text], finish, 0)
@@ -105,7 +110,7 @@ async def test_an_answer_of_which_all_is_held_back_may_restart() -> None:
     whole.give(ALL)
     assert whole.one.restart()
     whole.give(CALL, STOP)
-    (choice,) = json.loads(whole.whole.body)["choices"]
+    (choice,) = json.loads(whole.whole.body())["choices"]
     assert choice["message"]["content"] is None and len(choice["message"]["tool_calls"]) == 1
     assert "reasoning" not in choice["message"]
 
@@ -114,7 +119,7 @@ async def test_an_answer_of_which_all_is_held_back_may_restart() -> None:
 async def test_the_reason_is_the_call_only_where_the_model_stopped(finish: int, reason: str) -> None:
     bench = Bench(stream=False)
     bench.give(ALL, finish)
-    assert json.loads(bench.whole.body)["choices"][0]["finish_reason"] == reason
+    assert json.loads(bench.whole.body())["choices"][0]["finish_reason"] == reason
 
 
 @pytest.mark.parametrize("text", ["<thi", "a<tool_c", "<think>a</th", "a<tool_call>{"])
@@ -158,7 +163,7 @@ async def test_the_stream_and_the_whole_tell_the_same(parts: list[str], size: in
     for start in range(0, len(text), size + 1):
         many.give(text[start : start + size + 1])
     many.give("", finish)
-    (choice,) = json.loads(one.whole.body)["choices"]
+    (choice,) = json.loads(one.whole.body())["choices"]
     message = choice["message"]
     assert many.joined("content") == (message["content"] or "")
     assert many.joined("reasoning") == message.get("reasoning", "")

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 import pytest
 from support.router.letters import Letters, Pipe
 
-from octavo.router.answers.answers import BUFFER_BYTES, MERGED_CHARACTERS, Answer, Generation, Tally
-from octavo.router.answers.formatters.frames import LAST_CHUNK, ChunkFormatter, Identity
-from octavo.router.answers.plain_answers import AnswerStream, WholeAnswer
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.formatters.completions import CompletionFormatter
+from octavo.router.answers.formatters.formatter import Identity
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import BUFFER_BYTES, MERGED_CHARACTERS
+from octavo.router.answers.writers.event_stream_writer import LAST_CHUNK, EventStreamWriter
+from octavo.router.answers.writers.json_writer import JsonWriter
 from octavo.router.jobs.generation import FAILED, LENGTH, STOP, RequestError
 
 IDENTITY = Identity("completion", "cmpl-1", 1, "m")
@@ -29,12 +34,12 @@ class Bench:
     def __init__(self, stop: Sequence[str] = (), prompts: int = 1, stream: bool = True) -> None:
         self.pipe = Pipe()
         self.tally = Tally()
-        frames = ChunkFormatter(IDENTITY, True)
-        self.stream = AnswerStream(self.pipe, b"HEAD\r\n\r\n", True, frames, self.tally)  # type: ignore[arg-type]  # a fake
-        self.whole = WholeAnswer(IDENTITY)
+        formatter = CompletionFormatter(IDENTITY, None, True)
+        self.stream = EventStreamWriter(self.pipe, b"HEAD\r\n\r\n", True, formatter, self.tally)  # type: ignore[arg-type]  # a fake
+        self.whole = JsonWriter(CompletionFormatter(IDENTITY, None, False))
         self.firsts = 0
         self.answer = Answer(self.stream if stream else self.whole, 3, self.tally, self._first)
-        self.generations = [self.answer.generation(Letters, stop) for _ in range(prompts)]
+        self.generations = [self.answer.join(Generation(self.answer, Letters, stop)) for _ in range(prompts)]
         self.handles = [Cancelled() for _ in range(prompts)]
         self.answer.handles += self.handles
 
@@ -110,7 +115,7 @@ async def test_usage_at_a_stop_string_does_not_depend_on_how_tokens_came(pieces:
     bench = Bench(stop=["FG"], stream=False)
     for piece in pieces:
         bench.give(piece)
-    assert json.loads(bench.whole.body)["usage"]["completion_tokens"] == 7
+    assert json.loads(bench.whole.body())["usage"]["completion_tokens"] == 7
 
 
 async def test_a_failure_after_the_first_token_is_one_error_event_without_a_finish() -> None:
@@ -162,7 +167,7 @@ async def test_an_answer_of_which_nothing_was_written_may_restart() -> None:
     whole.give("half")
     assert whole.one.restart()
     whole.give("all", STOP)
-    assert json.loads(whole.whole.body)["choices"][0]["text"] == "all"
+    assert json.loads(whole.whole.body())["choices"][0]["text"] == "all"
 
 
 async def test_an_answer_of_which_something_was_written_may_not_restart() -> None:
@@ -176,7 +181,7 @@ async def test_several_prompts_are_answered_in_their_own_choices() -> None:
     bench.give("b", LENGTH, index=1)
     assert not bench.answer.done.done()
     bench.give("a", STOP)
-    choices = json.loads(bench.whole.body)["choices"]
+    choices = json.loads(bench.whole.body())["choices"]
     assert [(choice["index"], choice["text"], choice["finish_reason"]) for choice in choices] == [
         (0, "a", "stop"),
         (1, "b", "length"),

@@ -7,8 +7,11 @@ from functools import partial
 import pytest
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.answers.answers import MERGED_CHARACTERS, Answer, Tally
-from octavo.router.frontend.grpc.grpc_answers import CHUNK_CHARACTERS, IdRecorder, PendingOutputs, PendingStream
+from octavo.router.answers.answer import Answer
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import MERGED_CHARACTERS
+from octavo.router.answers.writers.grpc_writer import CHUNK_CHARACTERS, IdRecorder, PendingOutputs, PendingStream
 from octavo.router.jobs.generation import LENGTH, STOP, RequestError
 
 BROKEN = RequestError(502, "server_error", "stream_cut", "lost")
@@ -39,7 +42,7 @@ class Bench:
         self.pending = self.streamed if stream else PendingOutputs()
         self.answer = Answer(self.pending, 3, self.tally, lambda: None)
         wrap = partial(IdRecorder, self.pending)
-        self.sinks = [wrap(self.answer.generation(Letters, stop)) for _ in range(prompts)]
+        self.sinks = [wrap(self.answer.join(Generation(self.answer, Letters, stop))) for _ in range(prompts)]
 
     def _end(self) -> None:
         self.ends += 1

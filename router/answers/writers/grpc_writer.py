@@ -1,4 +1,4 @@
-"""The unsent part of an answer, as protobuf.
+"""An answer as protobuf messages, and the part of it that waits to be sent.
 
     Dispatcher --> IdRecorder (ids) --> Generation (text) --> PendingOutputs --take--> one message
 
@@ -11,16 +11,18 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from octavo.proto.v1 import octavo_pb2
-from octavo.router.answers.answers import MERGED_CHARACTERS, Generation, Tally
-from octavo.router.answers.formatters.frames import Usage
+from octavo.router.answers.delta import Delta, Usage
+from octavo.router.answers.formatters import protobuf
+from octavo.router.answers.generation import Generation
+from octavo.router.answers.tally import Tally
+from octavo.router.answers.writers.bounds import MERGED_CHARACTERS
 from octavo.router.jobs.generation import RequestError
 
-REASONS = {"stop": octavo_pb2.FINISH_REASON_STOP, "length": octavo_pb2.FINISH_REASON_LENGTH}
 CHUNK_CHARACTERS = 256 << 10  # of one message of a stream: well under the 4 MiB that clients accept by default
 
 
 class PendingOutputs:
-    """The Outlet of one call that is answered at once, at its end."""
+    """The AnswerWriter of one call that is answered at once, at its end."""
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
@@ -40,24 +42,26 @@ class PendingOutputs:
         return [self._output(index, self._texts.pop(index)) for index in sorted(self._texts)]
 
     def _output(self, index: int, text: str) -> octavo_pb2.Output:
-        output = octavo_pb2.Output(index=index, text=text, token_ids=self._ids.pop(index, ()))
-        if index in self._reasons and index not in self._texts:
-            output.finish_reason = REASONS[self._reasons.pop(index)]
-        return output
+        reason = self._reasons.pop(index) if index in self._reasons and index not in self._texts else None
+        return protobuf.output(index, text, self._ids.pop(index, ()), reason)
 
-    # The Outlet.
+    # The AnswerWriter.
 
     def text(self, index: int, text: str) -> None:
         self._texts[index] = self._texts.get(index, "") + text
 
-    def finish(self, index: int, text: str, reason: str) -> None:
-        self._texts[index] = self._texts.get(index, "") + text
+    def delta(self, index: int, delta: Delta) -> None:
+        """Answers over gRPC show neither parts nor details."""
+        self.text(index, delta.text)
+
+    def finish(self, index: int, delta: Delta, reason: str) -> None:
+        self._texts[index] = self._texts.get(index, "") + delta.text
         self._reasons[index] = reason
 
     def end(self, usage: Usage) -> None:
         """The caller asks the Answer."""
 
-    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
+    def failed(self, error: RequestError, held: Mapping[int, Delta]) -> None:
         """The caller hears it from the Answer."""
 
     def forget(self, index: int) -> bool:
@@ -67,7 +71,7 @@ class PendingOutputs:
 
 
 class PendingStream(PendingOutputs):
-    """The Outlet of one call that is answered in pieces. One coroutine waits for `news` and takes them.
+    """The AnswerWriter of one call that is answered in pieces. One coroutine waits for `news` and takes them.
 
     on_overflow: called when the client has left more than MERGED_CHARACTERS of an output waiting.
     """
@@ -119,18 +123,18 @@ class PendingStream(PendingOutputs):
         self._texts[index] = text
         self._news.set()
 
-    def finish(self, index: int, text: str, reason: str) -> None:
-        super().finish(index, text, reason)
+    def finish(self, index: int, delta: Delta, reason: str) -> None:
+        super().finish(index, delta, reason)
         self._news.set()
 
     def end(self, usage: Usage) -> None:
         self.usage = usage
         self._last()
 
-    def failed(self, error: RequestError, held: Mapping[int, str]) -> None:
-        for index, text in held.items():
+    def failed(self, error: RequestError, held: Mapping[int, Delta]) -> None:
+        for index, delta in held.items():
             if index in self._sent:
-                self.text(index, text)
+                self.text(index, delta.text)
         self.error = error
         self._last()
 
