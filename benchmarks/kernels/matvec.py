@@ -1,4 +1,4 @@
-"""Products of few rows against cuBLAS, at the shapes of two models, and whole steps of them as one graph.
+"""Products of one row against cuBLAS, at the shapes of two models, and whole steps of them as one graph.
 
 Every figure is the median of replays of a graph whose launches go through more weights than the L2 holds.
 """
@@ -69,10 +69,10 @@ def replayed_us(calls: list[Callable[[], object]], replays: int = 7) -> float:
     return statistics.median(times[2:])
 
 
-def calls(product: str, weights: list[torch.Tensor], rows: int, count: int) -> list[Callable[[], object]]:
+def calls(product: str, weights: list[torch.Tensor], count: int) -> list[Callable[[], object]]:
     """`count` launches in turn over the weights."""
     n, k = weights[0].shape
-    x, norm, residual = random(rows, k), random(k), random(rows, n)
+    x, norm, residual = random(1, k), random(k), random(1, n)
     one: Callable[[torch.Tensor], object]
     if product in ("o", "down"):
         one = lambda weight: matvec.linear_add(x, weight, residual)  # noqa: E731
@@ -83,8 +83,8 @@ def calls(product: str, weights: list[torch.Tensor], rows: int, count: int) -> l
     return [partial(one, weights[i % len(weights)]) for i in range(count)]
 
 
-def step(model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor, rows: int) -> Callable[[], object]:
-    h, norm = random(rows, model.hidden), torch.ones(model.hidden, device="cuda", dtype=torch.bfloat16)
+def step(model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor) -> Callable[[], object]:
+    h, norm = random(1, model.hidden), torch.ones(model.hidden, device="cuda", dtype=torch.bfloat16)
 
     def run() -> None:
         for layer in layers:
@@ -97,10 +97,8 @@ def step(model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor
     return run
 
 
-def step_of_cublas(
-    model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor, rows: int
-) -> Callable[[], object]:
-    h, wide = random(rows, model.hidden), random(rows, model.wide)
+def step_of_cublas(model: Model, layers: list[dict[str, torch.Tensor]], head: torch.Tensor) -> Callable[[], object]:
+    h, wide = random(1, model.hidden), random(1, model.wide)
 
     def run() -> None:
         for layer in layers:
@@ -132,17 +130,16 @@ def rows() -> list[dict[str, object]]:
     table = []
     for model in MODELS:
         layers, head = weights_of(model, min(model.layers, 16))
-        for batch in (1, matvec.MAX_ROWS):
-            for product in PRODUCTS:
-                weights = [head] if product == "head" else [layer[product] for layer in layers]
-                count = 4 if product == "head" else 48
-                ours = replayed_us(calls(product, weights, batch, count)) / count
-                x = random(batch, weights[0].shape[1])
-                cublas = replayed_us([partial(F.linear, x, weights[i % len(weights)]) for i in range(count)])
-                table.append(row(f"{model.name} {product} {batch}", ours, weights[0].nbytes, cublas / count))
-            bytes_ = sum(weight.nbytes for layer in layers for weight in layer.values()) + head.nbytes
-            ours, theirs = (replayed_us([make(model, layers, head, batch)]) for make in (step, step_of_cublas))
-            table.append(row(f"{model.name} step of {len(layers)} layers {batch}", ours, bytes_, theirs))
+        for product in PRODUCTS:
+            weights = [head] if product == "head" else [layer[product] for layer in layers]
+            count = 4 if product == "head" else 48
+            ours = replayed_us(calls(product, weights, count)) / count
+            x = random(1, weights[0].shape[1])
+            cublas = replayed_us([partial(F.linear, x, weights[i % len(weights)]) for i in range(count)])
+            table.append(row(f"{model.name} {product}", ours, weights[0].nbytes, cublas / count))
+        bytes_ = sum(weight.nbytes for layer in layers for weight in layer.values()) + head.nbytes
+        ours, theirs = (replayed_us([make(model, layers, head)]) for make in (step, step_of_cublas))
+        table.append(row(f"{model.name} step of {len(layers)} layers", ours, bytes_, theirs))
         del layers, head
     return table
 

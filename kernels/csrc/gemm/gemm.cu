@@ -124,7 +124,6 @@ template <typename T> int start_tile(int rows, int tokens, int slots, const Call
     case 1128032: return start<Shape<T, 1, 32, 10>>(call);
     case 1128064: return start<Shape<T, 1, 64, 8>>(call);
     case 1128128: return start<Shape<T, 1, 128, 6>>(call);
-    case 1128256: return start<Shape<T, 1, 256, 4>>(call);
     case 1256032: return start<Shape<T, 2, 32, 6>>(call);
     case 1256064: return start<Shape<T, 2, 64, 5>>(call);
     case 1256128: return start<Shape<T, 2, 128, 4>>(call);

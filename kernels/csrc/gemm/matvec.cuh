@@ -8,16 +8,16 @@ namespace {
 
 constexpr int kTile = 16;         // weight rows of a tile
 constexpr int kChunk = 256;       // elements of k that a warp fetches at once
-constexpr int kPart = kTile + 4;  // floats between batch rows of partial sums; with 16, stores would meet in one bank
+constexpr int kPart = kTile + 4;  // floats between the warps' partial sums; with 16, they would meet in one bank
 
 enum Mode : int { kStore = 0, kAdd = 1, kSiluMul = 2 };
 
 template <typename T> struct Args {
   const T *x, *norm, *weight, *bias;  // norm, bias: null if absent
   T *out;
-  int64_t x_stride, weight_stride, out_stride;  // elements
+  int64_t weight_stride;  // elements
   float eps;
-  int rows, k, n;  // n: outputs of a row
+  int k, n;
   int mode;
   int tiles;
   int chunks;  // of k, of each CTA of a cluster
@@ -148,32 +148,29 @@ __device__ __forceinline__ void fetch(const Args<T> &args, const Place &place, C
   }
 }
 
-// c[i] += chunk of the tile times chunk of batch rows 8 i .. 8 i + 7; two sums each, or mmas would wait in a chain.
+// c += chunk of the tile times chunk of x; two sums, or mmas would wait in a chain.
 // x: of the chunk; width: of the chunk that is there.
-template <typename T, int kTiles>
-__device__ __forceinline__ void multiply_chunk(float (&c)[kTiles][2][4], const unsigned char *slot, const T *x,
-                                               const int (&x_rows)[kTiles], int width) {
-  constexpr int kBatch = kTiles <= 2 ? 4 : 2;  // blocks of 32 loaded before the first is used
+template <typename T>
+__device__ __forceinline__ void multiply_chunk(float (&c)[2][4], const unsigned char *slot, const T *x, int width) {
+  constexpr int kBatch = 4;  // blocks of 32 loaded before the first is used
   const int lane = threadIdx.x & 31;
   const unsigned char *from = slot + Slot::row(lane >> 2) + 16 * (lane & 3);
+  x += 8 * (lane & 3);
   auto blocks = [&](int first, int end) {
-    uint4 low[kBatch], high[kBatch], v[kTiles][kBatch];
+    uint4 low[kBatch], high[kBatch], v[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const bool there = 32 * (first + b) + 8 * (lane & 3) < end;
       low[b] = there ? *reinterpret_cast<const uint4 *>(from + 64 * (first + b)) : uint4();
       high[b] = there ? *reinterpret_cast<const uint4 *>(from + 64 * (first + b) + 4 * Slot::kRow) : uint4();
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) v[i][b] = *reinterpret_cast<const uint4 *>(x + x_rows[i] + 32 * (first + b));
+      v[b] = *reinterpret_cast<const uint4 *>(x + 32 * (first + b));
     }
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        float(&sum)[4] = c[i][b & 1];
-        multiply(sum, low[b].x, high[b].x, low[b].y, high[b].y, v[i][b].x, v[i][b].y, T());
-        multiply(sum, low[b].z, high[b].z, low[b].w, high[b].w, v[i][b].z, v[i][b].w, T());
-      }
+    for (int b = 0; b < kBatch; ++b) {
+      float(&sum)[4] = c[b & 1];
+      multiply(sum, low[b].x, high[b].x, low[b].y, high[b].y, v[b].x, v[b].y, T());
+      multiply(sum, low[b].z, high[b].z, low[b].w, high[b].w, v[b].z, v[b].w, T());
+    }
   };
   if (width >= kChunk) {
 #pragma unroll
@@ -183,36 +180,26 @@ __device__ __forceinline__ void multiply_chunk(float (&c)[kTiles][2][4], const u
   }
 }
 
-// x [rows, slice of k], normalised, in shared memory. Each thread keeps to its own columns until the sums are known.
-// sums: [rows, split * warps].
-template <typename T, int kGroup>
-__device__ __forceinline__ void normalise(const Args<T> &args, const Place &place, T *x, int x_stride, float *sums,
+// x [slice of k], normalised, in shared memory. Each thread keeps to its own columns until the sums are known.
+// sums: [split * warps].
+template <typename T>
+__device__ __forceinline__ void normalise(const Args<T> &args, const Place &place, T *x, float *sums,
                                           uint64_t *sums_barrier, int columns) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   const int split = 1 << args.split_log2, parts = warps * split;
-  for (int first = 0; first < args.rows; first += kGroup) {
-    float sum[kGroup] = {};
-    for (int column = 8 * threadIdx.x; column < columns; column += 8 * blockDim.x) {
+  float sum = 0.0f;
+  for (int column = 8 * threadIdx.x; column < columns; column += 8 * blockDim.x) {
+    const Vec<T> v = load(x + column);
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        const Vec<T> v = load(x + min(first + i, args.rows - 1) * x_stride + column);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sum[i] += to_float(v.at[j]) * to_float(v.at[j]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) sum[i] = warp_sum(sum[i]);
-    if (lane < split) {
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        if (first + i >= args.rows) continue;
-        float *to = sums + (first + i) * parts + place.rank * warps + warp;
-        if (split == 1) {
-          *to = sum[i];
-        } else {
-          send(to, sums_barrier, lane, sum[i]);
-        }
-      }
+    for (int j = 0; j < 8; ++j) sum += to_float(v.at[j]) * to_float(v.at[j]);
+  }
+  sum = warp_sum(sum);
+  if (lane < split) {
+    float *to = sums + place.rank * warps + warp;
+    if (split == 1) {
+      *to = sum;
+    } else {
+      send(to, sums_barrier, lane, sum);
     }
   }
   if (split == 1) {
@@ -220,44 +207,38 @@ __device__ __forceinline__ void normalise(const Args<T> &args, const Place &plac
   } else {
     barrier_wait(sums_barrier, 0);
   }
+  float total = 0.0f;
+  for (int part = 0; part < parts; ++part) total += sums[part];
+  const float scale = rsqrtf(total / float(args.k) + args.eps);
   const T *norm = args.norm + place.rank * args.chunks * kChunk;
-  for (int row = 0; row < args.rows; ++row) {
-    float sum = 0.0f;
-    for (int part = 0; part < parts; ++part) sum += sums[row * parts + part];
-    const float scale = rsqrtf(sum / float(args.k) + args.eps);
-    for (int column = 8 * threadIdx.x; column < columns; column += 8 * blockDim.x) {
-      Vec<T> v = load(x + row * x_stride + column);
-      const Vec<T> w = load(norm + column);
+  for (int column = 8 * threadIdx.x; column < columns; column += 8 * blockDim.x) {
+    Vec<T> v = load(x + column);
+    const Vec<T> w = load(norm + column);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const T scaled = from_float<T>(to_float(v.at[j]) * scale);
-        v.at[j] = from_float<T>(to_float(scaled) * to_float(w.at[j]));
-      }
-      store(x + row * x_stride + column, v);
+    for (int j = 0; j < 8; ++j) {
+      const T scaled = from_float<T>(to_float(v.at[j]) * scale);
+      v.at[j] = from_float<T>(to_float(scaled) * to_float(w.at[j]));
     }
+    store(x + column, v);
   }
 }
 
+// The sums of a tile become outputs. before: for kAdd, what stood there.
 template <typename T>
 __device__ __forceinline__ void finish(const Args<T> &args, int tile, const float *parts, int count, int part_stride,
-                                       int row_stride, float before) {
-  const int wide = args.mode == kSiluMul ? kTile / 2 : kTile;
-  for (int index = threadIdx.x; index < args.rows * wide; index += blockDim.x) {
-    const int row = index / wide, i = index % wide, column = tile * wide + i;
-    if (column >= args.n) continue;
-    const float *from = parts + row * row_stride + i;
-    float total = 0.0f, up = 0.0f;
-    for (int part = 0; part < count; ++part) total += from[part * part_stride];
-    T *to = args.out + row * args.out_stride + column;
-    if (args.mode == kSiluMul) {
-      for (int part = 0; part < count; ++part) up += from[part * part_stride + kTile / 2];
-      total = total / (1.0f + __expf(-total)) * up;
-    } else {
-      if (args.bias != nullptr) total += to_float(args.bias[column]);
-      if (args.mode == kAdd) total += index == threadIdx.x ? before : to_float(*to);
-    }
-    *to = from_float<T>(total);
+                                       float before) {
+  const int wide = args.mode == kSiluMul ? kTile / 2 : kTile, i = threadIdx.x, column = tile * wide + i;
+  if (i >= wide || column >= args.n) return;
+  float total = 0.0f, up = 0.0f;
+  for (int part = 0; part < count; ++part) total += parts[i + part * part_stride];
+  if (args.mode == kSiluMul) {
+    for (int part = 0; part < count; ++part) up += parts[i + kTile / 2 + part * part_stride];
+    total = total / (1.0f + __expf(-total)) * up;
+  } else {
+    if (args.bias != nullptr) total += to_float(args.bias[column]);
+    if (args.mode == kAdd) total += before;
   }
+  args.out[column] = from_float<T>(total);
 }
 
 }  // namespace

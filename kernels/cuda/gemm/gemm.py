@@ -50,7 +50,7 @@ def is_fastest(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 def plan(tokens: int, rows: int, k: int, processors: int) -> GemmPlan:
     """rows: of the weight. Tiles of 128 rows; a sum is split over a cluster while all clusters find room at once."""
-    width = next((width for width in (32, 64, 128) if tokens <= width), 256)
+    width = next((width for width in (32, 64) if tokens <= width), 128)
     tiles = -(-rows // 128) * -(-tokens // width)
     split = max(1, min(MAX_SPLIT, processors * 5 // 6 // tiles, -(-k // 64)))
     return GemmPlan(128, width, split)

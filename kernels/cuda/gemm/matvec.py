@@ -1,6 +1,6 @@
-"""Products of a few rows with a large weight, at the speed of its memory, norm before and sum after included.
+"""The product of one row with a large weight, at the speed of its memory, norm before and sum after included.
 
-x: [t, in], rows may lie apart; weight: [out, in] row-major, as cuBLAS takes it; bf16 or f16, `in` a multiple of 8.
+x: [1, in]; weight: [out, in] row-major, as cuBLAS takes it; bf16 or f16, `in` a multiple of 8.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,6 @@ import torch
 from octavo.kernels.cuda.library import DTYPES, FLOAT, INT, LONG, POINTER, function
 
 STORE, ADD, SILU_MUL = 0, 1, 2
-MAX_ROWS = 8
 CHUNK, TILE, WARPS = 256, 16, 8  # elements of k a warp fetches at once; weight rows of a tile; of a CTA
 SHARED_BYTES = 227 * 1024  # of an SM, which one CTA takes for itself: the deeper its ring, the steadier the stream
 X_BYTES = 43_392  # of that, about what x may take
@@ -31,12 +30,12 @@ def is_fastest(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return x.shape[0] == 1 and weight.dtype in (torch.bfloat16, torch.float16) and weight.shape[1] % 8 == 0
 
 
-def plan(rows: int, k: int) -> MatvecPlan:
+def plan(k: int) -> MatvecPlan:
     """The fewest CTAs a cluster that leave room for the rings, and rings as deep as fit."""
     chunks = -(-k // CHUNK)
 
     def x_bytes(split: int) -> int:
-        return rows * (-(-chunks // split) * CHUNK + 32) * 2
+        return (-(-chunks // split) * CHUNK + 32) * 2
 
     def useful(split: int) -> bool:
         """Has each CTA a part of k, and would fewer CTAs have too large an x?"""
@@ -44,7 +43,7 @@ def plan(rows: int, k: int) -> MatvecPlan:
 
     split = next((split for split in (8, 4, 2) if useful(split)), 1)
     gathered = 2 * split * TILE if split > 1 else 0
-    sums = 4 * rows * (2 * WARPS * (TILE + 4) + gathered + split * WARPS) + 64
+    sums = 4 * (2 * WARPS * (TILE + 4) + gathered + split * WARPS) + 64
     slots = WARPS * (2 * TILE * CHUNK + 128 + 8)
     return MatvecPlan(split, min((SHARED_BYTES - x_bytes(split) - sums) // slots, 3))
 
@@ -52,21 +51,21 @@ def plan(rows: int, k: int) -> MatvecPlan:
 def norm_linear(
     x: torch.Tensor, norm: torch.Tensor | None, eps: float, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """rms_norm(x) W^T + bias: [t, out]; without a norm, x as it is."""
+    """rms_norm(x) W^T + bias: [1, out]; without a norm, x as it is."""
     out = x.new_empty((x.shape[0], weight.shape[0]))
     return _product(x, norm, eps, weight, bias, out, STORE)
 
 
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor | None, eps: float, weight: torch.Tensor) -> torch.Tensor:
-    """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]."""
+    """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [1, out / 2]."""
     out = x.new_empty((x.shape[0], weight.shape[0] // 2))
     return _product(x, norm, eps, weight, None, out, SILU_MUL)
 
 
 def linear_add(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-    """residual [t, out] += x W^T + bias, rounded once."""
+    """residual [1, out] += x W^T + bias, rounded once."""
     if residual.shape != (x.shape[0], weight.shape[0]) or residual.dtype != x.dtype or residual.stride(1) != 1:
-        raise ValueError("residual: not [t, out] in the dtype of x with adjacent columns")
+        raise ValueError("residual: not [1, out] in the dtype of x with adjacent columns")
     _product(x, None, 0.0, weight, bias, residual, ADD)
 
 
@@ -85,14 +84,12 @@ def _product(
     for name, vector, size in (("norm", norm, k), ("bias", bias, n)):
         if vector is not None and (vector.shape != (size,) or vector.dtype != x.dtype or not vector.is_contiguous()):
             raise ValueError(f"{name}: not [{size}] {x.dtype}, contiguous")
-    if not 1 <= rows <= MAX_ROWS:
-        raise ValueError(f"x: {rows} rows; 1 to {MAX_ROWS} are served")
-    chosen = plan(rows, k)
+    if rows != 1:
+        raise ValueError(f"x: {rows} rows; one is served")
+    chosen = plan(k)
     _matvec()(
         DTYPES[x.dtype],
         x.data_ptr(),
-        x.stride(0),
-        rows,
         None if norm is None else norm.data_ptr(),
         eps,
         weight.data_ptr(),
@@ -101,7 +98,6 @@ def _product(
         k,
         None if bias is None else bias.data_ptr(),
         out.data_ptr(),
-        out.stride(0),
         mode,
         WARPS,
         chosen.split,
@@ -122,7 +118,7 @@ def _check(name: str, matrix: torch.Tensor, k: int, dtype: torch.dtype) -> None:
 
 @cache
 def _matvec() -> Callable[..., None]:
-    pointers = (INT, POINTER, LONG, INT, POINTER, FLOAT, POINTER, LONG, INT, INT, POINTER, POINTER, LONG, INT)
+    pointers = (INT, POINTER, POINTER, FLOAT, POINTER, LONG, INT, INT, POINTER, POINTER, INT)
     return function("matvec", "octavo_matvec", *pointers, *[INT] * 4)
 
 
