@@ -50,7 +50,8 @@ def run(name: str, main: Callable[[ProcessContext], None], context: ProcessConte
     try:
         main(context)
     except Exception as error:
-        logger.exception("%s failed", name)
+        known = isinstance(error, WorkerError) and error.reason is not None  # its message says it all
+        logger.error("%s failed: %s", name, error, exc_info=not known)
         write_report(context.report, cause(name, error))
         os._exit(1)
 
