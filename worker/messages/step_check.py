@@ -176,7 +176,7 @@ class StepCheck:
         return InvalidStep(f"{_row(forward, row)}: {why}")
 
     def _settle(self, slots: set[int]) -> None:
-        """Write down where rows with one of these slots have come to, and compare those of the next step in full."""
+        """Write down where rows with one of these slots have come to, and compare the rows of the next step in full."""
         for rows in [rows for rows in self._rows.values() if not slots.isdisjoint(rows.slots)]:
             del self._rows[rows.slots[0]]
             self._next.update(zip(rows.slots, rows.ends, strict=True))
