@@ -79,6 +79,9 @@ types: setup
 imports: setup
 	$(BIN)/lint-imports
 
+# The table of the routers' settings in a page of the documentation, from and to a pipe.
+SETTINGS := $(BIN)/python -m octavo.operator.api.settings_page
+
 # Generated files must be what their sources give.
 stale: setup
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && mkdir -p "$$work/octavo/proto/v1" \
@@ -86,6 +89,7 @@ stale: setup
 	       $(PROTOS:%=src/octavo/%) \
 	  && for f in proto/v1/*_pb2*; do cmp "$$f" "$$work/octavo/$$f" || { echo "$$f is stale: make proto" >&2; exit 1; }; done
 	@$(BIN)/octavo crd | cmp - charts/octavo/files/crds/inferenceservices.yaml || { echo "the CRD is stale: make crd" >&2; exit 1; }
+	@$(SETTINGS) < docs/operations.md | cmp - docs/operations.md || { echo "docs/operations.md is stale: make crd" >&2; exit 1; }
 	@for source in $(DRAWN); do grep -qF "<!-- $$($(call DIGEST,$$source)) -->" $${source%.d2}.svg \
 	  || { echo "$${source%.d2}.svg is stale: make drawings" >&2; exit 1; }; done
 
@@ -94,6 +98,7 @@ proto: setup
 
 crd: setup
 	$(BIN)/octavo crd > charts/octavo/files/crds/inferenceservices.yaml
+	page=$$(mktemp) && $(SETTINGS) < docs/operations.md > $$page && cat $$page > docs/operations.md && rm $$page
 
 # Pictures of the documentation, by D2 in a folder of its own. Each picture ends with the hash of its sources, by which
 # `make check` sees without D2 whether it is stale.

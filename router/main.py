@@ -38,14 +38,14 @@ async def _run(config: Config, argv: Sequence[str]) -> int:
         if config.grpc is not None:
             grpc = held.enter_context(reserved("--grpc", config.grpc))
             addresses += ["--grpc", str(grpc)]
-        manager = ProcessManager([*argv, *addresses], config.processes)
+        manager = ProcessManager([*argv, *addresses], config.settings.processes)
         stop = asyncio.Event()
         hurry = asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGINT, lambda: hurry.set() if stop.is_set() else stop.set())
         async with serving_metrics(config.metrics, manager):
-            log.info("serving http://%s with %d process(es)", http, config.processes)
+            log.info("serving http://%s with %d process(es)", http, config.settings.processes)
             if config.grpc is not None:
                 log.info("serving gRPC at %s", grpc)
             await manager.run(stop, hurry, config.grace_period_s)

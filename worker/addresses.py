@@ -7,7 +7,7 @@ host:port       host:port+100+i      host:port+99
 
 import glob
 
-from octavo.shared.ports import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
+from octavo.shared.limits import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
 
 _INCARNATION = "[0-9a-f]" * 32
 

@@ -1,7 +1,8 @@
 """InferenceService octavo.dev/v1alpha1 as frozen dataclasses.
 
 `parse` takes the resource's JSON, from the API server or from a file, fills in the defaults of the schema, checks its
-bounds and rules, and raises SpecError with the path of the field. Bounds and defaults stand in schema.py alone.
+bounds and rules, and raises SpecError with the path of the field. Bounds and defaults stand in schema.py, and of the
+routers' settings in octavo.shared.router_settings, alone.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from octavo.operator.api.accelerators import device
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.validate import SpecError, complete
+from octavo.shared.router_settings import RouterSettings, from_spec
 
 __all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "parse"]
 
@@ -49,12 +51,6 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    max_requests: int
-    max_wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class RouterService:
     type: str
     port: int
@@ -70,15 +66,7 @@ class ApiKeys:
 @dataclass(frozen=True, slots=True)
 class Router:
     replicas: int
-    processes: int
-    queue: Queue
-    policy: str
-    max_connections: int
-    client_priority: bool
-    strict: bool
-    cors_origins: tuple[str, ...]
-    tool_parser: str
-    reasoning_parser: str
+    settings: RouterSettings
     api_keys: ApiKeys | None
     service: RouterService
     resources: Json
@@ -176,27 +164,11 @@ def _spec(spec: Json, name: str) -> Spec:
 
 
 def _router(router: Json) -> Router:
-    queue, service, keys = router["queue"], router["service"], router.get("apiKeys")
+    service, keys = router["service"], router.get("apiKeys")
     return Router(
         replicas=router["replicas"],
-        processes=router["processes"],
-        queue=Queue(queue["maxRequests"], seconds(queue["maxWait"])),
-        policy=router["policy"],
-        max_connections=router["maxConnections"],
-        client_priority=router["clientPriority"],
-        strict=router["strict"],
-        cors_origins=tuple(router["corsOrigins"]),
-        tool_parser=router["toolParser"],
-        reasoning_parser=router["reasoningParser"],
+        settings=from_spec(router),
         api_keys=None if keys is None else ApiKeys(keys["secretName"], keys["key"]),
         service=RouterService(service["type"], service["port"], service["grpcPort"]),
         resources=router["resources"],
     )
-
-
-def seconds(duration: str) -> float:
-    """Seconds of a duration such as 500ms, 60s or 2m."""
-    for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
-        if duration.endswith(unit):
-            return int(duration.removesuffix(unit)) * factor
-    raise ValueError(f"not a duration: {duration}")

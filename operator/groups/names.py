@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from octavo.operator.groups.snapshot import Object
-from octavo.shared.ports import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
+from octavo.shared.limits import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
 
 SERVICE = "octavo.dev/service"
 COMPONENT = "octavo.dev/component"

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from octavo.operator.api.quantity import quantity
-from octavo.operator.api.v1alpha1 import Spec
+from octavo.operator.api.v1alpha1 import Model, Spec
+from octavo.shared.router_settings import RouterSettings, to_flags
 
 
 def engine_flags(spec: Spec) -> list[str]:
@@ -33,23 +34,9 @@ def group_flags(spec: Spec) -> list[str]:
     )
 
 
-def router_flags(spec: Spec) -> list[str]:
+def router_flags(model: Model, settings: RouterSettings) -> list[str]:
     """Flags of a router for its model, its queue and its clients."""
-    router, queue = spec.router, spec.router.queue
-    given = flags(
-        [
-            ("--served-name", spec.model.served_name),
-            ("--queue-max-requests", queue.max_requests),
-            ("--queue-max-wait", f"{queue.max_wait_s:g}"),
-            ("--policy", router.policy),
-            ("--max-connections", router.max_connections),
-            ("--tool-parser", router.tool_parser),
-            ("--reasoning-parser", router.reasoning_parser),
-            *(("--cors-origin", origin) for origin in router.cors_origins),
-        ]
-    )
-    switches = {"--client-priority": router.client_priority, "--strict": router.strict}
-    return [*given, *(switch for switch, on in switches.items() if on)]
+    return [*flags([("--served-name", model.served_name)]), *to_flags(settings)]
 
 
 def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:

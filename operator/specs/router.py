@@ -102,7 +102,6 @@ def _arguments(service: InferenceService) -> list[str]:
                 ("--http", f"0.0.0.0:{names.ROUTER_HTTP}"),
                 ("--grpc", f"0.0.0.0:{names.ROUTER_GRPC}"),
                 ("--metrics", f"0.0.0.0:{names.ROUTER_METRICS}"),
-                ("--processes", service.spec.router.processes),
                 ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),
                 ("--tls-dir", common.TLS_DIR),
                 ("--service-uid", service.uid),
@@ -110,5 +109,5 @@ def _arguments(service: InferenceService) -> list[str]:
                 ("--api-keys-file", None if keys is None else f"{common.KEYS_DIR}/{KEYS}"),
             ]
         ),
-        *router_flags(service.spec),
+        *router_flags(service.spec.model, service.spec.router.settings),
     ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.shared.parser_names import ReasoningFlag, ToolFlag
+from octavo.shared.router_settings import ReasoningFlag, ToolFlag
 
 
 @dataclass(frozen=True, slots=True)

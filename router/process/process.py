@@ -91,11 +91,11 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         metrics,
         state,
         config.served_name,
-        config.queue_max_wait_s,
+        config.settings.queue_max_wait_s,
         keys=None if key_file is None else key_file.keys,
-        cors=Cors(config.cors_origins),
-        strict=config.strict,
-        client_priority=config.client_priority,
+        cors=Cors(frozenset(config.settings.cors_origins)),
+        strict=config.settings.strict,
+        client_priority=config.settings.client_priority,
     )
     most = _most_connections(config)
     grpc_server = GrpcServer(services, config.grpc, most) if config.grpc is not None else None
@@ -152,7 +152,7 @@ def _most_connections(config: Config) -> int:
     """Of either API: this process's share of the router's bound, and fewer where the system gives fewer files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     apis = 1 if config.grpc is None else 2
-    desired = apis * -(-config.max_connections // config.processes) + OTHER_FILES
+    desired = apis * -(-config.settings.max_connections // config.settings.processes) + OTHER_FILES
     allowed = desired if hard == resource.RLIM_INFINITY else min(desired, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
@@ -163,15 +163,15 @@ def _most_connections(config: Config) -> int:
 
 def _settings(config: Config, index: int) -> FleetSettings:
     """The queue's bound is the router's: each process holds its share."""
-    share = -(-config.queue_max_requests // config.processes)
+    share = -(-config.settings.queue_max_requests // config.settings.processes)
     return FleetSettings(
         groups=config.groups,
         endpoints=config.endpoints,
         tls_dir=config.tls_dir,
         service_uid=config.service_uid,
         router=f"{socket.gethostname()}/{index}",
-        bounds=QueueLimits(share, config.queue_max_wait_s),
-        policy=config.policy,
+        bounds=QueueLimits(share, config.settings.queue_max_wait_s),
+        policy=config.settings.policy,
     )
 
 

@@ -32,7 +32,7 @@ schema = crd_schema()["properties"]["spec"]["properties"]["router"]["properties"
 assert "last-group" in schema["enum"] and "the last group of the list" in schema["description"]
 assert "--policy=last-group" in planned({"policy": "last-group"})
 for argv in (planned({"policy": "last-group"}), run("--policy", "last-group"), run_file({"policy": "last-group"})):
-    assert policy(router(argv).policy)(9, [None] * 4) == 3
+    assert policy(router(argv).settings.policy)(9, [None] * 4) == 3
 """
 # What an operator, a router and `octavo run` make of spec.router.
 CHAIN = """

@@ -64,17 +64,16 @@ def pod_name(settings: Settings, sockets: Sockets) -> str:
 
 def router_argv(settings: Settings, port: int, grpc_port: int | None, groups: list[Sockets]) -> list[str]:
     """Arguments of `octavo` for the router: all routers of the spec are processes of one, on one port per API."""
-    router = settings.service.spec.router
+    spec, router = settings.service.spec, settings.service.spec.router
     own: list[tuple[str, object]] = [
         ("--http", f"{settings.host}:{port}"),
         ("--grpc", None if grpc_port is None else f"{settings.host}:{grpc_port}"),
         ("--metrics", "127.0.0.1:0"),
-        ("--processes", router.replicas * router.processes),
         ("--drain-delay", 0),  # no load balancer has to stop sending requests first
         ("--grace-period", f"{settings.drain_timeout_s:g}"),
         ("--log-level", settings.log_level),
+        ("--api-keys-file", settings.keys_file),
     ]
-    if settings.keys_file is not None:
-        own.append(("--api-keys-file", settings.keys_file))
-    places = (f"--group={group.serve}" for group in groups)
-    return ["router", *flags(own), *places, *router_flags(settings.service.spec)]
+    own += [("--group", group.serve) for group in groups]
+    all_processes = replace(router.settings, processes=router.replicas * router.settings.processes)
+    return ["router", *flags(own), *router_flags(spec.model, all_processes)]

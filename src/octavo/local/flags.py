@@ -13,12 +13,10 @@ from typing import Any
 import yaml
 
 from octavo.errors import UsageError
+from octavo.local.spec_flags import add_spec_flags, given_for, put_given
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
-from octavo.router.process.config import origin
-from octavo.shared.parser_names import REASONING_FLAGS, TOOL_FLAGS
-from octavo.shared.policies import DEFAULT_POLICY, POLICIES
 from octavo.worker.devices import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -45,36 +43,6 @@ class Settings:
     keys_file: Path | None = None
 
 
-# flag -> (path in the spec, type, help text)
-FIELDS: dict[str, tuple[str, type, str]] = {
-    "served-name": ("model.servedName", str, "model name that clients send (default: the service's name)"),
-    "dtype": ("model.dtype", str, "auto or float32; on GPUs also bfloat16, float16"),
-    "context-length": ("model.contextLength", int, "longest prompt plus answer, in tokens (default: the model's)"),
-    "replicas": ("replicas", int, "groups: copies of the model"),
-    "tensor": ("parallelism.tensor", int, "ranks that share each layer: processes with a slice of it each"),
-    "pipeline": ("parallelism.pipeline", int, "stages: runs of layers, each of them on tensor ranks"),
-    "ranks-per-pod": ("accelerator.perPod", int, "ranks of each worker process (default: all ranks of a stage)"),
-    "max-batch-tokens": ("engine.maxBatchTokens", int, "tokens in one step"),
-    "max-requests": ("engine.maxRequests", int, "requests that run at once in a group"),
-    "kv-cache-memory": ("engine.kvCacheMemory", str, "memory for the KV cache, e.g. 512Mi"),
-    "router-replicas": ("router.replicas", int, "routers"),
-    "router-processes": ("router.processes", int, "processes of each router"),
-    "queue-max-requests": ("router.queue.maxRequests", int, "requests that may wait in a router"),
-    "queue-max-wait": ("router.queue.maxWait", str, "longest wait in the queue, e.g. 60s"),
-    "policy": ("router.policy", str, f"which group gets a request (default: {DEFAULT_POLICY})"),
-    "max-connections": ("router.maxConnections", int, "connections to a router, over HTTP and gRPC each"),
-    "tool-parser": ("router.toolParser", str, "format of tool calls (default: what the model's chat template shows)"),
-    "reasoning-parser": ("router.reasoningParser", str, "of <think> (default: what the model's chat template shows)"),
-}
-CHOICES = {"policy": tuple(POLICIES), "tool-parser": TOOL_FLAGS, "reasoning-parser": REASONING_FLAGS}
-# switch -> (path in the spec, value, help text)
-SWITCHES = {
-    "no-prefix-caching": ("engine.prefixCaching", False, "do not reuse the KV cache of earlier prompts"),
-    "client-priority": ("router.clientPriority", True, "let clients set the priority of their requests"),
-    "strict": ("router.strict", True, "refuse requests with unknown fields"),
-}
-
-
 def parse_args(argv: list[str]) -> Settings:
     """Raises UsageError; exits with 2 on flags that do not exist."""
     parser = _parser()
@@ -82,16 +50,16 @@ def parse_args(argv: list[str]) -> Settings:
     resource = _read(args["file"]) if args["file"] else _empty()
     spec: Json = resource.setdefault("spec", {})
     if args["model"] is not None or not args["file"]:
-        _put(spec, "model.uri", _uri(args["model"] or BUNDLED))
-    _put_given(spec, args)
+        spec.setdefault("model", {})["uri"] = _uri(args["model"] or BUNDLED)
+    put_given(spec, args)
     device = _device(args["device"], spec)
     if args["grpc_port"] and args["grpc_port"] == args["port"]:
         raise UsageError(f"--grpc-port: {args['port']} is --port's")
     try:
         service = parse(resource)
     except SpecError as error:
-        given = [flag for flag, (path, _, _) in FIELDS.items() if args[flag] is not None and _within(path, error.field)]
-        named = f" ({', '.join(f'--{flag}' for flag in given)})" if given else ""
+        given = given_for(error.field, args)
+        named = f" ({', '.join(given)})" if given else ""
         raise UsageError(f"{error.field}{named}: {error.message}") from error
     if service.spec.paused or service.spec.replicas == 0:
         raise UsageError("spec.paused or spec.replicas: 0 leaves no group to run; set replicas to at least 1")
@@ -109,18 +77,6 @@ def parse_args(argv: list[str]) -> Settings:
         api_key=_key(args),
         keys_file=args["api_keys_file"],
     )
-
-
-def _put_given(spec: Json, args: Json) -> None:
-    """Set the spec's fields from the flags."""
-    for flag, (path, _, _) in FIELDS.items():
-        if args[flag] is not None:
-            _put(spec, path, args[flag])
-    for switch, (path, value, _) in SWITCHES.items():
-        if args[switch]:
-            _put(spec, path, value)
-    if args["cors_origin"]:
-        _put(spec, "router.corsOrigins", args["cors_origin"])
 
 
 def _key(args: Json) -> str | None:
@@ -167,22 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--api-key", metavar="KEY", help="clients need this key (other users may see it in `ps`)")
     keys.add_argument("--api-keys-file", type=Path, metavar="FILE", help="clients need a key of this file, one a line")
-    fields = parser.add_argument_group("fields of the spec")
-    for flag, (path, kind, text) in FIELDS.items():
-        choices = CHOICES.get(flag)
-        shown = None if choices else kind.__name__.upper()
-        fields.add_argument(f"--{flag}", dest=flag, type=kind, choices=choices, metavar=shown, help=f"{text} [{path}]")
-    for switch, (path, value, text) in SWITCHES.items():
-        shown = f"{text} [{path}: {str(value).lower()}]"
-        fields.add_argument(f"--{switch}", dest=switch, action="store_true", help=shown)
-    text = "pages that may call the API, or *; repeatable [router.corsOrigins]"
-    fields.add_argument("--cors-origin", action="append", type=origin, metavar="ORIGIN", help=text)
+    add_spec_flags(parser)
     return parser
-
-
-def _within(path: str, field: str) -> bool:
-    """True if the path in the spec is the field, or a field of it."""
-    return f"spec.{path}.".startswith(f"{field}.")
 
 
 def _port(text: str) -> int:
@@ -217,10 +159,3 @@ def _uri(model: str) -> str:
     except OSError as error:
         raise UsageError(f"model: {model}: {error.strerror}") from error
     return folder.as_uri()
-
-
-def _put(spec: Json, path: str, value: object) -> None:
-    *parents, last = path.split(".")
-    for parent in parents:
-        spec = spec.setdefault(parent, {})
-    spec[last] = value

@@ -11,6 +11,7 @@ from octavo.local.flags import parse_args
 from octavo.local.service import Service
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.process.config import Config, parse_arguments
+from octavo.shared.router_settings import RouterSettings
 
 ON_CPU = ["--device", "cpu"]
 
@@ -21,8 +22,8 @@ def test_a_file_origins_and_strictness_arrive(tmp_path: Path) -> None:
     given = ["--api-keys-file", str(keys), "--cors-origin", "https://a.example", "--cors-origin", "*", "--strict"]
     settings = parse_args([*ON_CPU, *given])
     config = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
-    assert (config.api_keys_file, config.strict) == (keys, True)
-    assert config.cors_origins == {"https://a.example", "*"}
+    assert (config.api_keys_file, config.settings.strict) == (keys, True)
+    assert config.settings.cors_origins == ("https://a.example", "*")
     assert settings.api_key == "first", "it asks with one of them itself"
 
 
@@ -37,7 +38,7 @@ def test_a_key_from_a_flag_reaches_the_router_in_a_file_of_ones_own(tmp_path: Pa
 def test_without_these_flags_the_router_is_told_nothing(tmp_path: Path) -> None:
     settings = parse_args(ON_CPU)
     config = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
-    assert (config.api_keys_file, config.cors_origins, config.strict) == (None, frozenset(), False)
+    assert (config.api_keys_file, config.settings) == (None, RouterSettings())
 
 
 def test_what_the_spec_says_of_clients_reaches_the_router_and_flags_overrule_it(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_what_the_spec_says_of_clients_reaches_the_router_and_flags_overrule_it(
     def config(*given: str) -> tuple[bool, int]:
         settings = parse_args([*ON_CPU, *given])
         made = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
-        return made.client_priority, made.max_connections
+        return made.settings.client_priority, made.settings.max_connections
 
     assert config("-f", str(spec)) == (True, 9)
     assert config("-f", str(spec), "--max-connections", "10") == (True, 10)
@@ -69,11 +70,12 @@ def test_origins_strictness_and_parsers_of_the_spec_reach_the_router_and_flags_o
         settings = parse_args([*ON_CPU, "-f", str(spec), *given])
         return parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
 
-    assert (config().policy, config("--policy", "prefix-affinity").policy) == ("round-robin", "prefix-affinity")
-    assert (config().cors_origins, config().strict) == ({"https://a.example"}, True)
+    assert config().settings.policy == "round-robin"
+    assert config("--policy", "prefix-affinity").settings.policy == "prefix-affinity"
+    assert (config().settings.cors_origins, config().settings.strict) == (("https://a.example",), True)
     assert config().parsers == ParserFlags("hermes", "think")
     overruled = config("--cors-origin", "*", "--tool-parser", "none", "--reasoning-parser", "none")
-    assert (overruled.cors_origins, overruled.parsers) == ({"*"}, ParserFlags("none", "none"))
+    assert (overruled.settings.cors_origins, overruled.parsers) == (("*",), ParserFlags("none", "none"))
 
 
 def test_a_spec_that_names_a_secret_of_keys_needs_them_otherwise_here(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_defaults_are_filled_in_all_the_way_down() -> None:
     spec = service().spec
     assert spec.replicas == 1 and spec.model.served_name == "chat" and spec.model.dtype == "auto"
     assert (spec.rollout.max_surge, spec.rollout.max_unavailable) == (1, 0)
-    assert spec.router.queue.max_wait_s == 60.0 and spec.router.service.port == 80
+    assert spec.router.settings.queue_max_wait_s == 60.0 and spec.router.service.port == 80
     assert spec.engine.prefix_caching and spec.engine.kv_cache_memory is None
     assert spec.resources["limits"] == {"memory": "3Gi"}
     assert (spec.parallelism.tensor, spec.parallelism.pipeline, spec.accelerator.per_pod, spec.pods) == (1, 1, 1, 1)
@@ -97,7 +97,7 @@ def test_resources_default_to_those_of_the_device_and_gpus_may_not_be_named() ->
 
 def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
     spec = service(router={"queue": {"maxWait": "500ms"}}, rollout={"maxSurge": 2}).spec
-    assert spec.router.queue.max_wait_s == 0.5 and spec.router.queue.max_requests == 1000
+    assert spec.router.settings.queue_max_wait_s == 0.5 and spec.router.settings.queue_max_requests == 1000
     assert spec.router.replicas == 1 and spec.rollout.max_unavailable == 0
 
 

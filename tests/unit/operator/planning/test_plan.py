@@ -167,15 +167,15 @@ def test_fields_reach_the_flags_of_the_router() -> None:
 
     asked = arguments(maxConnections=100, clientPriority=True, queue={"maxRequests": 7, "maxWait": "500ms"})
     config = parse_arguments([flag for flag in asked if not flag.startswith("--tls-dir")] + ["--tls-dir=/"])
-    assert (config.max_connections, config.client_priority) == (100, True)
-    assert (config.queue_max_requests, config.queue_max_wait_s) == (7, 0.5)
+    assert (config.settings.max_connections, config.settings.client_priority) == (100, True)
+    assert (config.settings.queue_max_requests, config.settings.queue_max_wait_s) == (7, 0.5)
     assert arguments(policy="round-robin").count("--policy=round-robin") == 1
     assert "--client-priority" not in arguments() and "--max-connections=8192" in arguments()
     asked = arguments(
         strict=True, corsOrigins=["https://a.example", "http://b:81"], toolParser="hermes", reasoningParser="think"
     )
     config = parse_arguments([flag for flag in asked if not flag.startswith("--tls-dir")] + ["--tls-dir=/"])
-    assert config.strict and config.cors_origins == {"https://a.example", "http://b:81"}
+    assert config.settings.strict and config.settings.cors_origins == ("https://a.example", "http://b:81")
     assert config.parsers == ParserFlags("hermes", "think")
     assert "--strict" not in arguments() and "--cors-origin" not in str(arguments())
 
