@@ -1,16 +1,9 @@
 """The router's recipes in CONTRIBUTING.md work: each is followed in a copy of the tree, in the files that it names."""
 
-import os
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("src", "operator", "router", "worker", "kernels", "proto")
+from support.recipes import copy_tree, follow, insert, recipe
 
 POLICY = '''"""Routing policy: the last group. Pure."""
 
@@ -34,14 +27,64 @@ assert "--policy=last-group" in planned({"policy": "last-group"})
 for argv in (planned({"policy": "last-group"}), run("--policy", "last-group"), run_file({"policy": "last-group"})):
     assert policy(router(argv).settings.policy)(9, [None] * 4) == 3
 """
+SETTING = """    toy_limit: int = _setting(
+        7,
+        Integer(1, 9),
+        flag="toy-limit",
+        help="toys that a router takes ({default})",
+        path="queue.toyLimit",
+        description="Maximum number of toys.",
+        run="toys of a router",
+    )
+"""
+# From the resource and the flags to the value that the router's code reads.
+HAS_A_SETTING = """
+import contextlib, io
+
+import yaml
+
+from octavo.operator.api import crd, settings_page
+from octavo.operator.api.v1alpha1 import SpecError
+from octavo.operator.groups.revision import router_revision
+
+
+def help_of(parse_flags):
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        parse_flags(["--help"])
+    return " ".join(shown.getvalue().split())
+
+
+def revision(queue):
+    return router_revision(parse(resource({"queue": queue})))
+
+
+assert "--toy-limit TOY_LIMIT toys that a router takes (7)" in help_of(parse_arguments)
+assert "--toy-limit INT toys of a router [router.queue.toyLimit]" in help_of(flags.parse_args)
+(version,) = yaml.safe_load(crd.text())["spec"]["versions"]
+router_schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["router"]
+field = router_schema["properties"]["queue"]["properties"]["toyLimit"]
+assert field.items() >= {"type": "integer", "minimum": 1, "maximum": 9, "default": 7}.items(), field
+assert field["description"] == "Maximum number of toys."
+page = settings_page.updated(settings_page.BEGIN + settings_page.END)
+assert "| `router.queue.toyLimit` | `--toy-limit` | `7` |" in page
+
+assert "--toy-limit=8" in planned({"queue": {"toyLimit": 8}})
+for argv in (planned({"queue": {"toyLimit": 8}}), run("--toy-limit", "8"), run_file({"queue": {"toyLimit": 8}})):
+    assert router(argv).settings.toy_limit == 8
+assert [router(argv).settings.toy_limit for argv in (planned({}), run(), ["--group=unix:/x"])] == [7, 7, 7]
+assert revision({"toyLimit": 8}) != revision({}) == revision({"toyLimit": 7})
+with contextlib.suppress(SpecError):
+    parse(resource({"queue": {"toyLimit": 10}}))
+    raise AssertionError("the bound is not checked")
+"""
+HAS_NO_FLAG_ON_ONE_MACHINE = """
+assert "toy-limit" not in str(flags._parser().format_help())
+assert router(run_file({"queue": {"toyLimit": 8}})).settings.toy_limit == 8
+"""
 # What an operator, a router and `octavo run` make of spec.router.
 CHAIN = """
-import json, sys
-from pathlib import Path
-import octavo.shared
-
-tree = Path(sys.argv[1])
-assert Path(octavo.shared.__file__).is_relative_to(tree), octavo.shared.__file__
+import json
 
 from octavo.local import commands, flags
 from octavo.operator.api.v1alpha1 import parse
@@ -80,30 +123,7 @@ def router(argv):
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the product's modules, compiled as they are here."""
-    for folder in FOLDERS:
-        ignored = shutil.ignore_patterns("lib", "csrc", "*.egg-info")
-        shutil.copytree(ROOT / folder, tmp_path / folder, symlinks=True, ignore=ignored)
-    return tmp_path
-
-
-def recipe(title: str) -> list[str]:
-    """Paths that the recipe of CONTRIBUTING.md names, in its order."""
-    text = (ROOT / "CONTRIBUTING.md").read_text().split(f"**{title}**")[1].split("\n\n")[0]
-    return re.findall(r"`([a-z_/A-Z]+\.py)`", text)
-
-
-def follow(tree: Path, script: str) -> None:
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", CHAIN + script, str(tree)]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def insert(path: Path, before: str, line: str) -> None:
-    text = path.read_text()
-    assert text.count(before) == 1, f"{path}: {before!r}"
-    path.write_text(text.replace(before, line + before))
+    return copy_tree(tmp_path)
 
 
 def test_a_routing_policy_is_a_module_and_a_line(tree: Path) -> None:
@@ -111,4 +131,16 @@ def test_a_routing_policy_is_a_module_and_a_line(tree: Path) -> None:
     assert module == "router/dispatch/policies/NAME.py"
     (tree / module.replace("NAME", "last_group")).write_text(POLICY)
     insert(tree / table, '    "round-robin":', '    "last-group": "the last group of the list",\n')
-    follow(tree, CHOOSES_A_POLICY)
+    follow(tree, CHAIN + CHOOSES_A_POLICY)
+
+
+def test_a_router_setting_is_a_row(tree: Path) -> None:
+    (table,) = recipe("A router setting")
+    insert(tree / table, "    strict: bool", SETTING)
+    follow(tree, CHAIN + HAS_A_SETTING)
+
+
+def test_a_router_setting_without_a_text_for_octavo_run_has_no_flag_there(tree: Path) -> None:
+    (table,) = recipe("A router setting")
+    insert(tree / table, "    strict: bool", SETTING.replace('        run="toys of a router",\n', ""))
+    follow(tree, CHAIN + HAS_NO_FLAG_ON_ONE_MACHINE)
