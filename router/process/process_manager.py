@@ -126,11 +126,11 @@ class ChildProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
         self._owed = 0  # answers that are still to come, also to queries that timed out
-        self._liveness = _begun()
+        self._liveness = ProcessLiveness.begun(time.monotonic())
 
     async def start(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
-        self._liveness = _begun()
+        self._liveness = ProcessLiveness.begun(time.monotonic())
         with theirs:
             # A session of its own: the terminal's Ctrl-C is for the parent, which drains.
             self._process = await asyncio.create_subprocess_exec(
@@ -205,8 +205,3 @@ class ChildProcess:
             self._owed = 0
         lines = [line for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
         return code, lines[-1] if lines else b""
-
-
-def _begun() -> ProcessLiveness:
-    now_s = time.monotonic()
-    return ProcessLiveness(now_s, now_s)

@@ -7,9 +7,9 @@ A message that names another incarnation comes from an earlier one: it is refuse
 
 from dataclasses import dataclass
 
-SILENCE_S = 5.0
+from octavo.shared.liveness import WORKER, Presence
+
 MISSED_S = 2.0  # four heartbeats: a pod that dies is heard until then
-LATE_CHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Incarnation:
         self.late = 0  # messages of other incarnations that were refused
         self._heard_s: dict[int, float] = {}
         self._started_at_ms: dict[int, int] = {}
-        self._checked_s: float | None = None
+        self._presence = Presence()
 
     @property
     def complete(self) -> bool:
@@ -75,12 +75,10 @@ class Incarnation:
     def fell_silent(self, pod: int, now_s: float) -> bool:
         """Whether a pod whose stream ends now had said nothing before: gRPC gives up an answerless peer at about the
         time at which it is silent for too long, and which of the two is first is chance."""
-        return now_s - self._heard_s.get(pod, now_s) > MISSED_S
+        return self._presence.is_silent(self._heard_s.get(pod, now_s), now_s, MISSED_S)
 
     def silent(self, now_s: float) -> list[int]:
-        """Pods that said nothing for too long. A leader that was itself held up restarts the time of all pods."""
-        held_up = self._checked_s is not None and now_s - self._checked_s > LATE_CHECK_S
-        self._checked_s = now_s
-        if held_up:
-            self._heard_s = dict.fromkeys(self._heard_s, now_s)
-        return [pod for pod, heard_s in sorted(self._heard_s.items()) if now_s - heard_s > SILENCE_S]
+        """Pods that said nothing for too long, by the rule of octavo.shared.liveness."""
+        self._presence = self._presence.checked(now_s, WORKER)
+        heard = sorted(self._heard_s.items())
+        return [pod for pod, heard_s in heard if self._presence.is_silent(heard_s, now_s, WORKER.silence_s)]

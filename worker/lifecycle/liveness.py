@@ -1,18 +1,16 @@
 """When an incarnation has failed though every process exists: silence, a step that does not return, a load that stalls.
 
-PURE: it judges what the board showed. A supervisor that was itself held up (a frozen container, a starved machine)
-judges no process for as long as one may be silent, because then the board is as old as its own absence.
+PURE: it judges what the board showed, by the rule of octavo.shared.liveness. A supervisor that was itself held up
+judges nothing else, either, for as long as a process may be silent: the whole board is as old as its own absence.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.shared.failure_reasons import FailureReason, stuck
+from octavo.shared.liveness import WORKER, Presence
 
-SILENCE_S = 5.0
-LOADING_S = 120.0
-STOPPED_S = 3.0
-LATE_CHECK_S = 2.0  # between two checks; normally 0.25 s
+STOPPED_S = 3.0  # of a rank that is blamed for a late step
 _NS = 1e9
 
 
@@ -42,34 +40,40 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What was seen last. progress: the phases and percentages; since_ns: when they last changed."""
+    """What was seen last. progress: the phases and percentages; since_s: when they last changed."""
 
-    checked_ns: int
-    since_ns: int
+    presence: Presence
+    since_s: float
     progress: tuple[tuple[int, int], ...] = ()
-    blind_until_ns: int = 0
+
+    @staticmethod
+    def begun(now_ns: int) -> "Watch":
+        """The watch over an incarnation that begins."""
+        return Watch(Presence(now_ns / _NS), now_ns / _NS)
 
 
 def check(
     watch: Watch, processes: Sequence[ProcessHealth], serving: bool, now_ns: int
 ) -> tuple[Watch, Violation | None]:
     """The watch after this check, and a violation if the incarnation must end."""
-    blind_until = watch.blind_until_ns
-    if now_ns - watch.checked_ns > LATE_CHECK_S * _NS:
-        blind_until = int(now_ns + SILENCE_S * _NS)
+    now_s = now_ns / _NS
+    presence = watch.presence.checked(now_s, WORKER)
     progress = tuple((health.phase, health.progress) for health in processes)
-    since = now_ns if progress != watch.progress or serving else watch.since_ns
-    after = Watch(now_ns, since, progress, blind_until)
-    if now_ns < blind_until:
+    since_s = now_s if progress != watch.progress or serving else watch.since_s
+    after = Watch(presence, since_s, progress)
+    if now_s - presence.since_s < WORKER.silence_s:
         return after, None
-    return after, _silent(processes, now_ns) or _overdue(processes, now_ns) or _stalled(after, processes, serving)
+    return (
+        after,
+        _silent(presence, processes, now_s) or _overdue(processes, now_ns) or _stalled(after, processes, serving),
+    )
 
 
-def _silent(processes: Sequence[ProcessHealth], now_ns: int) -> Violation | None:
+def _silent(presence: Presence, processes: Sequence[ProcessHealth], now_s: float) -> Violation | None:
     for health in processes:
-        silence_s = (now_ns - health.heartbeat_ns) / _NS
-        if health.beats and health.heartbeat_ns and silence_s > SILENCE_S:
-            text = f"{health.name} was silent for {silence_s:.1f} s"
+        beat_s = health.heartbeat_ns / _NS
+        if health.beats and beat_s and presence.is_silent(beat_s, now_s, WORKER.silence_s):
+            text = f"{health.name} was silent for {now_s - beat_s:.1f} s"
             return Violation(stuck(health.name), health.rank, text)
     return None
 
@@ -95,11 +99,11 @@ def _blamed(processes: Sequence[ProcessHealth], now_ns: int) -> int:
 
 def _stalled(watch: Watch, processes: Sequence[ProcessHealth], serving: bool) -> Violation | None:
     """The violation names the process that has got least far: serve or core when they have not begun, else a rank."""
-    if serving or watch.checked_ns - watch.since_ns <= LOADING_S * _NS:
+    if serving or watch.presence.checked_s - watch.since_s <= WORKER.starting_s:
         return None
     unstarted = [health for health in processes if health.beats and not health.heartbeat_ns]
     ranks = [health for health in processes if health.rank >= 0]
     late = min(unstarted or ranks, key=lambda health: (health.phase, health.progress))
     slowest = late.name if late.rank < 0 else f"rank {late.rank}"
-    text = f"no progress in loading for {LOADING_S:.0f} s: {slowest} has got least far"
+    text = f"no progress in loading for {WORKER.starting_s:.0f} s: {slowest} has got least far"
     return Violation(FailureReason.LOAD_STALLED, late.rank, text)

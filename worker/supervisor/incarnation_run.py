@@ -182,8 +182,7 @@ class IncarnationRun:
 
     async def _watch(self) -> Ended:
         """Show the incarnation's state, and end it when it is stuck: the leader's pod sees that of all ranks."""
-        now = time.monotonic_ns()
-        watch = Watch(checked_ns=now, since_ns=now)
+        watch = Watch.begun(time.monotonic_ns())
         while True:
             serving = self._show()
             if self._config.leads:

@@ -1,44 +1,48 @@
 """When a router process counts as dead although it still exists: it is stopped, or its event loop hangs.
 
-PURE: it judges what the parent saw. A parent that was itself held up (a frozen container, a starved machine) judges
-no process before it has watched for as long as a process may be silent, because then the answers wait unread.
+PURE: it judges what the parent saw, by the rule of octavo.shared.liveness. Answers are the signs; there is nothing to
+judge between an answer and the next question, and no look that could be late.
 """
 
 from dataclasses import dataclass
 
-SILENCE_S = 6.0  # without an answer to a question
-STARTING_S = 120.0  # from the start to the first answer: imports, on a machine that has other work
-LATE_LOOK_S = 3.0  # between two looks that follow an unanswered question; normally 1 s
+from octavo.shared.liveness import ROUTER, Presence
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLiveness:
     """Liveness of one process since its start. Times are monotonic seconds.
 
-    asked_s: of the first question since the last answer. heard: whether it has ever answered.
+    asked_s: of the first question since the last answer. presence: of the parent since then. heard: whether it has
+    ever answered.
     """
 
     asked_s: float
-    look_s: float
+    presence: Presence
     heard: bool = False
+
+    @staticmethod
+    def begun(now_s: float) -> "ProcessLiveness":
+        """A process that starts now."""
+        return ProcessLiveness(now_s, Presence(now_s))
 
     def answered(self, now_s: float) -> "ProcessLiveness":
         """The next question comes later: until then there is nothing to judge."""
-        return ProcessLiveness(now_s, now_s, heard=True)
+        return ProcessLiveness(now_s, Presence(now_s), heard=True)
 
     def asked(self, now_s: float) -> "ProcessLiveness":
         """A question after an answer begins the time to judge."""
-        return ProcessLiveness(now_s, now_s, self.heard)
+        return ProcessLiveness(now_s, Presence(now_s), self.heard)
 
     def unanswered(self, now_s: float) -> "ProcessLiveness":
-        """After a look that found no answer. A late look restarts the time."""
-        late = now_s - self.look_s > LATE_LOOK_S
-        return ProcessLiveness(now_s if late else self.asked_s, now_s, self.heard)
+        """After a look that found no answer."""
+        return ProcessLiveness(self.asked_s, self.presence.checked(now_s, ROUTER), self.heard)
 
     @property
     def verdict(self) -> str | None:
         """Why it must be killed."""
-        silent_s = self.look_s - self.asked_s
-        if silent_s <= (SILENCE_S if self.heard else STARTING_S):
+        look_s = self.presence.checked_s
+        if not self.presence.is_silent(self.asked_s, look_s, ROUTER.silence_s if self.heard else ROUTER.starting_s):
             return None
-        return f"has not answered its parent for {silent_s:.0f} s: it is stopped, or hangs"
+        silence_s = self.presence.silence_s(self.asked_s, look_s)
+        return f"has not answered its parent for {silence_s:.0f} s: it is stopped, or hangs"

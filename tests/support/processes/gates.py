@@ -101,7 +101,7 @@ def main(folder: str, leads: bool, argv: list[str]) -> int:
     """`octavo ARGV` with gates in this folder; what two lives need is forked."""
     _install(lambda point: Gate(Path(folder), point))
     if (stalled := Gate(Path(folder), "stalled")).closed:
-        watch.LOADING_S = stalled.seconds
+        watch.WORKER = replace(watch.WORKER, starting_s=stalled.seconds)
     Spares((commands.NURSERY + commands.LIFE if leads else commands.NURSERY) * 2).install()
     return commands.alone(argv)
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from octavo.router.process.rules.liveness import LATE_LOOK_S, SILENCE_S, STARTING_S, ProcessLiveness
+from octavo.router.process.rules.liveness import ProcessLiveness
+from octavo.shared.liveness import ROUTER
 
-NEW = ProcessLiveness(0.0, 0.0)
+NEW = ProcessLiveness.begun(0.0)
 
 
 def looked(silence: ProcessLiveness, *moments_s: float) -> ProcessLiveness:
@@ -21,8 +22,8 @@ def seconds(begin: float, count: float) -> list[float]:
 
 def test_a_process_that_stops_answering_is_found_after_its_time() -> None:
     answered = NEW.answered(100.0)
-    assert answered.verdict is None and looked(answered, *seconds(500.0, SILENCE_S)).verdict is None
-    verdict = looked(answered, *seconds(500.0, SILENCE_S + 1)).verdict
+    assert answered.verdict is None and looked(answered, *seconds(500.0, ROUTER.silence_s)).verdict is None
+    verdict = looked(answered, *seconds(500.0, ROUTER.silence_s + 1)).verdict
     assert verdict is not None and "7 s" in verdict
 
 
@@ -31,17 +32,17 @@ def test_the_time_between_an_answer_and_the_next_question_is_no_silence() -> Non
 
 
 def test_one_that_starts_has_longer() -> None:
-    assert looked(NEW, *seconds(0.0, SILENCE_S * 2)).verdict is None
-    assert looked(NEW, *seconds(0.0, STARTING_S + 1)).verdict is not None
+    assert looked(NEW, *seconds(0.0, ROUTER.silence_s * 2)).verdict is None
+    assert looked(NEW, *seconds(0.0, ROUTER.starting_s + 1)).verdict is not None
 
 
-@pytest.mark.parametrize("late_s", [LATE_LOOK_S + 0.1, 3_600.0])
+@pytest.mark.parametrize("late_s", [ROUTER.late_check_s + 0.1, 3_600.0])
 def test_a_parent_that_was_held_up_restarts_the_time(late_s: float) -> None:
-    silence = looked(NEW.answered(0.0), *seconds(10.0, SILENCE_S - 1))
-    resumed_s = silence.look_s + late_s
+    silence = looked(NEW.answered(0.0), *seconds(10.0, ROUTER.silence_s - 1))
+    resumed_s = silence.presence.checked_s + late_s
     silence = silence.unanswered(resumed_s)
     assert silence.verdict is None
-    for moment_s in seconds(resumed_s, SILENCE_S)[1:]:
+    for moment_s in seconds(resumed_s, ROUTER.silence_s)[1:]:
         silence = silence.unanswered(moment_s)
         assert silence.verdict is None
-    assert silence.unanswered(resumed_s + SILENCE_S + 1).verdict is not None
+    assert silence.unanswered(resumed_s + ROUTER.silence_s + 1).verdict is not None

@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from octavo.shared.liveness import Presence
 from octavo.worker.config import Config, parse_bytes
 from octavo.worker.errors import ConfigError
 from octavo.worker.ipc.process import Report
@@ -41,7 +44,7 @@ def _pulses(now_s, **changes):
 
 
 def _look_until(end_s, serving, start=10.0, **changes):
-    watch, now = Watch(int(start * S), int(start * S)), start
+    watch, now = Watch.begun(int(start * S)), start
     while now < end_s:
         now += 0.25
         current = {key: value(now) if callable(value) else value for key, value in changes.items()}
@@ -66,10 +69,10 @@ def test_a_step_beyond_its_deadline_is_the_ranks_fault():
 def test_of_several_ranks_that_do_not_return_the_stopped_one_is_blamed_else_the_one_with_the_fewest_steps():
     core = ProcessHealth("core", -1, 20 * S, 5, 0, deadline_ns=20 * S)
     ranks = [ProcessHealth("rank", rank, 20 * S, 5, 100, finished=7 - rank, beats=False) for rank in range(3)]
-    _, violation = check(Watch(20 * S, 20 * S), [core, *ranks], True, 21 * S)
+    _, violation = check(Watch.begun(20 * S), [core, *ranks], True, 21 * S)
     assert violation.rank == 2
     stopped = [ranks[0], replace(ranks[1], heartbeat_ns=16 * S), ranks[2]]
-    _, violation = check(Watch(20 * S, 20 * S), [core, *stopped], True, 21 * S)
+    _, violation = check(Watch.begun(20 * S), [core, *stopped], True, 21 * S)
     assert violation.rank == 1
 
 
@@ -95,7 +98,8 @@ def test_a_stalled_load_names_who_has_got_least_far():
         ProcessHealth("rank", rank, 200 * S, 3, progress, beats=False) for rank, progress in enumerate((100, 40, 70))
     ]
     leader = [ProcessHealth("serve", -1, 200 * S, 0, 0), ProcessHealth("core", -1, 200 * S, 0, 0)]
-    seen = Watch(200 * S, 10 * S, tuple((health.phase, health.progress) for health in (*leader, *ranks)))
+    progress = tuple((health.phase, health.progress) for health in (*leader, *ranks))
+    seen = Watch(Presence(200.0), 10.0, progress)
     _, violation = check(seen, [*leader, *ranks], False, 201 * S)
     assert (violation.reason, violation.rank) == ("LoadStalled", 1) and "rank 1" in violation.message
     _, violation = check(seen, [replace(leader[0], heartbeat_ns=0), leader[1], *ranks], False, 201 * S)
@@ -103,7 +107,7 @@ def test_a_stalled_load_names_who_has_got_least_far():
 
 
 def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
-    watch = Watch(10 * S, 10 * S)
+    watch = Watch.begun(10 * S)
     watch, violation = check(watch, _pulses(10.0), True, 40 * S)
     assert violation is None
     watch, violation = check(watch, _pulses(40.0), True, int(40.25 * S))
@@ -155,6 +159,21 @@ def test_a_pod_that_is_heard_to_its_end_did_not_fall_silent():
     life.hear(0, "one", 2.1)
     assert not life.fell_silent(0, 4.0)
     assert not life.fell_silent(1, 100.0), "who is not there cannot be silent"
+
+
+@given(st.lists(st.tuples(st.integers(1, 80), st.booleans()), min_size=1, max_size=60))
+def test_processes_and_pods_are_found_silent_at_the_same_moments(checks):
+    """checks: quarters of a second since the last, and whether there was a sign."""
+    pods, watch, now, beat = Incarnation("a", OURS, pods=1), Watch.begun(100 * S), 100.0, 100.0
+    pods.join(0, "chat-0-0", OURS, now)
+    pods.silent(now)
+    for quarters, heard in checks:
+        now += quarters / 4
+        if heard:
+            beat = now
+            pods.hear(0, "a", now)
+        watch, violation = check(watch, [ProcessHealth("core", -1, int(beat * S), 5, 0)], True, int(now * S))
+        assert (violation is not None) == (pods.silent(now) == [0])
 
 
 def test_a_pod_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
