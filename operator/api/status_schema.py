@@ -1,8 +1,18 @@
 """Schema of an InferenceService's status."""
 
+from collections.abc import Mapping
 from typing import Any
 
 Json = dict[str, Any]  # Any: JSON
+
+# Type -> meaning, in the order of status.conditions. operator/planning/conditions has a module for each.
+CONDITIONS: Mapping[str, str] = {
+    "Ready": "requests are answered",
+    "Progressing": "groups are being created or replaced",
+    "ModelLoaded": "at least one group has loaded the model",
+    "RouterReady": "at least one router accepts requests",
+    "Degraded": "there is a failure, or fewer groups serve than desired once a group has served",
+}
 
 
 def status_schema() -> Json:
@@ -78,9 +88,7 @@ def _group() -> Json:
 def _conditions() -> Json:
     return {
         "type": "array",
-        "description": "Ready: requests are answered. Progressing: groups are being created or replaced. ModelLoaded: "
-        "at least one group has loaded the model. RouterReady: at least one router accepts requests. Degraded: there "
-        "is a failure, or fewer groups serve than desired once a group has served.",
+        "description": " ".join(f"{kind}: {meaning}." for kind, meaning in CONDITIONS.items()),
         "maxItems": 16,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

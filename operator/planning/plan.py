@@ -17,7 +17,8 @@ from octavo.operator.groups.revision import kept_template, router_revision, work
 from octavo.operator.groups.rollout import UNSCHEDULABLE_S, Goal, Step, step, surge_waits_since
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Leaf, Plan
-from octavo.operator.planning.conditions import Facts, has_served_before
+from octavo.operator.planning.conditions.evaluate import has_served_before
+from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.diagnosis import Cause, group_cause, is_worker, router_cause
 from octavo.operator.planning.pod_repair import next_check, pods_to_delete
 from octavo.operator.planning.status import events, status

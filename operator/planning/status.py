@@ -8,7 +8,9 @@ from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, timestamp
 from octavo.operator.groups.snapshot import Failure, ModelInfo, Object
 from octavo.operator.planning.actions import Event
-from octavo.operator.planning.conditions import Facts, conditions, state_of
+from octavo.operator.planning.conditions.evaluate import conditions
+from octavo.operator.planning.conditions.facts import Facts
+from octavo.operator.planning.conditions.group_state import state_of
 from octavo.operator.planning.diagnosis import Cause
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
