@@ -1,22 +1,17 @@
 """Validation rules across fields of InferenceService: CEL for the API server, functions for `parse`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.api.quantity import quantity
+from octavo.shared import model_uri
 from octavo.shared.limits import MAX_RANKS
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-# A name is a DNS-1123 name; a path has no empty part and no `..`, so that it cannot leave its volume. Other characters
-# are escaped as in any uri (%20), but for `.`, `/` and control characters.
-_PATH = r"(/([A-Za-z0-9_.~-]|%(2[0-9A-Da-d]|[3-9A-Fa-f][0-9A-Fa-f]))+)"
-BUNDLED = r"^bundled://[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-CLAIM = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?" + _PATH + r"*/?$"
-FOLDER = r"^file://" + _PATH + r"+/?$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,12 @@ def _name_allowed(resource: Mapping[str, Any]) -> bool:
 
 def _uri_allowed(resource: Mapping[str, Any]) -> bool:
     uri = str(resource["spec"]["model"]["uri"])
-    return any(re.match(form, uri) for form in (BUNDLED, CLAIM, FOLDER)) and "/../" not in f"{uri}/"
+    return any(re.match(pattern, uri) for pattern in model_uri.PATTERNS) and "/../" not in f"{uri}/"
+
+
+def _matches_any(text: str, patterns: Iterable[str]) -> str:
+    """CEL expression."""
+    return " || ".join(f"{text}.matches('{pattern}')" for pattern in patterns)
 
 
 def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
@@ -133,11 +133,9 @@ RULES = (
     ),
     Rule(
         "spec.model",
-        f"(self.uri.matches('{BUNDLED}') || self.uri.matches('{CLAIM}') || self.uri.matches('{FOLDER}')) "
-        "&& !(self.uri + '/').contains('/../')",
+        f"({_matches_any('self.uri', model_uri.PATTERNS)}) && !(self.uri + '/').contains('/../')",
         "spec.model.uri",
-        "spec.model.uri must be bundled://NAME, pvc://CLAIM/PATH or file:///PATH, without .. in the path and with %20 "
-        "for a space",
+        f"spec.model.uri must be {model_uri.forms()}, without .. in the path and with %20 for a space",
         _uri_allowed,
     ),
     Rule(

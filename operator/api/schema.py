@@ -14,6 +14,7 @@ from octavo.operator.api.resource_schema import resources, shown
 from octavo.operator.api.router_schema import router
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.status_schema import status_schema
+from octavo.shared import model_uri
 
 API_VERSION = "octavo.dev/v1alpha1"
 KIND = "InferenceService"
@@ -102,9 +103,7 @@ def _model() -> Json:
         "The model to serve.",
         {
             "uri": fields.text(
-                "Location of the model: bundled://smollm2-135m-instruct (in the worker image), pvc://CLAIM/PATH (a "
-                "folder of a PersistentVolumeClaim, mounted read-only), or file:///PATH (a folder of the node, if the "
-                "operator was started with --allow-host-path). The folder holds config.json, safetensors and the "
+                f"Location of the model: {model_uri.described()}. The folder holds config.json, safetensors and the "
                 "tokenizer.",
                 512,
                 minLength=1,

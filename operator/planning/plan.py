@@ -23,6 +23,7 @@ from octavo.operator.planning.diagnosis import Cause, group_cause, is_worker, ro
 from octavo.operator.planning.pod_repair import next_check, pods_to_delete
 from octavo.operator.planning.status import events, status
 from octavo.operator.specs import access, common, policies, router, services, worker
+from octavo.shared.model_uri import parse
 
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan", "plan_invalid"]
 
@@ -95,7 +96,7 @@ def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) ->
             f"{kind} {name} exists and does not belong to this service; it is left unchanged. "
             "Delete it, or give the service another name",
         )
-    if service.spec.model.uri.startswith("file://") and not options.allow_host_path:
+    if parse(service.spec.model.uri).scheme == "file" and not options.allow_host_path:
         return Cause(
             "HostPathNotAllowed",
             f"spec.model.uri {service.spec.model.uri} is a folder of a node; "

@@ -1,7 +1,5 @@
 """The StatefulSet of a group. Its pod template is rendered once per revision and kept in an annotation."""
 
-from urllib.parse import unquote
-
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
@@ -13,8 +11,8 @@ from octavo.operator.groups.snapshot import Object
 from octavo.operator.specs import common
 from octavo.operator.specs.arguments import engine_flags, flags, group_flags
 from octavo.operator.specs.common import Json
+from octavo.operator.specs.model_volumes import MODELS, mounted
 
-MODELS = "/models"
 STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; the supervisor detects hangs itself
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -176,19 +174,11 @@ def _peers(service: InferenceService) -> list[str]:
 
 
 def _model(uri: str) -> str:
-    """The model's uri inside the worker container: volumes are mounted at /models."""
-    if uri.startswith("pvc://"):
-        _, _, path = uri.removeprefix("pvc://").partition("/")
-        return f"file://{MODELS}/{path}".rstrip("/")
-    return f"file://{MODELS}" if uri.startswith("file://") else uri
+    """The model's uri inside the worker container."""
+    model = mounted(uri)
+    return uri if model is None else model.uri
 
 
 def _model_volume(service: InferenceService) -> list[Json]:
-    uri = service.spec.model.uri
-    if uri.startswith("pvc://"):
-        claim = uri.removeprefix("pvc://").partition("/")[0]
-        return [{"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
-    if uri.startswith("file://"):
-        # Directory: the kubelet refuses a path that is missing instead of making an empty folder of it.
-        return [{"name": "models", "hostPath": {"path": unquote(uri.removeprefix("file://")), "type": "Directory"}}]
-    return []
+    model = mounted(service.spec.model.uri)
+    return [] if model is None else [{"name": "models", **model.volume}]

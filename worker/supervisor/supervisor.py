@@ -28,7 +28,7 @@ from octavo.worker.ipc.process import adopt_orphans
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
 from octavo.worker.membership.status import GroupState, StatusServicer, failure
 from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
-from octavo.worker.models.resolve import resolve
+from octavo.worker.models.sources.resolve import resolve
 from octavo.worker.supervisor.check_config import check_fit
 from octavo.worker.supervisor.child_processes import Children
 from octavo.worker.supervisor.fork_server_client import ForkServerClient

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from octavo import bundled
 from octavo.errors import OctavoError, UsageError
+from octavo.shared.model_uri import parse
 from octavo.shared.parent import ending_with_us
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -50,11 +50,11 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def model_folder(model: str) -> Path:
     """Where the model's tokenizer is; the bundled one is converted at its first use. Raises UsageError."""
-    scheme, separator, rest = model.partition("://")
+    uri = parse(model)
     try:
-        if scheme == "bundled" and separator:
-            return bundled.ensure(rest)
-        folder = Path(unquote(urlsplit(model).path)) if scheme == "file" and separator else Path(model).expanduser()
+        if uri.scheme == "bundled":
+            return bundled.ensure(uri.rest)
+        folder = uri.path if uri.scheme in (None, "file") else Path(model)
         if not folder.is_dir():
             raise UsageError(f"--model {model}: no such folder on this machine")
     except (bundled.BundledError, OSError) as error:

@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
     from octavo.worker.errors import ConfigError
     from octavo.worker.main import parse
     from octavo.worker.models.folder.checkpoint import ModelError, servable
-    from octavo.worker.models.resolve import resolve
+    from octavo.worker.models.sources.resolve import resolve
     from octavo.worker.supervisor.check_config import check_fit
 
     try:

@@ -17,6 +17,7 @@ from octavo.local.spec_flags import add_spec_flags, given_for, put_given
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
 from octavo.router.frontend.keys import KeysInvalid, parse_keys
+from octavo.shared import model_uri
 from octavo.worker.devices import gpu
 
 BUNDLED = "bundled://smollm2-135m-instruct"
@@ -150,10 +151,11 @@ def _read(path: Path) -> Json:
 
 
 def _uri(model: str) -> str:
-    if "://" in model:
+    uri = model_uri.parse(model)
+    if uri.scheme is not None:
         return model
     try:
-        folder = Path(model).expanduser().resolve()
+        folder = uri.path.resolve()
         if not folder.is_dir():
             raise UsageError(f"model: {folder} is not a folder, and {model!r} is not a uri such as {BUNDLED}")
     except OSError as error:

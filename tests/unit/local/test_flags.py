@@ -7,7 +7,7 @@ import pytest
 from octavo.errors import UsageError
 from octavo.local.commands import router_argv
 from octavo.local.flags import parse_args
-from octavo.worker.models.resolve import resolve
+from octavo.worker.models.sources.resolve import resolve
 
 
 @pytest.mark.parametrize("name", ["plain", "my model", "50%", "a?b#c", "naïve", "~x", "%2e%2e"])

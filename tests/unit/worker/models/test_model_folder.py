@@ -21,7 +21,7 @@ from support.models.checkpoints import (
 
 from octavo.worker.errors import ModelError
 from octavo.worker.models.folder.checkpoint import inspect, servable
-from octavo.worker.models.resolve import resolve
+from octavo.worker.models.sources.resolve import resolve
 
 Edit = Callable[[Path], object]
 WEIGHTS = "model.safetensors"
