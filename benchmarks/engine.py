@@ -22,7 +22,8 @@ from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
 from workloads import Request, workload
 
-from octavo.worker.models.folder.config import ModelConfig, read_config
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.folder.config import read_config
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cuda.runner import CudaRunner
 from octavo.worker.topology import Layout

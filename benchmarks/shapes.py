@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 
 from octavo.worker.models.folder.config import read_config
-from octavo.worker.models.folder.tensors import expected_shapes
 
 _SHARD_BYTES = 4 << 30
 _COMMON: dict[str, Any] = {  # JSON
@@ -61,7 +60,7 @@ def checkpoint(name: str, root: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(SHAPES[name]))
     (folder / "tokenizer.json").write_text(json.dumps(_tokenizer(SHAPES[name]["vocab_size"])))
-    _write(folder, expected_shapes(read_config(folder)[0]))
+    _write(folder, {name: spec.shape for name, spec in read_config(folder)[0].tensors().items()})
     (folder / "done").touch()
     return folder
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from octavo.worker.errors import ConfigError
-from octavo.worker.models.folder.config import ModelConfig
+from octavo.worker.models.config.model_config import ModelConfig
 from octavo.worker.models.sharding.pipeline_split import stage_layers
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.topology import Layout

@@ -6,34 +6,54 @@ model's two micro-batches)
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
-from octavo.kernels.backend import Backend
 from octavo.worker.distributed.collective import Overlapping
+from octavo.worker.models.linear_methods.linear_method import Linear
+from octavo.worker.models.residual import PendingRows, Rows
 
 
-class Half:
+class Half(PendingRows):
     """[t, hidden] of which a sum may be under way."""
 
-    def __init__(self, x: torch.Tensor, backend: Backend, collective: Overlapping, first: bool) -> None:
+    def __init__(self, x: torch.Tensor, eps: float, collective: Overlapping, first: bool) -> None:
         """x: overwritten. first: whether this is the first of the ranks, whose part has what was there before."""
-        self._x, self._backend, self._collective, self._first = x, backend, collective, first
+        super().__init__(x, eps)
+        self._collective, self._first = collective, first
         self._end: Callable[[], None] | None = None
 
-    def whole(self) -> torch.Tensor:
-        """The rows, once their sum is there."""
+    def _settle(self, norm: torch.Tensor | None) -> None:
         if self._end is not None:
             self._end()
             self._end = None
-        return self._x
 
-    def add(self, inputs: torch.Tensor, matrix: Any) -> None:
-        """x += inputs W^T, of which each rank has some of the columns of W. The sum is under way when this returns."""
-        x = self.whole()
+    def add(self, inputs: torch.Tensor, linear: Linear) -> None:
+        """The sum is under way when this returns."""
+        self._settle(None)
         if self._first:
-            self._backend.linear_add(inputs, matrix, x)
+            linear.linear_add(inputs, self._x)
         else:
-            self._x = x = self._backend.linear(inputs, matrix)
-        self._end = self._collective.begin_sum(x)
+            self._x = linear.linear(inputs)
+        self._end = self._collective.begin_sum(self._x)
+
+
+class Halves:
+    """The residual stream of a rank in two halves of its rows."""
+
+    def __init__(self, x: torch.Tensor, eps: float, collective: Overlapping, first: bool) -> None:
+        self._halves = [Half(rows, eps, collective, first) for rows in x.tensor_split(2)]
+
+    def whole(self) -> torch.Tensor:
+        return torch.cat([half.whole() for half in self._halves])
+
+    def norm_linear(self, norm: torch.Tensor, linear: Linear) -> torch.Tensor:
+        return torch.cat([half.norm_linear(norm, linear) for half in self._halves])
+
+    def add(self, inputs: torch.Tensor, linear: Linear) -> None:
+        for half, rows in zip(self._halves, inputs.tensor_split(2), strict=True):
+            half.add(rows, linear)
+
+    def each(self, compute: Callable[[Rows], None]) -> None:
+        for half in self._halves:
+            compute(half)

@@ -1,7 +1,13 @@
-"""Which code runs which architecture of config.json. folder/checkpoint.py refuses the others before torch is
-imported."""
+"""The architectures that are served, by the name that config.json has for them. No torch."""
 
-from octavo.worker.models.decoder import Decoder
-from octavo.worker.models.folder.families import FAMILIES
+from collections.abc import Mapping
 
-MODELS: dict[str, type[Decoder]] = dict.fromkeys(FAMILIES, Decoder)
+from octavo.worker.models import llama, mistral, qwen2, qwen3
+from octavo.worker.models.architecture import Architecture
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "LlamaForCausalLM": llama.ARCHITECTURE,
+    "MistralForCausalLM": mistral.ARCHITECTURE,
+    "Qwen2ForCausalLM": qwen2.ARCHITECTURE,
+    "Qwen3ForCausalLM": qwen3.ARCHITECTURE,
+}

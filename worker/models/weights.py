@@ -1,5 +1,7 @@
 """From safetensors to a rank's parameters: mapped, sliced, fused, and converted tensor by tensor.
 
+What a rank has of each tensor is its spec's split (config/tensor_specs.py); the parts of a linear layer are fused:
+
     qkv      rows of q, k, v of this rank's heads       [(h + 2k) * d, hidden], its bias [(h + 2k) * d]
     o        columns of o_proj                           [hidden, h * d], its bias [hidden] on rank 0: ranks add up
     gate_up  rows of gate, then of up                    [2 * wide, hidden]
@@ -10,35 +12,20 @@ The files are mapped, never read whole: the peak is the parameters plus one tens
 
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.config.tensor_specs import EMBEDDING, FINAL_NORM, HEAD, LinearShape, Split
 from octavo.worker.models.folder.checkpoint import Checkpoint
-from octavo.worker.models.folder.config import ModelConfig
 from octavo.worker.models.folder.safetensors_header import Tensor
+from octavo.worker.models.linear_methods.registry import METHODS
 from octavo.worker.models.sharding.shard import Shard
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 HOST = torch.device("cpu")
 Copy = Callable[[torch.Tensor, torch.Tensor], object]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """What a model does not have is None. q_norm, k_norm: [d], the same on all ranks."""
-
-    input_norm: torch.Tensor
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    o: torch.Tensor
-    o_bias: torch.Tensor | None
-    post_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
 
 
 class TensorReader:
@@ -76,70 +63,40 @@ class Weights:
         self.dtype, self.device = dtype, device
         self._copy = copy
         self._reader = TensorReader(checkpoint.tensors)
+        self._specs = checkpoint.config.tensors()
+        self._method = METHODS[checkpoint.config.linear_method]
 
     def embedding(self) -> torch.Tensor:
         """[vocabulary / size, hidden], padded with zeros."""
-        return self._vocabulary_rows("model.embed_tokens.weight")
+        return self.tensor(EMBEDDING)
 
     def head(self) -> torch.Tensor:
         """As embedding; for a model with tied embeddings, the same values."""
-        return self._vocabulary_rows("model.embed_tokens.weight" if self.config.tied else "lm_head.weight")
+        return self.tensor(EMBEDDING if self.config.tied else HEAD)
 
     def final_norm(self) -> torch.Tensor:
-        return self._whole("model.norm.weight")
+        return self.tensor(FINAL_NORM)
 
-    def layer(self, index: int) -> LayerWeights:
-        prefix, config, shard = f"model.layers.{index}", self.config, self.shard
-        queries = _rows(shard.heads(config), config.head_dim)
-        keys = _rows(shard.kv_heads(config), config.head_dim)
-        wide = shard.slice_of(config.intermediate)
-        attention = f"{prefix}.self_attn"
-        rows = {f"{attention}.q_proj": queries, f"{attention}.k_proj": keys, f"{attention}.v_proj": keys}
-        return LayerWeights(
-            input_norm=self._whole(f"{prefix}.input_layernorm.weight"),
-            qkv=self._fused(rows, "weight"),
-            qkv_bias=self._fused(rows, "bias") if config.qkv_bias else None,
-            q_norm=self._whole(f"{attention}.q_norm.weight") if config.head_norms else None,
-            k_norm=self._whole(f"{attention}.k_norm.weight") if config.head_norms else None,
-            o=self._made(f"{attention}.o_proj.weight", lambda whole: whole[:, queries]),
-            o_bias=self._whole(f"{attention}.o_proj.bias") if config.o_bias and shard.rank == 0 else None,
-            post_norm=self._whole(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=self._fused({f"{prefix}.mlp.gate_proj": wide, f"{prefix}.mlp.up_proj": wide}, "weight"),
-            down=self._made(f"{prefix}.mlp.down_proj.weight", lambda whole: whole[:, wide]),
-        )
+    def linear(self, prefix: str, shape: LinearShape) -> dict[str, torch.Tensor]:
+        """The tensors of a linear layer by the method's names; what another rank has alone is left out."""
+        found = dict[str, torch.Tensor]()
+        for name, spec in self._method.tensors(shape.parts[0], shape).items():
+            if spec.split is not Split.FIRST_RANK or self.shard.rank == 0:
+                found[name] = self.tensor(*(f"{prefix}{part.name}.{name}" for part in shape.parts))
+        return found
 
-    def _whole(self, name: str) -> torch.Tensor:
-        return self._made(name, lambda whole: whole)
-
-    def _made(self, name: str, part: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        view = part(self._reader.read(name))
-        made = torch.empty(view.shape, dtype=self.dtype, device=self.device)
-        self._copy(made, view)
+    def tensor(self, *names: str) -> torch.Tensor:
+        """This rank's parts of these tensors, one after another."""
+        parts = [self.shard.part(self._specs[name], self.config) for name in names]
+        rows = [part[0].stop - part[0].start for part in parts]
+        views = [self._reader.read(name)[part] for name, part in zip(names, parts, strict=True)]
+        made = torch.empty((sum(rows), *views[0].shape[1:]), dtype=self.dtype, device=self.device)
+        for target, view in zip(made.split(rows), views, strict=True):
+            existing = view.shape[0]
+            if existing < target.shape[0]:
+                target[existing:] = 0  # not all of it: a copy that does not wait might come first
+            self._copy(target[:existing], view)
         return made
-
-    def _fused(self, parts: dict[str, slice], kind: str) -> torch.Tensor:
-        """Rows of several matrices, one under another, or of their biases."""
-        views = [self._reader.read(f"{name}.{kind}")[rows] for name, rows in parts.items()]
-        size = (sum(view.shape[0] for view in views), *views[0].shape[1:])
-        fused = torch.empty(size, dtype=self.dtype, device=self.device)
-        filled = 0
-        for view in views:
-            self._copy(fused[filled : filled + view.shape[0]], view)
-            filled += view.shape[0]
-        return fused
-
-    def _vocabulary_rows(self, name: str) -> torch.Tensor:
-        whole = self._reader.read(name)
-        rows = self.shard.vocabulary(whole.shape[0])
-        part = torch.empty((rows.stop - rows.start, whole.shape[1]), dtype=self.dtype, device=self.device)
-        existing = whole[rows]
-        part[existing.shape[0] :] = 0  # not all of it: a copy that does not wait might come first
-        self._copy(part[: existing.shape[0]], existing)
-        return part
-
-
-def _rows(heads: slice, dim: int) -> slice:
-    return slice(heads.start * dim, heads.stop * dim)
 
 
 def local_heads(config: ModelConfig, shard: Shard) -> tuple[int, int]:

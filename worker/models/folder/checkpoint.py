@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
-from octavo.worker.models.folder.config import ModelConfig, read_config, read_eos_ids, says_dtype
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.config.tensor_specs import EMBEDDING
+from octavo.worker.models.folder.config import read_config, read_eos_ids, says_dtype
 from octavo.worker.models.folder.json_files import read_json
 from octavo.worker.models.folder.safetensors_header import Tensor, read_header
-from octavo.worker.models.folder.tensors import check_tensors, expected_shapes, notes
+from octavo.worker.models.folder.tensors import check_tensors, notes
 from octavo.worker.models.folder.text_files import TEXT_FILES, check_text_files
 
 __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
@@ -67,10 +69,10 @@ def _inspect(model_dir: Path) -> Checkpoint:
     eos_ids = read_eos_ids(model_dir, raw, config.vocabulary)
     weights = _weights(model_dir)
     tensors = _indexed(model_dir, weights) if weights.name == _INDEX else read_header(weights)
-    expected = expected_shapes(config)
+    expected = config.tensors()
     check_tensors(weights, config, tensors)
     if not says_dtype(raw):
-        config = replace(config, dtype=_STORED[tensors["model.embed_tokens.weight"].dtype])
+        config = replace(config, dtype=_STORED[tensors[EMBEDDING].dtype])
     return Checkpoint(
         folder=model_dir,
         config=config,

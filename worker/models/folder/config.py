@@ -3,22 +3,24 @@
 What is not understood is refused by name: a model must never run with settings that were silently dropped.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.folder.families import FAMILIES, Family
-from octavo.worker.models.folder.json_fields import FieldInvalid, Json, flag, number, whole, wrong
+from octavo.worker.models.architecture import Architecture
+from octavo.worker.models.config.family import Family, Served
+from octavo.worker.models.config.json_fields import FieldInvalid, Json, flag, number, whole, wrong
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.config.rope import read_rope
 from octavo.worker.models.folder.json_files import read_json
-from octavo.worker.models.folder.rope import Rope, read_rope
 from octavo.worker.models.folder.windows import read_windows
+from octavo.worker.models.linear_methods.registry import METHODS, layer_tensors, read_method
+from octavo.worker.models.registry import ARCHITECTURES
 
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_LAYERS = 4096  # several times the most of any model; all their tensors are named before any is looked for
 
-# Fields of which one value is served: the values that leave the result as it is, and why no others are.
-_NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
-    "hidden_act": (("silu", "swish"), "only silu is supported"),
+_NEUTRAL: Served = {
     "mlp_bias": ((False,), "biases of the MLP are not supported"),
     "partial_rotary_factor": ((1,), "only the rotation of whole heads is supported"),
     "rope_interleaved": ((False,), "only the rotation of halves is supported"),
@@ -26,36 +28,8 @@ _NEUTRAL: dict[str, tuple[tuple[object, ...], str]] = {
     "use_bidirectional_attention": ((False,), "only causal attention is supported"),
     "attn_logit_softcapping": ((), "capped logits are not supported"),
     "final_logit_softcapping": ((), "capped logits are not supported"),
-    "quantization_config": (({},), "quantised checkpoints are not supported"),
     "compression_config": (({},), "quantised checkpoints are not supported"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The shape of a decoder.
-
-    tied: the head is the embedding. qkv_bias, o_bias: of attention's projections. head_norms: RMSNorm of each q and k.
-    windows: how many tokens each layer sees, 0: all. dtype: of the checkpoint (checkpoint.py).
-    """
-
-    architecture: str
-    vocabulary: int
-    hidden: int
-    intermediate: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    norm_eps: float
-    context_length: int
-    tied: bool
-    qkv_bias: bool
-    o_bias: bool
-    head_norms: bool
-    windows: tuple[int, ...]
-    dtype: str
-    rope: Rope
 
 
 def read_config(folder: Path) -> tuple[ModelConfig, Json]:
@@ -84,9 +58,11 @@ def read_eos_ids(folder: Path, config: Json, vocabulary: int) -> tuple[int, ...]
 
 
 def _config(raw: Json) -> ModelConfig:
-    architecture, family = _family(raw)
+    name, architecture = _architecture(raw)
+    family = architecture.family
     raw = {**family.defaults, **raw}
-    _refuse_unsupported(raw)
+    _refuse_unsupported(raw, family)
+    method = read_method(raw)
     heads = whole(raw, "num_attention_heads")
     kv_heads = whole(raw, "num_key_value_heads", heads)
     hidden, layers = whole(raw, "hidden_size"), whole(raw, "num_hidden_layers", most=MAX_LAYERS)
@@ -97,8 +73,8 @@ def _config(raw: Json) -> ModelConfig:
         wrong("head_dim", head_dim, "rotary embeddings need an even one")
     context = whole(raw, "max_position_embeddings")
     qkv_bias, o_bias = _biases(raw, family)
-    return ModelConfig(
-        architecture=architecture,
+    config = ModelConfig(
+        architecture=name,
         vocabulary=whole(raw, "vocab_size"),
         hidden=hidden,
         intermediate=whole(raw, "intermediate_size"),
@@ -115,16 +91,19 @@ def _config(raw: Json) -> ModelConfig:
         windows=read_windows(raw, family, layers),
         dtype=_dtype(raw),
         rope=read_rope(raw, context),
+        linear_method=method,
+        layer_tensors={},
     )
+    return replace(config, layer_tensors=layer_tensors(architecture.parameters(config), METHODS[method]))
 
 
-def _family(raw: Json) -> tuple[str, Family]:
+def _architecture(raw: Json) -> tuple[str, Architecture]:
     names = raw.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         wrong("architectures", names, "it must name one architecture")
-    if names[0] not in FAMILIES:
-        wrong("architectures", names[0], f"this architecture is not supported; supported: {', '.join(FAMILIES)}")
-    return names[0], FAMILIES[names[0]]
+    if names[0] not in ARCHITECTURES:
+        wrong("architectures", names[0], f"this architecture is not supported; supported: {', '.join(ARCHITECTURES)}")
+    return names[0], ARCHITECTURES[names[0]]
 
 
 def _biases(raw: Json, family: Family) -> tuple[bool, bool]:
@@ -137,8 +116,8 @@ def _biases(raw: Json, family: Family) -> tuple[bool, bool]:
     return asked, asked
 
 
-def _refuse_unsupported(raw: Json) -> None:
-    for key, (neutral, why) in _NEUTRAL.items():
+def _refuse_unsupported(raw: Json, family: Family) -> None:
+    for key, (neutral, why) in {**family.served, **_NEUTRAL}.items():
         if raw.get(key) is not None and raw[key] not in neutral:
             wrong(key, raw[key], why)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from octavo.worker.errors import INVALID, NOT_FOUND, ModelError, unreadable
-from octavo.worker.models.folder.json_fields import Json
+from octavo.worker.models.config.json_fields import Json
 
 _SIGNS = (b",", b":", b"[", b"{")  # there is one of them for each value
 

@@ -1,49 +1,14 @@
-"""The tensors of a checkpoint: which a config calls for, and what is wrong with the tensors that are there. No
-torch."""
+"""What is wrong with the tensors of a checkpoint, against the table of its config. No torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.folder.config import ModelConfig
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.config.tensor_specs import HEAD
 from octavo.worker.models.folder.safetensors_header import Tensor
 
 _FLOATS = ("F32", "BF16", "F16", "F64")
-_HEAD = "lm_head.weight"
-
-
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of what must be there, and nothing else may be."""
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocabulary, config.hidden)}
-    layer = _layer_shapes(config)
-    for index in range(config.layers):
-        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
-    shapes["model.norm.weight"] = (config.hidden,)
-    if not config.tied:
-        shapes[_HEAD] = (config.vocabulary, config.hidden)
-    return shapes
-
-
-def _layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    hidden, wide = config.hidden, config.intermediate
-    rows = {"q": config.heads * config.head_dim, "k": config.kv_heads * config.head_dim}
-    rows["v"] = rows["k"]
-    shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (hidden,)}
-    for name, size in rows.items():
-        shapes[f"self_attn.{name}_proj.weight"] = (size, hidden)
-        if config.qkv_bias:
-            shapes[f"self_attn.{name}_proj.bias"] = (size,)
-    if config.head_norms:
-        shapes |= {"self_attn.q_norm.weight": (config.head_dim,), "self_attn.k_norm.weight": (config.head_dim,)}
-    shapes["self_attn.o_proj.weight"] = (hidden, rows["q"])
-    if config.o_bias:
-        shapes["self_attn.o_proj.bias"] = (hidden,)
-    return shapes | {
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (wide, hidden),
-        "mlp.up_proj.weight": (wide, hidden),
-        "mlp.down_proj.weight": (hidden, wide),
-    }
 
 
 def check_tensors(weights: Path, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
@@ -51,11 +16,11 @@ def check_tensors(weights: Path, config: ModelConfig, tensors: Mapping[str, Tens
 
     weights: the file that lists the tensors.
     """
-    expected = expected_shapes(config)
+    expected = config.tensors()
     if missing := [name for name in expected if name not in tensors]:
         raise ModelError(INVALID, weights, f"the weights lack {_some(missing)}, which config.json calls for")
-    for name, shape in expected.items():
-        tensor = tensors[name]
+    for name, spec in expected.items():
+        tensor, shape = tensors[name], spec.shape
         if tensor.shape != shape:
             text = f"tensor {name!r} has shape {list(tensor.shape)} and config.json says {list(shape)}"
             raise ModelError(INVALID, tensor.file, text)
@@ -70,12 +35,12 @@ def check_tensors(weights: Path, config: ModelConfig, tensors: Mapping[str, Tens
 
 def _ignored(name: str, config: ModelConfig) -> bool:
     """A head beside tied embeddings, and what old checkpoints store though it follows from config.json."""
-    return (name == _HEAD and config.tied) or name.endswith("rotary_emb.inv_freq")
+    return (name == HEAD and config.tied) or name.endswith("rotary_emb.inv_freq")
 
 
 def notes(config: ModelConfig, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    if config.tied and _HEAD in tensors:
-        return (f"{_HEAD} is ignored: config.json ties it to the embeddings (tie_word_embeddings)",)
+    if config.tied and HEAD in tensors:
+        return (f"{HEAD} is ignored: config.json ties it to the embeddings (tie_word_embeddings)",)
     return ()
 
 

@@ -13,7 +13,7 @@ library alone can judge is left to it.
 from pathlib import Path
 
 from octavo.worker.errors import INVALID, ModelError
-from octavo.worker.models.folder.json_fields import Json
+from octavo.worker.models.config.json_fields import Json
 from octavo.worker.models.folder.json_files import TOKENIZER as TOKENIZER_BOUND
 from octavo.worker.models.folder.json_files import read_json
 

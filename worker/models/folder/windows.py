@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from octavo.worker.models.folder.families import Family
-from octavo.worker.models.folder.json_fields import Json, flag, whole, wrong
+from octavo.worker.models.config.family import Family
+from octavo.worker.models.config.json_fields import Json, flag, whole, wrong
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 
-from octavo.worker.models.folder.config import ModelConfig
+from octavo.worker.models.config.model_config import ModelConfig
 
 _TIMES = 3  # that a layer costs as much as its weights
 
@@ -40,6 +40,5 @@ def split(costs: Sequence[int], embedding: int, head: int, stages: int) -> tuple
 
 def stage_layers(config: ModelConfig, stages: int) -> tuple[range, ...]:
     """The layers of each stage of a model."""
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    layer = config.hidden * (2 * queries + 2 * keys + 3 * config.intermediate)
-    return split([_TIMES * layer] * config.layers, config.hidden, config.vocabulary * config.hidden, stages)
+    costs = [_TIMES * config.layer_weights()] * config.layers
+    return split(costs, config.hidden, config.vocabulary * config.hidden, stages)

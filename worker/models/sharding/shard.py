@@ -4,10 +4,12 @@ Heads, MLP columns and vocabulary are split evenly over a stage's ranks. KV head
 ranks than KV heads; the vocabulary is padded to a multiple of the ranks.
 """
 
+import math
 from dataclasses import dataclass
 
 from octavo.worker.errors import ConfigError
-from octavo.worker.models.folder.config import ModelConfig
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.config.tensor_specs import Split, TensorSpec
 from octavo.worker.models.sharding.pipeline_split import stage_layers
 from octavo.worker.topology import RankPosition
 
@@ -72,11 +74,25 @@ class Shard:
         width = -(-total // self.size)
         return slice(self.rank * width, (self.rank + 1) * width)
 
+    def part(self, spec: TensorSpec, config: ModelConfig) -> tuple[slice, ...]:
+        """This rank's part of a tensor. Of a padded vocabulary it may end beyond the last row."""
+        rows, *others = (slice(0, size) for size in spec.shape)
+        match spec.split:
+            case Split.ROWS:
+                rows = self.slice_of(spec.shape[0])
+            case Split.KV_ROWS:
+                heads, width = self.kv_heads(config), spec.shape[0] // config.kv_heads
+                rows = slice(heads.start * width, heads.stop * width)
+            case Split.COLUMNS:
+                others = [self.slice_of(spec.shape[1])]
+            case Split.VOCABULARY:
+                rows = self.vocabulary(spec.shape[0])
+        return rows, *others
+
     def parameters(self, config: ModelConfig) -> int:
         """Numbers of this rank's weights; norms and biases are too few to count."""
-        heads, kv_heads = config.heads // self.size, self.kv_heads(config)
-        keys = int(kv_heads.stop - kv_heads.start) * config.head_dim
-        layer = config.hidden * (2 * heads * config.head_dim + 2 * keys + 3 * config.intermediate // self.size)
+        specs = (spec for spec in config.layer_tensors.values() if len(spec.shape) > 1)
+        layer = sum(math.prod(int(one.stop - one.start) for one in self.part(spec, config)) for spec in specs)
         rows = self.vocabulary(config.vocabulary)
         tables = 1 if self.stages == 1 and config.tied else int(self.first) + int(self.last)
         return len(self.layers(config)) * layer + tables * int(rows.stop - rows.start) * config.hidden

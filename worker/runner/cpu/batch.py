@@ -7,7 +7,7 @@ import torch
 
 from octavo.kernels.paged import DecodeRows, Paged, PrefillRow, additive_mask
 from octavo.worker.messages.step import Forward, Scored
-from octavo.worker.models.decoder import Batch
+from octavo.worker.models.attention import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.checkpoint import inspect
-from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
@@ -77,7 +77,7 @@ class Runner:
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
         plan = plan_kv(shape, budget, context, self.max_requests)
         with torch.inference_mode():
-            self._model = MODELS[model.architecture](
+            self._model = Decoder(
                 Weights(checkpoint, self._dtype, self._shard),
                 choose(config.backend),
                 plan.context_length,

@@ -18,7 +18,8 @@ from octavo.kernels.cuda.attention.prefill import new_prefill_tiles, prefill_pla
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, prepare_step
 from octavo.kernels.cuda.step_layout.steps import StepBuffers, packed_words
 from octavo.worker.messages.graphs import Graph
-from octavo.worker.models.decoder import Batch, Decoder
+from octavo.worker.models.attention import Batch
+from octavo.worker.models.decoder import Decoder
 from octavo.worker.runner.cuda.buffers import StepLayout, unowned
 from octavo.worker.runner.cuda.head import ForwardOutput, Head
 

@@ -33,9 +33,9 @@ from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
+from octavo.worker.models.config.model_config import ModelConfig
+from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
-from octavo.worker.models.folder.config import ModelConfig
-from octavo.worker.models.registry import MODELS
 from octavo.worker.models.sharding.shard import Shard
 from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
@@ -95,7 +95,7 @@ class CudaRunner:
             begin = time.monotonic()
             with closing(Upload(self._device)) as upload:
                 weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy)
-                self._model = MODELS[model.architecture](
+                self._model = Decoder(
                     weights, choose("cuda"), context, stage_collective, lambda percent: progress("Loading", percent)
                 )
                 upload.finish()

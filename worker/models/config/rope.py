@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from octavo.worker.models.folder.json_fields import Json, number, whole, wrong
+from octavo.worker.models.config.json_fields import Json, number, whole, wrong
 
 
 @dataclass(frozen=True, slots=True)
