@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
-from support.processes.gates import GatedGroup
 from support.processes.process_table import lives
+from support.worker.gated_group import GatedGroup
 from support.worker.worker import client, until
 
 from octavo.proto.v1 import group_pb2

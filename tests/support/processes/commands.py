@@ -1,8 +1,4 @@
-"""`octavo ...` in processes that are forked with their imports in them, and so are those that they start.
-
-So is what the second life of a worker starts; what is started anew after that, or elsewhere because one has ended, is
-started as a user's is.
-"""
+"""`octavo ...` in processes that are forked with their imports in them; what these start is started as a user's is."""
 
 import asyncio
 import os
@@ -12,26 +8,11 @@ from functools import partial
 
 from support.patience import PATIENCE_S
 from support.processes.forked import Forked, preload
-from support.processes.spares import Plan, Spares
 
-HELPERS: Plan = (("octavo.router.tokenizer_pool.helper", ()),) * 2
-NURSERY: Plan = (("octavo.worker.rank.fork_server", ()),)
-LIFE: Plan = (
-    ("octavo.worker.leader.server", ()),
-    ("octavo.worker.engine_core.core", ()),
-)  # what each life of a leader starts anew
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as a supervisor tells its fork_server: what forks has one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # what forks has one thread
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as a router tells its processes; gRPC asks when it is imported
 preload(
-    *(
-        "octavo.worker.runner.cpu.runner",
-        "octavo.worker.rank.devices",
-        "octavo.worker.rank",
-        "octavo.worker.leader.server",
-    ),
-    *("octavo.worker.engine_core.core", "octavo.worker.supervisor.supervisor"),
-    *("octavo.router.main", "octavo.router.process.process", "octavo.router.tokenizer_pool.helper"),
+    *("octavo.worker.supervisor.supervisor", "octavo.router.main"),
     *(f"octavo.local.{name}" for name in ("commands", "flags", "service")),
     *(f"octavo.bench.{name}" for name in ("serve", "latency", "throughput")),
 )
@@ -39,33 +20,9 @@ preload(
 
 def main(argv: list[str]) -> int:
     """argv: what follows `octavo`."""
-    Spares(_plan(argv)).install()
-    return alone(argv)
-
-
-def alone(argv: list[str]) -> int:
-    """The same where nothing is started."""
     from octavo.__main__ import main as octavo
 
     return octavo(argv)
-
-
-def _plan(argv: list[str]) -> Plan:
-    """What this command starts."""
-    if argv[0] == "router":
-        return (("octavo.router.process.process", HELPERS),) * _count(argv, "--processes")
-    if argv[0] == "worker":
-        return NURSERY + LIFE * 2 if _count(argv, "--pod-index", 0) == 0 else NURSERY
-    if argv[0] == "run":
-        ranks = _count(argv, "--tensor") * _count(argv, "--pipeline")
-        pods = _count(argv, "--replicas") * (ranks if "--ranks-per-pod" in argv else 1)
-        router = _plan(["router", "--processes", str(_count(argv, "--router-processes"))])
-        return (("octavo router", router), *(("octavo worker", NURSERY + LIFE),) * pods)
-    return (("octavo run", _plan(["run"])),) if argv[:2] in (["bench", "latency"], ["bench", "throughput"]) else ()
-
-
-def _count(argv: list[str], flag: str, without: int = 1) -> int:
-    return int(argv[argv.index(flag) + 1]) if flag in argv else without
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +37,7 @@ class Done:
 def done(*argv: object, timeout_s: float = PATIENCE_S) -> Done:
     """`octavo ARGV`, which starts nothing, from beginning to end."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = Forked(alone, [*map(str, argv)], dict(os.environ), (out.fileno(), err.fileno()))
+        process = Forked(main, [*map(str, argv)], dict(os.environ), (out.fileno(), err.fileno()))
         try:
             code = process.wait(timeout_s)
         finally:

@@ -18,14 +18,12 @@ from typing import Any
 Main = Callable[[list[str]], int]  # of a module, so that its name says where it is
 _START = multiprocessing.get_context("forkserver")
 _MODULES = ["pytest"]
-# Found where the one that they are forked from is started, in the root; from elsewhere it forks without, at more cost.
-_LAST = "tests.support.processes.large_pages"
 
 
 def preload(*modules: str) -> None:
-    """What processes have from birth: the modules of every call before the first of them."""
+    """What processes have imported when they start: the modules of every call before the first of them."""
     _MODULES.extend(module for module in modules if module not in _MODULES)
-    _START.set_forkserver_preload([*_MODULES, _LAST])
+    _START.set_forkserver_preload(_MODULES)
 
 
 class StillRunning(Exception):

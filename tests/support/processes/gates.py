@@ -8,31 +8,23 @@
                                                 capture  a rank, before it captures the graph that it says it can
 
 `stalled`, closed, says how many seconds without progress make a load a stalled one for a supervisor that starts then.
-They come to a point as they are: it lies in what they import or call, which is wrapped before they are forked.
+They come to a point as they are: it lies in what they import or call, which is wrapped as they import it.
 """
 
-import importlib.abc
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from support.processes import commands
-from support.processes.spares import Spares
-from support.worker.group import GroupProcesses
-from support.worker.worker import until
-
-from octavo.worker.lifecycle import liveness as watch
-from octavo.worker.messages.rank_info import RankCapabilities
-from octavo.worker.messages.step import EAGER, Step
+from support.processes.patched import ImportHooks, environment
 
 if TYPE_CHECKING:
+    from octavo.worker.messages.rank_info import RankCapabilities
+    from octavo.worker.messages.step import Step
     from octavo.worker.runner.base import DeviceRunner
 
 IMPORTED = {
@@ -81,63 +73,56 @@ class Gate:
             time.sleep(0.02)
 
 
-class GatedGroup(GroupProcesses):
-    """A group of pods with a rank each."""
+def main(folder: str, argv: list[str]) -> int:
+    """`octavo ARGV`, whose processes come to gates in this folder."""
+    from support.processes import commands
 
-    def __init__(self, model: Path, tensor: int, pipeline: int) -> None:
-        super().__init__(model, tensor, pipeline, 1)
-        for pod in self.pods:
-            pod.main = partial(main, str(pod.folder), pod is self.leader)
+    from octavo.worker.lifecycle import liveness
 
-    def gate(self, pod: int, point: str) -> Gate:
-        return Gate(self.pods[pod].folder, point)
-
-    async def come(self, pod: int, point: str) -> None:
-        """Until somebody waits at this gate."""
-        await until(lambda: bool(self.gate(pod, point).waiting), why=self.text)
-
-
-def main(folder: str, leads: bool, argv: list[str]) -> int:
-    """`octavo ARGV` with gates in this folder; what two lives need is forked."""
-    _install(lambda point: Gate(Path(folder), point))
+    os.environ.update(environment(__name__, folder))
     if (stalled := Gate(Path(folder), "stalled")).closed:
-        watch.WORKER = replace(watch.WORKER, starting_s=stalled.seconds)
-    Spares((commands.NURSERY + commands.LIFE if leads else commands.NURSERY) * 2).install()
-    return commands.alone(argv)
+        liveness.WORKER = replace(liveness.WORKER, starting_s=stalled.seconds)
+    return commands.main(argv)
 
 
-def _install(gate: Callable[[str], Gate]) -> None:
-    from octavo.worker.messages import rank_info
-    from octavo.worker.models.weights import TensorReader
-    from octavo.worker.rank import peers, rank
-    from octavo.worker.runner.cpu.runner import Runner
+def install(folder: str) -> None:
+    """In a process that the worker has started."""
+    gate = partial(Gate, Path(folder))
+    before = {f"octavo.worker.{module}": gate(point).come for point, module in IMPORTED.items()}
+    after = {
+        "rank.rank": partial(_gate_rank, gate),
+        "rank.peers": lambda peers: _wrap(peers, "collective_of", gate("meet")),
+        "models.weights": lambda weights: _wrap(weights.TensorReader, "read", gate("read"), first=_READS),
+        "messages.rank_info": lambda rank_info: _wrap(rank_info, "intersect", gate("ranks")),
+        "runner.cpu.runner": partial(_gate_runner, gate),
+    }
+    ImportHooks(before, {f"octavo.worker.{name}": change for name, change in after.items()}).install()
 
-    for module in IMPORTED.values():
-        sys.modules.pop(f"octavo.worker.{module}", None)
-    sys.meta_path.insert(0, _Finder({f"octavo.worker.{module}": gate(point) for point, module in IMPORTED.items()}))
+
+def _gate_rank(gate: Callable[[str], Gate], rank: ModuleType) -> None:
     _wrap(rank, "_load", gate("born"))
-    _wrap(peers, "collective_of", gate("meet"))
-    _wrap(TensorReader, "read", gate("read"), first=_READS)
     _wrap(rank, "_capabilities", gate("hello"))
     _claim(rank, gate("capture"))
-    _wrap(Runner, "run", gate("capture"), when=_captures)
-    _wrap(rank_info, "intersect", gate("ranks"))
-    _wrap(Runner, "run", gate("step"))
+
+
+def _gate_runner(gate: Callable[[str], Gate], runner: ModuleType) -> None:
+    _wrap(runner.Runner, "run", gate("capture"), when=_captures)
+    _wrap(runner.Runner, "run", gate("step"))
 
 
 def _claim(rank: ModuleType, gate: Gate) -> None:
     """While the gate is closed, a rank tells of a graph; that a CPU has none does not disturb its steps."""
-    rank_info = rank._capabilities
+    capabilities = rank._capabilities
 
-    def claiming(runner: "DeviceRunner") -> RankCapabilities:
-        said: RankCapabilities = rank_info(runner)
+    def claiming(runner: "DeviceRunner") -> "RankCapabilities":
+        said: RankCapabilities = capabilities(runner)
         return replace(said, graphs=[GRAPH]) if gate.closed else said
 
     rank._capabilities = claiming
 
 
-def _captures(_: object, step: Step, *rest: object) -> bool:
-    return step.graph != EAGER and not step.forward.slots
+def _captures(_: object, step: "Step", *rest: object) -> bool:
+    return bool(step.graph) and not step.forward.slots
 
 
 def _wrap(
@@ -155,15 +140,3 @@ def _wrap(
         return function(*arguments, **named)
 
     setattr(owner, name, gated)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing; who looks for one of these modules comes to a gate."""
-
-    def __init__(self, gates: dict[str, Gate]) -> None:
-        self._gates = gates
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if (gate := self._gates.get(name)) is not None:
-            gate.come()
-        return None
