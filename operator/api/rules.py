@@ -3,12 +3,16 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.api.quantity import quantity
 from octavo.shared import model_uri
 from octavo.shared.limits import MAX_RANKS
+from octavo.shared.router_settings import SETTINGS, Setting
+from octavo.shared.setting_kinds import MAX_DURATION_S, Duration
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -115,7 +119,7 @@ def _keys_are_the_users(resource: Mapping[str, Any]) -> bool:
     return keys is None or keys["secretName"] not in [resource["metadata"]["name"] + ending for ending in OWN_SECRETS]
 
 
-RULES = (
+RULES: tuple[Rule, ...] = (
     Rule(
         "",
         f"self.metadata.name.matches('{LABEL}')",
@@ -231,6 +235,22 @@ RULES = (
         _requests_within_limits("router"),
     ),
 )
+
+
+def _duration_rule(setting: Setting) -> Rule:
+    """What a router takes: longer ones would be refused by each pod of the routers, at its start."""
+    record, _, name = f"spec.router.{setting.path}".rpartition(".")
+    field, most = f"{record}.{name}", f"{MAX_DURATION_S}s"
+
+    def holds(resource: Mapping[str, Any]) -> bool:
+        value = reduce(getitem, field.split("."), resource)
+        return bool(setting.kind.from_field(value) <= MAX_DURATION_S)
+
+    cel = f"!has(self.{name}) || duration(self.{name}) <= duration('{most}')"
+    return Rule(record, cel, field, f"{field} must be at most {most}", holds)
+
+
+RULES += tuple(_duration_rule(setting) for setting in SETTINGS.values() if isinstance(setting.kind, Duration))
 
 
 def _stem(resource: Mapping[str, Any]) -> str:

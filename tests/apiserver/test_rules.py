@@ -64,6 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "one port for HTTP and gRPC": {"router": {"service": {"port": 8033}}},
     "keys in a Secret of ours": {"router": {"apiKeys": {"secretName": "chat-router-tls"}}},
+    "a wait of more than a day": {"router": {"queue": {"maxWait": "1441m"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
 }
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -97,6 +98,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 
 GOOD: dict[str, dict[str, Any]] = {
     "a GPU": GPU,
+    "a wait of a day": {"router": {"queue": {"maxWait": "1440m"}}},
     "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
     "as many requests as a pipeline takes": {"engine": {"maxRequests": 4096}, "parallelism": {"pipeline": 8}, **GPU},
     "a stage in one pod": {"parallelism": {"tensor": 3}},

@@ -140,6 +140,7 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.resources.limits[memory]", {"resources": {"limits": {"memory": "x"}}}),
         ("spec.router.resources", {"router": {"resources": {"requests": {"cpu": 2}, "limits": {"cpu": "1"}}}}),
         ("spec.router.queue.maxWait", {"router": {"queue": {"maxWait": "soon"}}}),
+        ("spec.router.queue.maxWait", {"router": {"queue": {"maxWait": "1441m"}}}),
         ("spec.router.service.port", {"router": {"service": {"port": 70000}}}),
         ("spec.router.maxConnections", {"router": {"maxConnections": 0}}),
         ("spec.router.maxConnections", {"router": {"maxConnections": 1_000_001}}),
