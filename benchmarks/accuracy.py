@@ -20,7 +20,7 @@ import transformers
 from record import Found
 from tokenizers import Tokenizer
 
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cuda.runner import CudaRunner
@@ -49,7 +49,9 @@ def ours(runner: CudaRunner, ids: list[int]) -> torch.Tensor:
     for begin in range(0, len(ids), WINDOW):
         part = ids[begin : begin + WINDOW]
         blocks = tuple(range(-(-len(part) // 16)))
-        forward = Forward((Admit(0, tuple(part), Sampling(), 0),), (Blocks(0, 0, blocks),), (0,), (0,), (len(part),))
+        forward = Forward(
+            (Admit(0, tuple(part), SamplingParams(), 0),), (Blocks(0, 0, blocks),), (0,), (0,), (len(part),)
+        )
         parts.append(_of(runner.logits(forward), part))
     return torch.cat(parts)
 

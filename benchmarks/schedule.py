@@ -20,8 +20,9 @@ from pathlib import Path
 
 import record
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.codec import decode, encode
-from octavo.worker.messages.request import NewRequest, Sampling
+from octavo.worker.messages.request import NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 
@@ -46,7 +47,7 @@ class Run:
     def submit(self, prompt_tokens: int, max_tokens: int) -> None:
         self.keys += 1
         prompt = tuple(self.random.choices(range(3, VOCABULARY), k=prompt_tokens))
-        self.scheduler.submit(NewRequest(self.keys, prompt, Sampling(), max_tokens, frozenset({0, 2})))
+        self.scheduler.submit(NewRequest(self.keys, prompt, SamplingParams(), max_tokens, frozenset({0, 2})))
 
     def step(self) -> int:
         """One step out and one result in, as in the engine's loop; returns how many requests ended."""

@@ -18,7 +18,8 @@ import served
 import torch
 from shapes import NAMES, checkpoint
 
-from octavo.worker.messages.request import Finish, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import Finish
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 
@@ -28,7 +29,7 @@ from support.worker.engine import Answer, LocalEngine
 
 LONGEST, NEW = 4, 256  # requests in a round of the longest context; tokens that each answers at most
 LONG = 8192  # tokens of the other prompts, at most
-DRAWN = Sampling(temperature=0.9, top_k=50, top_p=0.95, seed=11)
+DRAWN = SamplingParams(temperature=0.9, top_k=50, top_p=0.95, seed=11)
 MEMORY_EVERY = 50  # steps between looks at it
 
 
@@ -79,7 +80,7 @@ class Soak:
         self._source.shuffle(lengths)
         prompts = [self._prompt(length) for length in lengths]
         asked = [self._source.randint(1, NEW) for _ in lengths]
-        how = [DRAWN if index % 2 else Sampling() for index in range(len(lengths))]
+        how = [DRAWN if index % 2 else SamplingParams() for index in range(len(lengths))]
         self.engine.forget()
         try:
             answers = self.engine.run(prompts, asked, how)

@@ -18,7 +18,7 @@ import torch
 from record import Found
 from shapes import NAMES, checkpoint
 
-from octavo.worker.messages.request import Adjust, Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
@@ -28,15 +28,15 @@ sys.path.insert(0, str(record.ROOT / "tests"))
 from support.worker.engine import LocalEngine
 
 PROMPT = 512
-PLAIN = Sampling(temperature=0.8, seed=1)
+PLAIN = SamplingParams(temperature=0.8, seed=1)
 WISHES = {
     "plain": PLAIN,
-    "min_p": replace(PLAIN, adjust=Adjust(min_p=0.05)),
-    "penalties": replace(PLAIN, adjust=Adjust(presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1)),
-    "logit_bias, 300": replace(PLAIN, adjust=Adjust(bias=tuple((100 * token, 1.0) for token in range(300)))),
-    "allowed_token_ids, 10,000": replace(PLAIN, adjust=Adjust(allowed=tuple(range(10_000)))),
+    "min_p": replace(PLAIN, min_p=0.05),
+    "penalties": replace(PLAIN, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1),
+    "logit_bias, 300": replace(PLAIN, logit_bias=tuple((100 * token, 1.0) for token in range(300))),
+    "allowed_token_ids, 10,000": replace(PLAIN, allowed_token_ids=tuple(range(10_000))),
     "logprobs, 5": replace(PLAIN, logprobs=5),
-    "logprobs, 20, penalties": replace(PLAIN, logprobs=20, adjust=Adjust(repetition_penalty=1.1)),
+    "logprobs, 20, penalties": replace(PLAIN, logprobs=20, repetition_penalty=1.1),
 }
 MASKS = "masks of a grammar"  # ready at once: what finding them takes is the core's
 
@@ -70,7 +70,7 @@ class Row:
     one_ms: float
 
 
-def step_ms(engine: "Bound", samplings: list[Sampling], tokens: int) -> float:
+def step_ms(engine: "Bound", samplings: list[SamplingParams], tokens: int) -> float:
     size = min(100_000, engine.vocabulary)
     prompts = [[(31 * index + 7 * row) % size for index in range(PROMPT)] for row in range(len(samplings))]
     times = []

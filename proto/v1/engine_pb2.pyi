@@ -133,7 +133,7 @@ class Submit(_message.Message):
     grammar: _builtins.str
     """that the answer must match, in llguidance's format; empty: none"""
     @_builtins.property
-    def sampling(self) -> Global___Sampling: ...
+    def sampling(self) -> Global___SamplingParams: ...
     @_builtins.property
     def limits(self) -> Global___Limits: ...
     def __init__(
@@ -142,7 +142,7 @@ class Submit(_message.Message):
         number: _builtins.int = ...,
         prompt: _builtins.bytes = ...,
         generated: _builtins.bytes = ...,
-        sampling: Global___Sampling | None = ...,
+        sampling: Global___SamplingParams | None = ...,
         limits: Global___Limits | None = ...,
         priority: _builtins.int = ...,
         salt: _builtins.bytes = ...,
@@ -157,14 +157,27 @@ class Submit(_message.Message):
 Global___Submit: _TypeAlias = Submit  # noqa: Y015
 
 @_typing.final
-class Sampling(_message.Message):
+class SamplingParams(_message.Message):
+    """How the tokens of a request are drawn, and what is reported beside them. An absent field changes nothing. Lists are
+    packed: ids as uint32. Logits change in this order before the draw: allowed_token_ids, forbidden and bad_words mask;
+    logit_bias; penalties. octavo/shared/sampling_params.py has the ranges; the bytes go on to the ranks as they are.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    ADJUST_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
+    ALLOWED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    FORBIDDEN_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     PROMPT_LOGPROBS_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
@@ -175,54 +188,6 @@ class Sampling(_message.Message):
     """in (0, 1]; 1: off"""
     seed: _builtins.int
     """the router always sends one; the same seed gives the same tokens whatever the batch"""
-    logprobs: _builtins.int
-    """of each sampled token, and of this many of the likeliest"""
-    prompt_logprobs: _builtins.int
-    """of each token of the prompt but the first, likewise"""
-    @_builtins.property
-    def adjust(self) -> Global___Adjust:
-        """absent: the logits stay as they are"""
-
-    def __init__(
-        self,
-        *,
-        temperature: _builtins.float = ...,
-        top_k: _builtins.int = ...,
-        top_p: _builtins.float = ...,
-        seed: _builtins.int = ...,
-        adjust: Global___Adjust | None = ...,
-        logprobs: _builtins.int | None = ...,
-        prompt_logprobs: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "adjust", b"adjust", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "adjust", b"adjust", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
-    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
-    _WhichOneofReturnType__prompt_logprobs: _TypeAlias = _typing.Literal["prompt_logprobs"]  # noqa: Y015
-    _WhichOneofArgType__prompt_logprobs: _TypeAlias = _typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_logprobs) -> _WhichOneofReturnType__prompt_logprobs | None: ...
-
-Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
-
-@_typing.final
-class Adjust(_message.Message):
-    """What changes the logits before the draw, in this order: allowed, bad_words and min_tokens mask; bias; penalties."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MIN_P_FIELD_NUMBER: _builtins.int
-    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
-    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
-    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
-    BIAS_IDS_FIELD_NUMBER: _builtins.int
-    BIAS_VALUES_FIELD_NUMBER: _builtins.int
-    ALLOWED_FIELD_NUMBER: _builtins.int
-    BAD_WORDS_FIELD_NUMBER: _builtins.int
     min_p: _builtins.float
     """0: off; applied after temperature, before top_k and top_p"""
     presence_penalty: _builtins.float
@@ -230,36 +195,64 @@ class Adjust(_message.Message):
     frequency_penalty: _builtins.float
     """of tokens generated, times their count"""
     repetition_penalty: _builtins.float
-    """of tokens of the prompt and generated; 0 or 1: off"""
-    bias_ids: _builtins.bytes
-    """uint32"""
-    bias_values: _builtins.bytes
-    """float32, one an id"""
-    allowed: _builtins.bytes
-    """uint32 ids, no others are drawn; empty: all are"""
+    """of tokens of the prompt and generated; 1: off"""
+    logit_bias: _builtins.bytes
+    """of each: uint32 id, float32 that is added to its logit"""
+    allowed_token_ids: _builtins.bytes
+    """no others are drawn; empty: all are"""
+    min_tokens: _builtins.int
+    """no id stops the request before this many are generated"""
+    forbidden: _builtins.bytes
+    """ids that are not drawn before min_tokens are generated: set by the leader"""
+    logprobs: _builtins.int
+    """of each sampled token, and of this many of the likeliest"""
+    prompt_logprobs: _builtins.int
+    """of each token of the prompt but the first, likewise"""
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """uint32 ids each: the last is not drawn after the others"""
+        """ids of each: the last is not drawn after the others"""
 
     def __init__(
         self,
         *,
+        temperature: _builtins.float = ...,
+        top_k: _builtins.int = ...,
+        top_p: _builtins.float | None = ...,
+        seed: _builtins.int = ...,
         min_p: _builtins.float = ...,
         presence_penalty: _builtins.float = ...,
         frequency_penalty: _builtins.float = ...,
-        repetition_penalty: _builtins.float = ...,
-        bias_ids: _builtins.bytes = ...,
-        bias_values: _builtins.bytes = ...,
-        allowed: _builtins.bytes = ...,
+        repetition_penalty: _builtins.float | None = ...,
+        logit_bias: _builtins.bytes = ...,
+        allowed_token_ids: _builtins.bytes = ...,
         bad_words: _abc.Iterable[_builtins.bytes] | None = ...,
+        min_tokens: _builtins.int = ...,
+        forbidden: _builtins.bytes = ...,
+        logprobs: _builtins.int | None = ...,
+        prompt_logprobs: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_top_p", b"_top_p", "logprobs", b"logprobs", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "bad_words", b"bad_words", "bias_ids", b"bias_ids", "bias_values", b"bias_values", "frequency_penalty", b"frequency_penalty", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "_prompt_logprobs", b"_prompt_logprobs", "_repetition_penalty", b"_repetition_penalty", "_top_p", b"_top_p", "allowed_token_ids", b"allowed_token_ids", "bad_words", b"bad_words", "forbidden", b"forbidden", "frequency_penalty", b"frequency_penalty", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "prompt_logprobs", b"prompt_logprobs", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType__prompt_logprobs: _TypeAlias = _typing.Literal["prompt_logprobs"]  # noqa: Y015
+    _WhichOneofArgType__prompt_logprobs: _TypeAlias = _typing.Literal["_prompt_logprobs", b"_prompt_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
+    _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt_logprobs) -> _WhichOneofReturnType__prompt_logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
 
-Global___Adjust: _TypeAlias = Adjust  # noqa: Y015
+Global___SamplingParams: _TypeAlias = SamplingParams  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
@@ -268,13 +261,10 @@ class Limits(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_IDS_FIELD_NUMBER: _builtins.int
     IGNORE_EOS_FIELD_NUMBER: _builtins.int
-    MIN_TOKENS_FIELD_NUMBER: _builtins.int
     max_tokens: _builtins.int
     """tokens to generate, including the tokens in `generated`"""
     ignore_eos: _builtins.bool
     """the ids of generation_config.json do not stop this request"""
-    min_tokens: _builtins.int
-    """no id stops the request before this many are generated"""
     @_builtins.property
     def stop_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -283,11 +273,10 @@ class Limits(_message.Message):
         max_tokens: _builtins.int = ...,
         stop_ids: _abc.Iterable[_builtins.int] | None = ...,
         ignore_eos: _builtins.bool = ...,
-        min_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "stop_ids", b"stop_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_eos", b"ignore_eos", "max_tokens", b"max_tokens", "stop_ids", b"stop_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,12 +1,12 @@
 """The wire to a leader: channel settings, and messages as protobuf wants them."""
 
-from array import array
 from collections import deque
 from itertools import repeat
 
 from octavo.proto.v1 import engine_pb2
-from octavo.router.jobs.generation import NO_ADJUST, Adjust, Job
+from octavo.router.jobs.generation import Job
 from octavo.shared.grpc_options import MESSAGE_BYTES, OPTIONS
+from octavo.shared.sampling_params import SamplingParams
 
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
 MAX_PROMPT_BYTES = MESSAGE_BYTES - (1 << 20)
@@ -29,40 +29,35 @@ def heartbeat() -> engine_pb2.FromRouter:
 
 def submit(number: int, job: Job) -> engine_pb2.FromRouter:
     """`generated` stays empty: engines would go on after it, but no request is continued elsewhere yet."""
-    sampling = job.sampling
     message = engine_pb2.Submit(
         number=number,
         prompt=job.prompt,
-        sampling=engine_pb2.Sampling(
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            seed=sampling.seed,
-            logprobs=sampling.logprobs,
-            prompt_logprobs=sampling.prompt_logprobs,
-        ),
-        limits=engine_pb2.Limits(
-            max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos, min_tokens=job.min_tokens
-        ),
+        sampling=_sampling(job).to_proto(),
+        limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
         priority=job.priority,
         salt=job.salt,
         grammar=job.grammar,
     )
-    if sampling.adjust != NO_ADJUST:
-        message.sampling.adjust.CopyFrom(_adjust(sampling.adjust))
     return engine_pb2.FromRouter(submit=message)
 
 
-def _adjust(adjust: Adjust) -> engine_pb2.Adjust:
-    return engine_pb2.Adjust(
+def _sampling(job: Job) -> SamplingParams:
+    sampling, adjust = job.sampling, job.sampling.adjust
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
         min_p=adjust.min_p,
         presence_penalty=adjust.presence_penalty,
         frequency_penalty=adjust.frequency_penalty,
         repetition_penalty=adjust.repetition_penalty,
-        bias_ids=array("I", (token for token, _ in adjust.bias)).tobytes(),
-        bias_values=array("f", (value for _, value in adjust.bias)).tobytes(),
-        allowed=array("I", adjust.allowed).tobytes(),
-        bad_words=[array("I", word).tobytes() for word in adjust.bad_words],
+        logit_bias=adjust.bias,
+        allowed_token_ids=adjust.allowed,
+        bad_words=adjust.bad_words,
+        min_tokens=job.min_tokens,
+        logprobs=sampling.logprobs,
+        prompt_logprobs=sampling.prompt_logprobs,
     )
 
 
@@ -86,8 +81,7 @@ def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:
 def _size(message: engine_pb2.FromRouter) -> int:
     """Bytes of what may be large in it."""
     submit = message.submit
-    sampling = submit.sampling
-    return len(submit.prompt) + (sampling.adjust.ByteSize() if sampling.HasField("adjust") else 0)
+    return len(submit.prompt) + submit.sampling.ByteSize()
 
 
 Row = tuple[int, int, int, int, engine_pb2.Scores | None]

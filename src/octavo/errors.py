@@ -1,4 +1,4 @@
-"""Errors of the commands: of `octavo run`, of the benchmarks, and of the bundled model.
+"""Errors of the commands, of `octavo run`, of the benchmarks, and of the bundled model; and of what components share.
 
 OctavoError
 ├── BundledError       no such bundled model, or its package is not installed
@@ -11,12 +11,13 @@ OctavoError
 ├── BatchFailed        `octavo bench`: a request of a batch failed
 ├── TokenizerError     `octavo bench`: the folder has no usable tokenizer
 ├── DatasetError       `octavo bench`: no requests can be made from the records
-└── PlotError          `octavo bench`: the plot cannot be drawn or written
+├── PlotError          `octavo bench`: the plot cannot be drawn or written
+└── InvalidSamplingParams  values that fit no message, or bytes that are none: a component's own error names its request
 """
 
 
 class OctavoError(Exception):
-    """Root of the commands' errors."""
+    """Root of these errors."""
 
 
 class UsageError(OctavoError):

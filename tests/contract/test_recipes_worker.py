@@ -210,12 +210,13 @@ CONFIG |= {"sliding_window": None, "layer_types": ["full_attention"] * 2}
 REFUSED = {"sliding_window": 16, "hidden_act": "silu"}
 """
 EQUALS_DEQUANTIZED = """
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
 
 def logits(runner):
-    forward = Forward((Admit(0, tuple(PROMPT), Sampling(), 0),), (Blocks(0, 0, (0, 1, 2)),), (0,), (0,), (len(PROMPT),))
+    admit, blocks = Admit(0, tuple(PROMPT), SamplingParams(), 0), Blocks(0, 0, (0, 1, 2))
+    forward = Forward((admit,), (blocks,), (0,), (0,), (len(PROMPT),))
     step = Step(1, forward, Sample())
     return runner.logits(step if isinstance(runner, Ranks) else runner.forward(step))
 

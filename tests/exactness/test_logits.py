@@ -11,8 +11,8 @@ from support.models.logits import difference
 from support.models.oracle import Oracle
 from support.models.subject import Subject
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.errors import ModelError
-from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
@@ -64,7 +64,7 @@ def test_the_three_spellings_of_rope_scaling_are_one(tmp_path: Path) -> None:
 
 def last_logits(folder: Path, config: dict[str, Any]) -> torch.Tensor:
     runner = Runner(RunnerConfig(random_checkpoint(folder, config=config), max_requests=1))
-    admit, blocks = Admit(0, tuple(PROMPT), Sampling(), 0), Blocks(0, 0, tuple(range(6)))
+    admit, blocks = Admit(0, tuple(PROMPT), SamplingParams(), 0), Blocks(0, 0, tuple(range(6)))
     hidden = runner.forward(Step(1, Forward((admit,), (blocks,), (0,), (0,), (len(PROMPT),)), Sample()))
     assert hidden is not None
     return runner.logits(hidden)

@@ -1,6 +1,7 @@
 """Log-probabilities and penalties are those of transformers, however the engine cuts, repeats and splits the work."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
-from octavo.worker.messages.request import Adjust, Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 
 TOKENS = 20
 TOP = 5
 PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] for length in (1, 2, 16, 33, 90)]
-SCORED = Sampling(logprobs=TOP, prompt_logprobs=TOP)
+SCORED = SamplingParams(logprobs=TOP, prompt_logprobs=TOP)
 WORK: dict[str, dict[str, int]] = {"a batch": {}, "chunks": {"max_batch_tokens": 21}, "preemption": {"blocks": 9}}
 
 
@@ -81,15 +82,17 @@ def test_log_probabilities_of_prompt_and_answer_are_those_of_transformers(
 
 
 def test_masks_and_penalties_do_not_change_what_is_told(runner: Runner, oracle: Oracle) -> None:
-    adjust = Adjust(allowed=tuple(range(40)), repetition_penalty=1.5, bias=((3, 50.0),))
-    sampling = Sampling(temperature=0.7, top_k=1, adjust=adjust, logprobs=TOP)
+    sampling = SamplingParams(
+        temperature=0.7, top_k=1, allowed_token_ids=tuple(range(40)), repetition_penalty=1.5, logit_bias=((3, 50.0),),
+        logprobs=TOP,
+    )  # fmt: skip
     (answer,) = LocalEngine(runner).generate(PROMPTS[3:4], TOKENS, sampling)
     assert max(answer.ids) < 40
     check(answer.scores, answer.ids, oracle.logits([*PROMPTS[3], *answer.ids])[len(PROMPTS[3]) - 1 : -1])
 
 
 def test_who_does_not_ask_hears_none(runner: Runner) -> None:
-    sampling = [Sampling(), SCORED, Sampling(), SCORED, Sampling()]
+    sampling = [SamplingParams(), SCORED, SamplingParams(), SCORED, SamplingParams()]
     answers = LocalEngine(runner).generate(PROMPTS, TOKENS, sampling)
     assert [bool(answer.scores) for answer in answers] == [False, True] * 2 + [False]
     assert [bool(answer.prompt_scores) for answer in answers] == [False, True] * 2 + [False]
@@ -112,26 +115,26 @@ def check_all(oracle: Oracle, answers: list[Answer], processors: Any) -> None:
 
 @pytest.mark.parametrize("penalty", [0.7, 1.3, 2.0])
 def test_the_repetition_penalty_is_that_of_transformers(runner: Runner, oracle: Oracle, penalty: float) -> None:
-    answers = greedy(runner, Adjust(repetition_penalty=penalty))
+    answers = greedy(runner, SamplingParams(repetition_penalty=penalty))
     check_all(oracle, answers, LogitsProcessorList([RepetitionPenaltyLogitsProcessor(penalty)]))
 
 
-def greedy(runner: Runner, adjust: Adjust, stop_ids: tuple[int, ...] = (), **setup: int) -> list[Answer]:
-    return LocalEngine(runner, **setup).generate(PROMPTS, TOKENS, Sampling(adjust=adjust), stop_ids)
+def greedy(runner: Runner, how: SamplingParams, stop_ids: tuple[int, ...] = (), **setup: int) -> list[Answer]:
+    return LocalEngine(runner, **setup).generate(PROMPTS, TOKENS, how, stop_ids)
 
 
 def test_single_bad_words_are_those_of_transformers(runner: Runner, oracle: Oracle) -> None:
-    free = [answer.ids for answer in greedy(runner, Adjust())]
+    free = [answer.ids for answer in greedy(runner, SamplingParams())]
     bad = sorted({token for ids in free for token in ids[:3]})
-    answers = greedy(runner, Adjust(bad_words=tuple((token,) for token in bad)))
+    answers = greedy(runner, SamplingParams(bad_words=tuple((token,) for token in bad)))
     check_all(oracle, answers, LogitsProcessorList([NoBadWordsLogitsProcessor([[token] for token in bad])]))
 
 
 def test_min_tokens_is_that_of_transformers(runner: Runner, oracle: Oracle) -> None:
-    free = [answer.ids for answer in greedy(runner, Adjust())]
+    free = [answer.ids for answer in greedy(runner, SamplingParams())]
     for prompt, ids in zip(PROMPTS, free, strict=True):
         end = ids[4]
-        sampling = Sampling(adjust=Adjust(min_tokens=9, forbidden=(end,)))
+        sampling = SamplingParams(min_tokens=9, forbidden=(end,))
         (answer,) = LocalEngine(runner).generate([prompt], TOKENS, sampling, stop_ids=[end])
         minimum = MinNewTokensLengthLogitsProcessor(len(prompt), 9, end, device="cpu")
         wish = likeliest(oracle, prompt, answer.ids, LogitsProcessorList([minimum]))
@@ -144,23 +147,24 @@ def test_presence_and_frequency_count_what_was_generated_and_not_the_prompt(runn
         counts = torch.bincount(ids[0, prompt:], minlength=scores.shape[1])
         return scores - 0.8 * (counts > 0) - 0.3 * counts
 
-    answers = greedy(runner, Adjust(presence_penalty=0.8, frequency_penalty=0.3))
+    answers = greedy(runner, SamplingParams(presence_penalty=0.8, frequency_penalty=0.3))
     for prompt, answer in zip(PROMPTS, answers, strict=True):
         processors: Any = lambda ids, scores, prompt=prompt: penalised(ids, scores, len(prompt))  # noqa: E731
         assert len(answer.ids) == TOKENS
         assert answer.ids == likeliest(oracle, prompt, answer.ids, processors)[:-1]
 
 
-PENALISED = Adjust(
-    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
-    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+PENALISED = SamplingParams(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3,
+    logit_bias=((400, 3.0), (12, -100.0)), bad_words=((5,), (512,)),
+    allowed_token_ids=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
 )  # fmt: skip
 MIXED = [
-    Sampling(adjust=PENALISED, logprobs=3),
-    Sampling(temperature=0.9, seed=3, adjust=PENALISED, logprobs=0),
-    Sampling(temperature=1.4, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1, repetition_penalty=1.2)),
-    Sampling(temperature=0.9, seed=3, prompt_logprobs=TOP),
-    Sampling(logprobs=TOP, prompt_logprobs=2),
+    replace(PENALISED, logprobs=3),
+    replace(PENALISED, temperature=0.9, seed=3, logprobs=0),
+    SamplingParams(temperature=1.4, top_p=0.9, seed=4, min_p=0.1, repetition_penalty=1.2),
+    SamplingParams(temperature=0.9, seed=3, prompt_logprobs=TOP),
+    SamplingParams(logprobs=TOP, prompt_logprobs=2),
 ]
 
 
@@ -183,7 +187,7 @@ def test_processes_that_sum_by_gloo_give_the_same(folder: Path, alone: list[Answ
 def test_the_tokens_own_alone_needs_none_of_the_likeliest(folder: Path, runner: Runner, tmp_path: Path) -> None:
     ranks = Ranks(settings(folder), 2, 1, tmp_path)
     try:
-        wish = Sampling(logprobs=0, prompt_logprobs=0)
+        wish = SamplingParams(logprobs=0, prompt_logprobs=0)
         for one, other in zip(*(LocalEngine(r).generate(PROMPTS, 4, wish) for r in (runner, ranks)), strict=True):
             same_scores(one.scores, other.scores, 0)
             if one.prompt_scores or other.prompt_scores:

@@ -17,7 +17,7 @@ from support.worker.engine import LocalEngine
 from support.worker.ranks import QueueLinks, Ranks
 
 from octavo import bundled
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step, StepResult
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
@@ -36,13 +36,13 @@ WORK: dict[str, dict[str, int]] = {
     "preemption": {"blocks": 26},
 }
 SAMPLING = [  # of all prompts in turn, greedy and drawn in one batch
-    *[Sampling()] * len(PROMPTS),
-    Sampling(temperature=0.9, seed=3),
-    Sampling(temperature=0.9, top_k=20, seed=4),
-    Sampling(temperature=1.3, top_p=0.8, seed=5),
-    Sampling(temperature=1.1, top_k=300, top_p=0.95, seed=6),
-    Sampling(),
-    Sampling(temperature=100.0, seed=7),  # finds what has any probability, if it pads the vocabulary
+    *[SamplingParams()] * len(PROMPTS),
+    SamplingParams(temperature=0.9, seed=3),
+    SamplingParams(temperature=0.9, top_k=20, seed=4),
+    SamplingParams(temperature=1.3, top_p=0.8, seed=5),
+    SamplingParams(temperature=1.1, top_k=300, top_p=0.95, seed=6),
+    SamplingParams(),
+    SamplingParams(temperature=100.0, seed=7),  # finds what has any probability, if it pads the vocabulary
 ]
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 24, "attention_bias": True}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 21}
@@ -113,7 +113,7 @@ def test_ids_that_pad_the_vocabulary_have_no_probability(case: Case) -> None:
 
 def one_row(ids: list[int]) -> Step:
     blocks = Blocks(0, 0, tuple(range(-(-len(ids) // 16))))
-    return Step(1, Forward((Admit(0, tuple(ids), Sampling(), 0),), (blocks,), (0,), (0,), (len(ids),)), Sample())
+    return Step(1, Forward((Admit(0, tuple(ids), SamplingParams(), 0),), (blocks,), (0,), (0,), (len(ids),)), Sample())
 
 
 def test_a_step_without_rows_goes_every_way_that_others_go(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

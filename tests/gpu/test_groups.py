@@ -1,7 +1,7 @@
 """A group of several GPUs gives the tokens of one, however the model is split over them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from support.worker.engine import Answer, LocalEngine
 from support.worker.masking import Masking
 from support.worker.rank_processes import RankProcesses
 
-from octavo.worker.messages.request import FEATURES, Adjust, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import FEATURES
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import RunnerConfig
 
@@ -35,26 +36,27 @@ def refuse(size):
 ipc.make = refuse
 """
 DRAWS = [
-    Sampling(),
-    Sampling(temperature=0.9, seed=3),
-    Sampling(temperature=0.9, top_k=20, seed=4),
-    Sampling(temperature=1.3, top_p=0.8, seed=5),
-    Sampling(temperature=1.1, top_k=300, top_p=0.95, seed=6),
-    Sampling(temperature=100.0, seed=7),
+    SamplingParams(),
+    SamplingParams(temperature=0.9, seed=3),
+    SamplingParams(temperature=0.9, top_k=20, seed=4),
+    SamplingParams(temperature=1.3, top_p=0.8, seed=5),
+    SamplingParams(temperature=1.1, top_k=300, top_p=0.95, seed=6),
+    SamplingParams(temperature=100.0, seed=7),
 ]
 # Other vocabularies than powers of two: each rank has an odd number of columns, and the last one some that pad.
-EVERYTHING = Adjust(
-    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
-    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+EVERYTHING = SamplingParams(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3,
+    logit_bias=((400, 3.0), (12, -100.0)), bad_words=((5,), (512,)),
+    allowed_token_ids=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
 )  # fmt: skip
 ASKED = [
-    Sampling(adjust=Adjust(presence_penalty=1.5, repetition_penalty=1.4)),
-    Sampling(temperature=1.2, seed=3, adjust=Adjust(min_p=0.2)),
-    Sampling(logprobs=5, prompt_logprobs=3),
-    Sampling(),
-    Sampling(temperature=0.9, seed=3, top_k=40, adjust=EVERYTHING, logprobs=20, prompt_logprobs=0),
-    Sampling(adjust=Adjust(bias=((400, 4.0), (511, 3.5)), min_tokens=9, forbidden=tuple(range(0, 513, 3)))),
-    Sampling(temperature=1.0, seed=8, logprobs=0),
+    SamplingParams(presence_penalty=1.5, repetition_penalty=1.4),
+    SamplingParams(temperature=1.2, seed=3, min_p=0.2),
+    SamplingParams(logprobs=5, prompt_logprobs=3),
+    SamplingParams(),
+    replace(EVERYTHING, temperature=0.9, seed=3, top_k=40, logprobs=20, prompt_logprobs=0),
+    SamplingParams(logit_bias=((400, 4.0), (511, 3.5)), min_tokens=9, forbidden=tuple(range(0, 513, 3))),
+    SamplingParams(temperature=1.0, seed=8, logprobs=0),
 ]
 SETTINGS: dict[str, Any] = {
     "dtype": "float32",
@@ -76,11 +78,11 @@ class Whole:
     bound: list[Answer]
 
 
-def draws() -> list[Sampling]:
+def draws() -> list[SamplingParams]:
     return [DRAWS[index % len(DRAWS)] for index in range(len(LENGTHS))]
 
 
-def asked() -> list[Sampling]:
+def asked() -> list[SamplingParams]:
     return [ASKED[index % len(ASKED)] for index in range(len(LENGTHS))]
 
 
@@ -91,7 +93,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     prompts = [torch.randint(0, 256, (length,), generator=generator).tolist() for length in LENGTHS]
     runner = open_runner(RunnerConfig(folder, device="cuda", **SETTINGS))
     engine = LocalEngine(runner)
-    greedy, drawn = ([answer.ids for answer in engine.generate(prompts, TOKENS, how)] for how in (Sampling(), draws()))
+    greedy, drawn = (
+        [answer.ids for answer in engine.generate(prompts, TOKENS, how)] for how in (SamplingParams(), draws())
+    )
     bound = Masking(runner).generate(prompts, TOKENS, asked())
     return Whole(folder, prompts, greedy, drawn, engine.generate(prompts, TOKENS, asked()), bound)
 
@@ -106,7 +110,7 @@ def group(request: pytest.FixtureRequest, whole: Whole) -> Iterator[RankProcesse
     ranks.close()
 
 
-def texts(group: RankProcesses, whole: Whole, how: Any = Sampling(), graphs: bool = True, **setup: int) -> Any:  # noqa: B008
+def texts(group: RankProcesses, whole: Whole, how: Any = SamplingParams(), graphs: bool = True, **setup: int) -> Any:  # noqa: B008
     engine = LocalEngine(group, stages=group.layout.pipeline, **setup)
     if graphs:
         engine.capture()

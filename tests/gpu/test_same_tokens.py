@@ -10,7 +10,7 @@ import torch
 from support.models.checkpoints import random_checkpoint
 from support.worker.engine import Answer, LocalEngine
 
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, RunnerConfig
@@ -37,7 +37,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
     },
 }  # fmt: skip
-SAMPLED = Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=7)
+SAMPLED = SamplingParams(temperature=0.8, top_k=40, top_p=0.9, seed=7)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     generator = torch.Generator().manual_seed(1)
     prompts = [torch.randint(0, 256, (length,), generator=generator).tolist() for length in LENGTHS]
     cpu = open_runner(RunnerConfig(folder, device="cpu", max_requests=32, kv_cache_bytes=64 << 20))
-    greedy, sampled = (ids(LocalEngine(cpu).generate(prompts, TOKENS, how)) for how in (Sampling(), SAMPLED))
+    greedy, sampled = (ids(LocalEngine(cpu).generate(prompts, TOKENS, how)) for how in (SamplingParams(), SAMPLED))
     gpu = open_runner(runner_config(folder))
     yield Pair(cpu, gpu, prompts, greedy, sampled)
     del gpu
@@ -110,7 +110,7 @@ def test_drawn_tokens(pair: Pair) -> None:
 
 def test_a_row_that_is_not_sampled_may_stand_before_one_that_is(pair: Pair) -> None:
     """Each of one token: the chunk of a prompt that goes on, and a prompt's last."""
-    admits = tuple(Admit(slot, ids, Sampling(), 0) for slot, ids in enumerate(((7, 8, 9), (200,), (31,))))
+    admits = tuple(Admit(slot, ids, SamplingParams(), 0) for slot, ids in enumerate(((7, 8, 9), (200,), (31,))))
     blocks = tuple(Blocks(slot, 0, (slot,)) for slot in range(3))
     forward = Forward(admits, blocks, slots=(0, 1, 2), starts=(0, 0, 0), counts=(1, 1, 1))
     step = Step(1, forward, Sample(rows=(1, 2), counters=(0, 0)))

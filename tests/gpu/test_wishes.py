@@ -12,7 +12,8 @@ from support.models.scores import same_scores
 from support.worker.engine import Answer, LocalEngine
 from support.worker.masking import Masking
 
-from octavo.worker.messages.request import FEATURES, Adjust, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Masks
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, RunnerConfig
@@ -26,33 +27,34 @@ PROMPTS = [[(7 * index * index + 3 * length) % 250 for index in range(length)] f
 SHAPE = {
     "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": SIZE
 }  # fmt: skip
-EVERYTHING = Adjust(
-    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3, bias=((400, 3.0), (12, -100.0)),
-    bad_words=((5,), (512,)), allowed=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
+EVERYTHING = SamplingParams(
+    min_p=0.05, presence_penalty=0.5, frequency_penalty=0.4, repetition_penalty=1.3,
+    logit_bias=((400, 3.0), (12, -100.0)), bad_words=((5,), (512,)),
+    allowed_token_ids=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
 )  # fmt: skip
-WISHES: dict[str, Sampling] = {
-    "min_p": Sampling(temperature=1.2, seed=3, adjust=Adjust(min_p=0.2)),
-    "min_p before top_p": Sampling(temperature=1.5, top_p=0.7, seed=4, adjust=Adjust(min_p=0.1)),
-    "min_p before top_k": Sampling(temperature=1.5, top_k=9, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1)),
-    "presence_penalty": Sampling(adjust=Adjust(presence_penalty=1.5)),
-    "frequency_penalty": Sampling(adjust=Adjust(frequency_penalty=0.8)),
-    "repetition_penalty": Sampling(adjust=Adjust(repetition_penalty=1.5)),
-    "logit_bias": Sampling(adjust=Adjust(bias=((400, 4.0), (511, 3.5)))),
-    "allowed_token_ids": Sampling(adjust=Adjust(allowed=tuple(range(3, 513, 7)))),
-    "bad_words": Sampling(adjust=Adjust(bad_words=tuple((token,) for token in range(0, 513, 2)))),
-    "min_tokens": Sampling(adjust=Adjust(min_tokens=9, forbidden=tuple(range(0, 513, 3)))),
-    "logprobs": Sampling(logprobs=TOP),
-    "logprobs of drawn tokens": Sampling(temperature=1.0, seed=8, logprobs=0),
-    "prompt_logprobs": Sampling(prompt_logprobs=TOP),
-    "everything": Sampling(temperature=0.9, seed=3, adjust=EVERYTHING, logprobs=20, prompt_logprobs=0),
+WISHES: dict[str, SamplingParams] = {
+    "min_p": SamplingParams(temperature=1.2, seed=3, min_p=0.2),
+    "min_p before top_p": SamplingParams(temperature=1.5, top_p=0.7, seed=4, min_p=0.1),
+    "min_p before top_k": SamplingParams(temperature=1.5, top_k=9, top_p=0.9, seed=4, min_p=0.1),
+    "presence_penalty": SamplingParams(presence_penalty=1.5),
+    "frequency_penalty": SamplingParams(frequency_penalty=0.8),
+    "repetition_penalty": SamplingParams(repetition_penalty=1.5),
+    "logit_bias": SamplingParams(logit_bias=((400, 4.0), (511, 3.5))),
+    "allowed_token_ids": SamplingParams(allowed_token_ids=tuple(range(3, 513, 7))),
+    "bad_words": SamplingParams(bad_words=tuple((token,) for token in range(0, 513, 2))),
+    "min_tokens": SamplingParams(min_tokens=9, forbidden=tuple(range(0, 513, 3))),
+    "logprobs": SamplingParams(logprobs=TOP),
+    "logprobs of drawn tokens": SamplingParams(temperature=1.0, seed=8, logprobs=0),
+    "prompt_logprobs": SamplingParams(prompt_logprobs=TOP),
+    "everything": replace(EVERYTHING, temperature=0.9, seed=3, logprobs=20, prompt_logprobs=0),
 }
 MIXED = [
-    Sampling(),
+    SamplingParams(),
     WISHES["everything"],
-    Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=7),
-    Sampling(adjust=EVERYTHING, logprobs=3),
-    Sampling(temperature=1.4, top_p=0.9, seed=4, adjust=Adjust(min_p=0.1, repetition_penalty=1.2), prompt_logprobs=2),
-    Sampling(temperature=1.0, seed=5, logprobs=TOP),
+    SamplingParams(temperature=0.8, top_k=40, top_p=0.9, seed=7),
+    replace(EVERYTHING, logprobs=3),
+    SamplingParams(temperature=1.4, top_p=0.9, seed=4, min_p=0.1, repetition_penalty=1.2, prompt_logprobs=2),
+    SamplingParams(temperature=1.0, seed=5, logprobs=TOP),
 ]
 WORK: dict[str, dict[str, int]] = {"a batch": {}, "chunks": {"max_batch_tokens": 29}, "preemption": {"blocks": 18}}
 
@@ -84,7 +86,7 @@ def on_gpu(folder: Path, dtype: str = "float32") -> RunnerConfig:
     )
 
 
-def check(one: list[Answer], other: list[Answer], samplings: list[Sampling]) -> None:
+def check(one: list[Answer], other: list[Answer], samplings: list[SamplingParams]) -> None:
     for expected, found, sampling in zip(one, other, samplings, strict=True):
         assert len(expected.ids) == TOKENS
         assert found.ids == expected.ids
@@ -93,7 +95,9 @@ def check(one: list[Answer], other: list[Answer], samplings: list[Sampling]) -> 
             same_scores(expected.prompt_scores, found.prompt_scores, sampling.prompt_logprobs)
 
 
-def both(pair: Pair, samplings: list[Sampling], graphs: bool = True, engine: Any = LocalEngine, **setup: int) -> Any:
+def both(
+    pair: Pair, samplings: list[SamplingParams], graphs: bool = True, engine: Any = LocalEngine, **setup: int
+) -> Any:
     """The engine that ran on the GPU, after both gave the same."""
     expected = engine(pair.cpu).generate(PROMPTS, TOKENS, samplings)
     device = engine(pair.gpu, **setup)
@@ -117,7 +121,7 @@ def test_requests_of_all_kinds_run_side_by_side(pair: Pair, work: str, graphs: b
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
 def test_rows_that_grammars_bind_run_beside_others(pair: Pair, graphs: bool) -> None:
-    both(pair, [Sampling()] * len(PROMPTS), graphs, Masking)
+    both(pair, [SamplingParams()] * len(PROMPTS), graphs, Masking)
     both(pair, MIXED, graphs, Masking, max_batch_tokens=29)
 
 
@@ -155,7 +159,7 @@ def test_masks_are_asked_for_when_the_pass_is_on_its_way(pair: Pair, monkeypatch
 def test_half_precision_serves_all_of_it_with_and_without_graphs(folder: Path, dtype: str) -> None:
     """The CPU does not: so what each request may get is looked at, not which."""
     runner = open_runner(on_gpu(folder, dtype))
-    samplings = [Sampling(logprobs=TOP), Sampling(adjust=replace(EVERYTHING, min_p=0.0), logprobs=TOP)] * 3
+    samplings = [SamplingParams(logprobs=TOP), replace(EVERYTHING, min_p=0.0, logprobs=TOP)] * 3
     engine = Masking(runner)
     eager = engine.generate(PROMPTS, TOKENS, samplings)
     engine.capture()

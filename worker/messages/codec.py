@@ -2,30 +2,31 @@
 
     kind u8 | version u8 | a head of fixed layout, with the lengths of what follows | packed arrays
 
-Ids, slots and positions are uint32, keys uint64, all little-endian. Arrays are packed whole: a step of 256 rows costs
-tens of microseconds. `decode` takes nothing on trust: what is short, long, unknown or of another version is refused.
+Ids, slots and positions are uint32, keys uint64, all little-endian; sampling parameters are a message of engine.proto.
+Arrays are packed whole: a step of 256 rows costs tens of microseconds. `decode` takes nothing on trust: what is short,
+long, unknown or of another version is refused.
 """
 
 import struct
 from collections.abc import Callable
 from itertools import chain
 
+from octavo.shared.sampling_params import InvalidSamplingParams, SamplingParams
 from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
 from octavo.worker.messages.packing import CodecError, MessageReader, pack
 from octavo.worker.messages.request import Finish, NewRequest
-from octavo.worker.messages.sampling_codec import read_sampling, write_sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 __all__ = ["VERSION", "CodecError", "Message", "decode", "encode"]
 
-VERSION = 4
+VERSION = 5
 
 _START = struct.Struct("<BB")
 _STEP = struct.Struct("<QHHIIIIIII")  # number; bytes of graph, path; then how many of each
-_ADMIT = struct.Struct("<III")  # slot, generated before, tokens
+_ADMIT = struct.Struct("<IIII")  # slot, generated before, bytes of sampling, tokens
 _APPEND = struct.Struct("<III")  # slot, first, blocks
 _RESULT = struct.Struct("<QIIII")  # number; ids, failed, scores, prompts
-_NEW = struct.Struct("<QiIIIIIBI")  # key, priority, max_tokens; then sizes, of salt and grammar in bytes
+_NEW = struct.Struct("<QiIIIIIIBI")  # key, priority, max_tokens; then sizes, of sampling, salt and grammar in bytes
 _KEY = struct.Struct("<Q")
 _OUTPUTS = struct.Struct("<IIII")  # requests with one token more; of the others: how many, their ids, their scores
 _SCORES = struct.Struct("<III")  # which of the others; bytes of tokens, prompt
@@ -42,7 +43,7 @@ def encode(message: Message) -> bytes:
     """Raises CodecError when a value does not fit its field."""
     try:
         kind, body = _encode(message)
-    except (struct.error, OverflowError) as error:
+    except (struct.error, OverflowError, InvalidSamplingParams) as error:
         raise CodecError(f"{type(message).__name__} cannot be packed: {error}") from error
     return _START.pack(kind, VERSION) + body
 
@@ -115,11 +116,9 @@ def _encode_step(step: Step) -> bytes:
     for append in forward.blocks:
         parts += (_APPEND.pack(append.slot, append.first, len(append.blocks)), pack(append.blocks))
     for admit in forward.admits:
-        parts += (
-            _ADMIT.pack(admit.slot, admit.generated_before, len(admit.tokens)),
-            write_sampling(admit.sampling),
-            pack(admit.tokens),
-        )
+        sampling = admit.sampling.to_bytes()
+        head = _ADMIT.pack(admit.slot, admit.generated_before, len(sampling), len(admit.tokens))
+        parts += (head, sampling, pack(admit.tokens))
     return b"".join(parts)
 
 
@@ -141,9 +140,16 @@ def _decode_append(reader: MessageReader) -> Blocks:
 
 
 def _decode_admit(reader: MessageReader) -> Admit:
-    slot, generated_before, tokens = reader.head(_ADMIT)
-    sampling = read_sampling(reader)
+    slot, generated_before, sampling_bytes, tokens = reader.head(_ADMIT)
+    sampling = _read_sampling(reader, sampling_bytes)
     return Admit(slot, reader.numbers(tokens), sampling, generated_before)
+
+
+def _read_sampling(reader: MessageReader, count: int) -> SamplingParams:
+    try:
+        return SamplingParams.from_bytes(reader.take(count))
+    except InvalidSamplingParams as error:
+        raise CodecError(f"sampling: {error}") from error
 
 
 def _encode_result(result: StepResult) -> bytes:
@@ -167,20 +173,21 @@ def _encode_new(new: NewRequest) -> bytes:
     if any(len(digest) != _HASH_BYTES for digest in new.hashes):
         raise CodecError(f"NewRequest {new.key}: every hash must have {_HASH_BYTES} bytes")
     stops = sorted(new.stop_ids)
-    grammar = new.grammar.encode()
-    lengths = (len(new.prompt), len(new.generated), len(stops), len(new.hashes), len(new.salt), len(grammar))
+    sampling, grammar = new.sampling.to_bytes(), new.grammar.encode()
+    ids = (len(new.prompt), len(new.generated), len(stops), len(new.hashes))
+    lengths = (len(sampling), *ids, len(new.salt), len(grammar))
     head = _NEW.pack(new.key, new.priority, new.max_tokens, *lengths)
     arrays = pack(chain(new.prompt, new.generated, stops))
-    return b"".join((head, write_sampling(new.sampling), arrays, *new.hashes, new.salt, grammar))
+    return b"".join((head, sampling, arrays, *new.hashes, new.salt, grammar))
 
 
 def _decode_new(reader: MessageReader) -> NewRequest:
-    key, priority, max_tokens, prompt, generated, stops, hashes, salt, grammar = reader.head(_NEW)
+    key, priority, max_tokens, sampling, prompt, generated, stops, hashes, salt, grammar = reader.head(_NEW)
     return NewRequest(
         key=key,
         priority=priority,
         max_tokens=max_tokens,
-        sampling=read_sampling(reader),
+        sampling=_read_sampling(reader, sampling),
         prompt=reader.numbers(prompt),
         generated=reader.numbers(generated),
         stop_ids=frozenset(reader.numbers(stops)),

@@ -16,22 +16,13 @@ issued by position alone: the device holds its id.
 import enum
 from dataclasses import dataclass, field
 
+from octavo.shared import sampling_params
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.errors import WorkerError
 
 # Fields of requests that a device may or may not be able to serve.
-FEATURES = (
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "allowed_token_ids",
-    "bad_words",
-    "min_tokens",
-    "logprobs",
-    "prompt_logprobs",
-    "response_format",
-)
+GRAMMAR = "response_format"
+FEATURES = (*sampling_params.FEATURES, GRAMMAR)
 
 
 class Finish(enum.IntEnum):
@@ -41,47 +32,6 @@ class Finish(enum.IntEnum):
     STOP = 1
     LENGTH = 2
     FAILED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Adjust:
-    """Changes of the logits before the draw, which few requests ask for. Every field's default changes nothing.
-
-    bias: (id, what is added to its logit). allowed: ids that may be drawn; none: all may. bad_words: ids of each; the
-    last is not drawn after the others. forbidden: ids that are not drawn before min_tokens are generated.
-    """
-
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    bias: tuple[tuple[int, float], ...] = ()
-    allowed: tuple[int, ...] = ()
-    bad_words: tuple[tuple[int, ...], ...] = ()
-    min_tokens: int = 0
-    forbidden: tuple[int, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Words of four bytes that it takes in a message, about."""
-        return 3 * len(self.bias) + len(self.allowed) + len(self.forbidden) + sum(map(len, self.bad_words))
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off; the seed drives a counter-based generator.
-
-    logprobs, prompt_logprobs: how many of the likeliest tokens are reported beside each one; None: no
-    log-probabilities.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    adjust: Adjust | None = None
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +46,7 @@ class NewRequest:
 
     key: int
     prompt: tuple[int, ...]
-    sampling: Sampling
+    sampling: SamplingParams
     max_tokens: int
     stop_ids: frozenset[int] = frozenset()
     generated: tuple[int, ...] = ()

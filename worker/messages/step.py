@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 
 EAGER = ""  # no graph: launched kernel by kernel
 LOCAL = "local"  # collective path of a group with one rank
@@ -24,7 +24,7 @@ class Admit:
 
     slot: int
     tokens: tuple[int, ...]
-    sampling: Sampling
+    sampling: SamplingParams
     generated_before: int  # of `tokens`, how many were sampled: the counter of the next sample
 
 

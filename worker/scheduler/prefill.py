@@ -144,5 +144,4 @@ class Prefill:
 
 def _words(request: Request) -> int:
     """Of four bytes, that admitting it takes in a step."""
-    adjust = request.new.sampling.adjust
-    return request.known if adjust is None else request.known + adjust.size
+    return request.known + len(request.new.sampling.to_bytes()) // 4

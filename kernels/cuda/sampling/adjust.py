@@ -1,6 +1,6 @@
 """Changes of some rows of the logits before the draw: csrc/sampling/adjust.cu.
 
-worker/runner/cpu/adjust.py lists the changes and their order.
+worker/runner/cpu/logits_processors.py lists the changes and their order.
 
 A request's changes go to the device once, as one tensor of int32 words; a step names rows and points to them:
 
@@ -32,16 +32,16 @@ class LogitsChanges(NamedTuple):
     """The changes of one request's logits; each default changes nothing. prompt: how many of its tokens are its
     prompt's.
 
-    forbidden: ids that are not drawn before min_tokens are generated. bias: (id, what is added). bad_words: ids of
-    each. allowed: ids; none: all.
+    forbidden: ids that are not drawn before min_tokens are generated. logit_bias: (id, what is added). bad_words: ids
+    of each. allowed_token_ids: no others are drawn; none: all are.
     """
 
     prompt: int
     min_tokens: int = 0
     forbidden: Sequence[int] = ()
-    bias: Sequence[tuple[int, float]] = ()
+    logit_bias: Sequence[tuple[int, float]] = ()
     bad_words: Sequence[Sequence[int]] = ()
-    allowed: Sequence[int] = ()
+    allowed_token_ids: Sequence[int] = ()
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -64,16 +64,17 @@ def pack_changes_of_logits(changes: LogitsChanges, vocabulary: int) -> Words:
     """One buffer for the device. Ids are below `vocabulary`; no id has two biases."""
     ends = list(accumulate(map(len, changes.bad_words)))
     word_ids = list(chain.from_iterable(changes.bad_words))
-    bits = _bits(changes.allowed, vocabulary) if changes.allowed else np.empty(0, np.int32)
+    allowed = changes.allowed_token_ids
+    bits = _bits(allowed, vocabulary) if allowed else np.empty(0, np.int32)
     penalties = (changes.repetition_penalty, changes.presence_penalty, changes.frequency_penalty)
     header = np.zeros(HEADER_WORDS, np.int32)
     header[:7] = (
-        changes.prompt, changes.min_tokens, len(changes.forbidden), len(changes.bias), len(ends), len(word_ids),
+        changes.prompt, changes.min_tokens, len(changes.forbidden), len(changes.logit_bias), len(ends), len(word_ids),
         len(bits),
     )  # fmt: skip
     header[7:10] = np.array(penalties, np.float32).view(np.int32)
-    values = np.array([value for _, value in changes.bias], np.float32).view(np.int32)
-    ids = [token for token, _ in changes.bias]
+    values = np.array([value for _, value in changes.logit_bias], np.float32).view(np.int32)
+    ids = [token for token, _ in changes.logit_bias]
     parts = (changes.forbidden, ids, values, ends, word_ids, bits)
     return np.concatenate((header, *(np.asarray(part, np.int32) for part in parts)))
 

@@ -1,4 +1,4 @@
-"""The device changes rows of logits as worker/runner/cpu/adjust.py and runner/cpu/masks.py do, whatever their type and
+"""The device changes rows of logits as worker/runner/cpu/logits_processors.py and masks.py do, whatever their type and
 alignment."""
 
 import random
@@ -17,10 +17,10 @@ from octavo.kernels.cuda.sampling.adjust import (
     pack_changes_of_logits,
     pack_rows,
 )
-from octavo.worker.messages.request import Adjust
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Masks
-from octavo.worker.runner.cpu.adjust import UNLIKELY, AdjustedRow, Columns, adjust_
-from octavo.worker.runner.cpu.adjust import RowChanges as OnCpu
+from octavo.worker.runner.cpu.logits_processors import UNLIKELY, AdjustedRow, Columns, adjust_
+from octavo.worker.runner.cpu.logits_processors import RowChanges as OnCpu
 from octavo.worker.runner.cpu.masks import bind
 
 pytestmark = pytest.mark.gpu
@@ -36,7 +36,7 @@ class Case:
 
     logits: torch.Tensor
     rows: list[int]
-    wishes: list[Adjust | None]
+    wishes: list[SamplingParams | None]
     prompts: list[list[int]]
     generated: list[list[int]]
     masked: list[int] = field(default_factory=list)
@@ -76,10 +76,10 @@ def on_device(case: Case) -> torch.Tensor:
     return whole[:count, :vocabulary].cpu()
 
 
-def changes(wish: Adjust, prompt: int) -> LogitsChanges:
+def changes(wish: SamplingParams, prompt: int) -> LogitsChanges:
     return LogitsChanges(
-        prompt, wish.min_tokens, wish.forbidden, wish.bias, wish.bad_words, wish.allowed, wish.repetition_penalty,
-        wish.presence_penalty, wish.frequency_penalty,
+        prompt, wish.min_tokens, wish.forbidden, wish.logit_bias, wish.bad_words, wish.allowed_token_ids,
+        wish.repetition_penalty, wish.presence_penalty, wish.frequency_penalty,
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def random_case(draw: random.Random, logits: torch.Tensor, rows: Sequence[int]) 
     return case
 
 
-def wish(draw: random.Random, vocabulary: int, case: Case, ids: list[int]) -> Adjust:
+def wish(draw: random.Random, vocabulary: int, case: Case, ids: list[int]) -> SamplingParams:
     """Of the request whose tokens came last. Bad words: some that its text leads to, and some that it does not."""
     generated = case.generated[-1]
 
@@ -130,12 +130,12 @@ def wish(draw: random.Random, vocabulary: int, case: Case, ids: list[int]) -> Ad
         (*generated[len(generated) - before :], draw.choice(ids)) for before in (1, 2, 5) if before <= len(generated)
     ]
     words += [(case.prompts[-1][-1], *generated[-3:], draw.choice(ids)), tuple(draw.choices(ids, k=3))]
-    return Adjust(
+    return SamplingParams(
         presence_penalty=draw.choice((0.0, 0.7, -1.2)),
         frequency_penalty=draw.choice((0.0, 0.3)),
         repetition_penalty=draw.choice((1.0, 1.3, 0.6)),
-        bias=tuple((token, draw.uniform(-100, 100)) for token in some(300)) if draw.random() < 0.6 else (),
-        allowed=some(vocabulary // 2) if draw.random() < 0.3 else (),
+        logit_bias=tuple((token, draw.uniform(-100, 100)) for token in some(300)) if draw.random() < 0.6 else (),
+        allowed_token_ids=some(vocabulary // 2) if draw.random() < 0.3 else (),
         bad_words=tuple(words) if draw.random() < 0.6 else (),
         min_tokens=draw.choice((0, 2, 17, 400)),
         forbidden=some(300) if draw.random() < 0.6 else (),
@@ -164,21 +164,21 @@ def test_each_wish_alone() -> None:
     logits = torch.randn(1, 5000).cuda() * 3
     prompt, generated = [3, 4, 4, 4999], [4, 4, 7, 4096]
     for one in (
-        Adjust(presence_penalty=0.5),
-        Adjust(frequency_penalty=-0.5),
-        Adjust(repetition_penalty=1.7),
-        Adjust(bias=((4095, 1.5), (4096, -100.0))),
-        Adjust(allowed=(0, 4999)),
-        Adjust(bad_words=((7, 4096, 11), (8, 4096, 12), (13,), (4999, 4, 4, 7, 4096, 14))),
-        Adjust(min_tokens=5, forbidden=(0, 4999)),
-        Adjust(min_tokens=4, forbidden=(0, 4999)),
+        SamplingParams(presence_penalty=0.5),
+        SamplingParams(frequency_penalty=-0.5),
+        SamplingParams(repetition_penalty=1.7),
+        SamplingParams(logit_bias=((4095, 1.5), (4096, -100.0))),
+        SamplingParams(allowed_token_ids=(0, 4999)),
+        SamplingParams(bad_words=((7, 4096, 11), (8, 4096, 12), (13,), (4999, 4, 4, 7, 4096, 14))),
+        SamplingParams(min_tokens=5, forbidden=(0, 4999)),
+        SamplingParams(min_tokens=4, forbidden=(0, 4999)),
     ):
         check(Case(logits, [0], [one], [prompt], [generated]))
 
 
 def test_a_bad_word_that_begins_in_the_prompt_is_none() -> None:
     logits = torch.zeros(1, 40).cuda()
-    case = Case(logits, [0], [Adjust(bad_words=((1, 2, 3), (2, 4)))], [[9, 1]], [[2]])
+    case = Case(logits, [0], [SamplingParams(bad_words=((1, 2, 3), (2, 4)))], [[9, 1]], [[2]])
     assert on_device(case)[0, [3, 4]].tolist() == [0.0, pytest.approx(UNLIKELY)]
 
 
@@ -191,15 +191,17 @@ def test_ids_beyond_the_end_of_a_mask_are_forbidden() -> None:
 def test_what_is_not_a_number_stays_so_unless_it_is_forbidden() -> None:
     logits = torch.randn(1, 4100).cuda()
     logits[0, [5, 6, 4099]] = torch.tensor([float("nan"), float("inf"), float("-inf")]).cuda()
-    every = Adjust(repetition_penalty=1.5, presence_penalty=1.0, bias=((5, 1.0),), bad_words=((5,), (6,), (4099,)))
+    every = SamplingParams(
+        repetition_penalty=1.5, presence_penalty=1.0, logit_bias=((5, 1.0),), bad_words=((5,), (6,), (4099,))
+    )
     check(Case(logits, [0], [every], [[5, 6]], [[4099, 5]]))
-    check(Case(logits, [0], [Adjust(allowed=(6, 7))], [[5]], [[]]))
+    check(Case(logits, [0], [SamplingParams(allowed_token_ids=(6, 7))], [[5]], [[]]))
 
 
 def test_a_long_context_is_counted_in_full() -> None:
     draw, vocabulary, length = random.Random(2), 9000, 600
     prompt, generated = draw.choices(range(vocabulary), k=length), draw.choices(range(4090, 4100), k=90)
-    wishes = Adjust(presence_penalty=0.25, frequency_penalty=0.125, repetition_penalty=1.25)
+    wishes = SamplingParams(presence_penalty=0.25, frequency_penalty=0.125, repetition_penalty=1.25)
     check(Case(torch.randn(1, vocabulary).cuda(), [0], [wishes], [prompt], [generated]))
 
 

@@ -7,12 +7,12 @@ import pytest
 from support.models.checkpoints import random_checkpoint
 from support.worker.rank_processes import RankProcesses
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.errors import Fault
-from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 
 FORWARD = Forward(
-    admits=(Admit(0, (1, 2, 3), Sampling(), 0), Admit(1, (4, 5), Sampling(), 0)),
+    admits=(Admit(0, (1, 2, 3), SamplingParams(), 0), Admit(1, (4, 5), SamplingParams(), 0)),
     blocks=(Blocks(0, 0, (0,)), Blocks(1, 0, (1,))),
     slots=(1, 0),
     starts=(0, 0),

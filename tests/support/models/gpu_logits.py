@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.distributed.gloo import Gloo
-from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Blocks, Forward
 from octavo.worker.runner.base import DeviceRunner, RunnerConfig
 from octavo.worker.runner.cuda import collectives
@@ -19,7 +19,7 @@ def of(runner: DeviceRunner, prompt: Sequence[int]) -> torch.Tensor:
     """[tokens, columns] float32, on the host."""
     assert isinstance(runner, CudaRunner)
     blocks = Blocks(0, 0, tuple(range(-(-len(prompt) // 16))))
-    admit = Admit(0, tuple(prompt), Sampling(), 0)
+    admit = Admit(0, tuple(prompt), SamplingParams(), 0)
     return runner.logits(Forward((admit,), (blocks,), (0,), (0,), (len(prompt),))).float().cpu()
 
 

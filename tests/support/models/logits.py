@@ -6,7 +6,7 @@ import torch
 from support.models.oracle import Oracle
 from support.worker.ranks import Ranks
 
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Step
 from octavo.worker.runner.cpu.runner import Runner
 
@@ -29,7 +29,7 @@ def difference(runner: Runner | Ranks, oracle: Oracle, chunk: int, *prompts: lis
 
 
 def _admit(slot: int, ids: list[int]) -> Admit:
-    return Admit(slot, tuple(ids), Sampling(), 0)
+    return Admit(slot, tuple(ids), SamplingParams(), 0)
 
 
 def _blocks(prompts: Sequence[list[int]]) -> Iterator[Blocks]:

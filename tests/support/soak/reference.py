@@ -9,12 +9,10 @@ import torch
 from support.models.oracle import Oracle
 from support.worker.engine import GREEDY, LocalEngine
 
-from octavo.worker.messages.request import Adjust, Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
 from octavo.worker.scheduler.step_time_model import StepTimeModel
-
-_SAMPLING = ("top_k", "top_p")
 
 
 class Reference:
@@ -32,9 +30,7 @@ class Reference:
         self, prompt: Sequence[int], tokens: int, temperature: float, seed: int, way: dict[str, Any]
     ) -> list[int]:
         """way: further fields of a request, as the HTTP API names them."""
-        plain = {name: value for name, value in way.items() if name in _SAMPLING}
-        adjust = Adjust(**{name: value for name, value in way.items() if name not in _SAMPLING}) if way else None
-        return self._alone(prompt, tokens, Sampling(temperature, seed=seed, adjust=adjust, **plain))
+        return self._alone(prompt, tokens, SamplingParams(temperature, seed=seed, **way))
 
     def judged(self, prompt: Sequence[int], answer: Sequence[int]) -> tuple[list[float], list[float], list[int]]:
         """Of each token of the answer: its log-probability, by how much the likeliest exceeds the next, and which is
@@ -50,6 +46,6 @@ class Reference:
         likely: list[float] = self._oracle.logits(ids, last=1)[-1].log_softmax(-1).tolist()
         return likely
 
-    def _alone(self, prompt: Sequence[int], tokens: int, how: Sampling) -> list[int]:
+    def _alone(self, prompt: Sequence[int], tokens: int, how: SamplingParams) -> list[int]:
         """The prefix of the prompt stays cached from one answer to the next, and goes with the next prompt."""
         return self._engine.generate([prompt], tokens, how)[0].ids

@@ -13,7 +13,8 @@ from itertools import zip_longest
 from support.worker.engine import Answer, LocalEngine
 from support.worker.random_traffic import Arrival
 
-from octavo.worker.messages.request import Adjust, NewRequest, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import NewRequest
 from octavo.worker.runner.base import DeviceRunner
 
 TOLERANCE = 1e-4  # of a logit and of a log-probability, where logits are of the order of 1
@@ -125,13 +126,12 @@ class Alone:
         return ""
 
 
-def _moved(sampling: Sampling, chosen: set[int], other: set[int], by: float) -> Iterator[Sampling]:
-    adjust = sampling.adjust or Adjust()
+def _moved(sampling: SamplingParams, chosen: set[int], other: set[int], by: float) -> Iterator[SamplingParams]:
     for towards, away in ((other, set[int]()), (set[int](), chosen), (other, chosen)):
-        bias = dict(adjust.bias)
+        bias = dict(sampling.logit_bias)
         for token in towards | away:
             bias[token] = bias.get(token, 0.0) + (by if token in towards else -by)
-        yield replace(sampling, adjust=replace(adjust, bias=tuple(bias.items())))
+        yield replace(sampling, logit_bias=tuple(bias.items()))
     if sampling.top_p < 1:
         yield from (replace(sampling, top_p=sampling.top_p + step) for step in (by, -by))
 

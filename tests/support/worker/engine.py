@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from octavo.shared.hashing import block_hashes
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.graphs import GraphBook
 from octavo.worker.messages.output import Output
-from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step
 from octavo.worker.runner.base import DeviceRunner, Pending
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 from octavo.worker.scheduler.step_deadline import StepDeadline
 from octavo.worker.scheduler.step_time_model import StepTimeModel, step_time_model_of
 
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 
 
 @dataclass
@@ -88,7 +89,7 @@ class LocalEngine:
         self,
         prompts: Sequence[Sequence[int]],
         max_tokens: int,
-        sampling: Sequence[Sampling] | Sampling = GREEDY,
+        sampling: Sequence[SamplingParams] | SamplingParams = GREEDY,
         stop_ids: Sequence[int] = (),
     ) -> list[Answer]:
         """Run all prompts together to their ends."""
@@ -98,7 +99,7 @@ class LocalEngine:
         self,
         prompts: Sequence[Sequence[int]],
         max_tokens: Sequence[int],
-        sampling: Sequence[Sampling] | Sampling = GREEDY,
+        sampling: Sequence[SamplingParams] | SamplingParams = GREEDY,
         stop_ids: Sequence[int] = (),
     ) -> list[Answer]:
         """The same, each to a length of its own.
@@ -109,7 +110,7 @@ class LocalEngine:
         in_flight: deque[Pending] = deque()
         queued = 0
         for index, prompt in enumerate(prompts):
-            how = sampling if isinstance(sampling, Sampling) else sampling[index]
+            how = sampling if isinstance(sampling, SamplingParams) else sampling[index]
             answers[self._submit(prompt, max_tokens[index], how, stop_ids)] = Answer()
             queued += len(prompt)
             if not in_flight and queued >= 2 * self._limits.max_batch_tokens:
@@ -124,7 +125,7 @@ class LocalEngine:
         self._drive(answers, deque())
         return answers[new.key]
 
-    def _submit(self, prompt: Sequence[int], max_tokens: int, how: Sampling, stop_ids: Sequence[int]) -> int:
+    def _submit(self, prompt: Sequence[int], max_tokens: int, how: SamplingParams, stop_ids: Sequence[int]) -> int:
         self._keys += 1
         hashes = tuple(block_hashes(array("I", prompt).tobytes()))
         new = NewRequest(self._keys, tuple(prompt), how, max_tokens, frozenset(stop_ids), hashes=hashes)

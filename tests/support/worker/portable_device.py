@@ -9,11 +9,11 @@ from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
 from octavo.kernels.cuda.sampling.sample import Samples
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
-from octavo.worker.messages.request import Adjust
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Masks
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu import sampler
-from octavo.worker.runner.cpu.adjust import AdjustedRow, Columns, RowChanges, adjust_
+from octavo.worker.runner.cpu.logits_processors import AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 
@@ -49,7 +49,7 @@ def adjust(
             adjust_(changed, [AdjustedRow(0, RowChanges(how, Columns(first, out.shape[1])), known, end - prompt)])
 
 
-def read_changes(address: int) -> tuple[int, Adjust]:
+def read_changes(address: int) -> tuple[int, SamplingParams]:
     """(tokens of the prompt, the rest) of what pack_changes_of_logits has packed, which lies at `address`."""
     header = _words(address, HEADER_WORDS)
     prompt, min_tokens, forbidden, biases, words, word_ids, bits = header[:7].tolist()
@@ -58,12 +58,12 @@ def read_changes(address: int) -> tuple[int, Adjust]:
     never, biased, values, ends, ids, allowed = np.split(rest, np.cumsum(sizes)[:-1])
     flags = np.unpackbits(allowed.view(np.uint8), bitorder="little")
     repetition, presence, frequency = header[7:10].view(np.float32).tolist()
-    return prompt, Adjust(
+    return prompt, SamplingParams(
         presence_penalty=presence,
         frequency_penalty=frequency,
         repetition_penalty=repetition,
-        bias=tuple(zip(biased.tolist(), values.view(np.float32).tolist(), strict=True)),
-        allowed=tuple(flags.nonzero()[0].tolist()),
+        logit_bias=tuple(zip(biased.tolist(), values.view(np.float32).tolist(), strict=True)),
+        allowed_token_ids=tuple(flags.nonzero()[0].tolist()),
         bad_words=tuple(tuple(word.tolist()) for word in np.split(ids, ends[:-1])) if words else (),
         min_tokens=min_tokens,
         forbidden=tuple(never.tolist()),

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from support.worker.engine import Answer
 
 from octavo.shared.hashing import block_hashes
-from octavo.worker.messages.request import Adjust, NewRequest, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import NewRequest
 
 LONGEST = (100, 400, 2000, 2000)  # tokens of a prompt, of which a traffic has one: short ones are preempted more often
 MOST_NEW = 80  # tokens of an answer
@@ -100,29 +101,33 @@ class Requests:
         new = NewRequest(0, tuple(prompt), sampling, most, frozenset(stop_ids), salt=rng.choice(SALTS))
         return hashed(new)
 
-    def _sampling(self, stop_ids: tuple[int, ...]) -> Sampling:
+    def _sampling(self, stop_ids: tuple[int, ...]) -> SamplingParams:
         rng = self._rng
         drawn, filtered = rng.random() < 0.6, rng.random() < 0.4
-        return Sampling(
+        plain = SamplingParams(
             temperature=rng.choice((0.3, 0.8, 1.0, 1.5)) if drawn else 0.0,
             top_k=rng.choice((0, 1, 20, 300)) if filtered else 0,
             top_p=rng.choice((1.0, 0.9, 0.6)) if filtered else 1.0,
             seed=rng.getrandbits(64),
-            adjust=self._adjust(stop_ids) if rng.random() < 0.4 else None,
+        )
+        adjusted = self._adjusted(plain, stop_ids) if rng.random() < 0.4 else plain
+        return replace(
+            adjusted,
             logprobs=rng.choice((0, 1, 5, 20)) if rng.random() < 0.3 else None,
             prompt_logprobs=rng.choice((0, 1, 5)) if rng.random() < 0.12 else None,
         )
 
-    def _adjust(self, stop_ids: tuple[int, ...]) -> Adjust:
+    def _adjusted(self, plain: SamplingParams, stop_ids: tuple[int, ...]) -> SamplingParams:
         rng, every = self._rng, range(self._vocabulary)
         asked = [rng.random() < 0.3 for _ in range(8)]
-        return Adjust(
+        return replace(
+            plain,
             min_p=rng.choice((0.02, 0.2)) if asked[0] else 0.0,
             presence_penalty=rng.choice((-1.0, 0.5, 1.5)) if asked[1] else 0.0,
             frequency_penalty=rng.choice((-0.5, 0.3, 1.0)) if asked[2] else 0.0,
             repetition_penalty=rng.choice((0.8, 1.2, 1.6)) if asked[3] else 1.0,
-            bias=tuple((token, rng.uniform(-5, 5)) for token in rng.sample(every, 12)) if asked[4] else (),
-            allowed=tuple(sorted(rng.sample(every, self._vocabulary // 2))) if asked[5] else (),
+            logit_bias=tuple((token, rng.uniform(-5, 5)) for token in rng.sample(every, 12)) if asked[4] else (),
+            allowed_token_ids=tuple(sorted(rng.sample(every, self._vocabulary // 2))) if asked[5] else (),
             bad_words=tuple(tuple(rng.sample(every, rng.choice((1, 1, 2)))) for _ in range(30)) if asked[6] else (),
             min_tokens=rng.choice((1, 5, 30)) if asked[7] and stop_ids else 0,
             forbidden=stop_ids if asked[7] else (),

@@ -184,7 +184,7 @@ class RouterClient:
             submit=engine_pb2.Submit(
                 number=number,
                 prompt=array.array("I", prompt).tobytes(),
-                sampling=engine_pb2.Sampling(**sampling),
+                sampling=engine_pb2.SamplingParams(**sampling),
                 limits=engine_pb2.Limits(max_tokens=max_tokens),
             )
         )

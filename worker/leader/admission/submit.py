@@ -3,13 +3,14 @@
 import math
 import sys
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
 from octavo.shared.limits import MAX_LOGPROBS
-from octavo.worker.messages.request import FEATURES, Adjust, Invalid, NewRequest, Sampling
+from octavo.shared.sampling_params import RANGES, InvalidSamplingParams, SamplingParams
+from octavo.worker.messages.request import GRAMMAR, Invalid, NewRequest
 
 MAX_SALT_BYTES = 64
 
@@ -67,102 +68,57 @@ def _ids(field: str, packed: bytes, rules: Rules) -> tuple[int, ...]:
     ids = array("I", packed)
     if sys.byteorder == "big":
         ids.byteswap()
-    if ids and max(ids) >= rules.vocabulary:
-        raise Invalid(field, f"id {max(ids)} is not in the vocabulary of {rules.vocabulary}")
+    _check_vocabulary(field, ids, rules)
     return tuple(ids)
 
 
-def _sampling(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) -> Sampling:
-    sampling = submit.sampling
-    _check(math.isfinite(sampling.temperature) and sampling.temperature >= 0, "temperature", sampling.temperature)
-    top_p = sampling.top_p or 1.0  # unset: off
-    if not 0 < top_p <= 1:
-        raise Invalid("top_p", f"must be over 0 and at most 1, is {top_p}")
-    for field in _needed(submit):
+def _check_vocabulary(field: str, ids: Sequence[int], rules: Rules) -> None:
+    if ids and max(ids) >= rules.vocabulary:
+        raise Invalid(field, f"id {max(ids)} is not in the vocabulary of {rules.vocabulary}")
+
+
+def _sampling(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) -> SamplingParams:
+    try:
+        params = SamplingParams.from_proto(submit.sampling)
+    except InvalidSamplingParams as error:
+        raise Invalid(error.field, error.message) from error
+    _check(math.isfinite(params.temperature) and params.temperature >= 0, "temperature", params.temperature)
+    if not 0 < params.top_p <= 1:
+        raise Invalid("top_p", f"must be over 0 and at most 1, is {params.top_p}")
+    for field in (*params.features, *([GRAMMAR] if submit.grammar else [])):
         if field not in rules.features:
             raise Invalid(field, "is not supported on this group's device")
-    return Sampling(
-        sampling.temperature,
-        sampling.top_k,
-        top_p,
-        sampling.seed,
-        _adjust(submit, stops, rules),
-        _top("logprobs", sampling.logprobs) if sampling.HasField("logprobs") else None,
-        _top("prompt_logprobs", sampling.prompt_logprobs) if sampling.HasField("prompt_logprobs") else None,
-    )
+    if params.min_tokens > submit.limits.max_tokens:
+        raise Invalid("min_tokens", f"{params.min_tokens} is over max_tokens, {submit.limits.max_tokens}")
+    _check_ranges(params)
+    forbidden = tuple(sorted(stop for stop in stops if stop < rules.vocabulary)) if params.min_tokens else ()
+    _check_ids(params, forbidden, rules)
+    return params if params.forbidden == forbidden else replace(params, forbidden=forbidden)
 
 
-def _needed(submit: engine_pb2.Submit) -> Iterator[str]:
-    """The FEATURES that the request needs."""
-    sampling = submit.sampling
-    adjust = sampling.adjust
-    asked = (
-        adjust.min_p,
-        adjust.presence_penalty,
-        adjust.frequency_penalty,
-        adjust.repetition_penalty not in (0, 1),
-        adjust.bias_ids,
-        adjust.allowed,
-        adjust.bad_words,
-        submit.limits.min_tokens,
-        sampling.HasField("logprobs"),
-        sampling.HasField("prompt_logprobs"),
-        submit.grammar,
-    )
-    return (field for field, is_asked in zip(FEATURES, asked, strict=True) if is_asked)
+def _check_ranges(params: SamplingParams) -> None:
+    for field, (low, high) in RANGES.items():
+        value = getattr(params, field)
+        for number in [number for _, number in value] if isinstance(value, tuple) else [value]:
+            _check(low <= number <= high, field, number)
+    _check(params.repetition_penalty != 0, "repetition_penalty", 0.0)
+    for field, top in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
+        if top is not None and top > MAX_LOGPROBS:
+            raise Invalid(field, f"must be at most {MAX_LOGPROBS}, is {top}")
 
 
-def _adjust(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) -> Adjust | None:
-    """None when nothing is changed."""
-    adjust, min_tokens = submit.sampling.adjust, submit.limits.min_tokens
-    if min_tokens > submit.limits.max_tokens:
-        raise Invalid("min_tokens", f"{min_tokens} is over max_tokens, {submit.limits.max_tokens}")
-    if not min_tokens and not submit.sampling.HasField("adjust"):
-        return None
-    repetition = adjust.repetition_penalty or 1.0  # unset: off
-    _check(0 <= adjust.min_p <= 1, "min_p", adjust.min_p)
-    _check(-2 <= adjust.presence_penalty <= 2, "presence_penalty", adjust.presence_penalty)
-    _check(-2 <= adjust.frequency_penalty <= 2, "frequency_penalty", adjust.frequency_penalty)
-    _check(0 < repetition <= 2, "repetition_penalty", repetition)
-    allowed = _ids("allowed_token_ids", adjust.allowed, rules)
-    forbidden = tuple(sorted(stop for stop in stops if stop < rules.vocabulary)) if min_tokens else ()
-    if allowed and not set(allowed).difference(forbidden):
+def _check_ids(params: SamplingParams, forbidden: tuple[int, ...], rules: Rules) -> None:
+    _check_vocabulary("logit_bias", [token for token, _ in params.logit_bias], rules)
+    _check_vocabulary("allowed_token_ids", params.allowed_token_ids, rules)
+    if params.allowed_token_ids and not set(params.allowed_token_ids).difference(forbidden):
         raise Invalid("allowed_token_ids", "holds only ids that end the answer, which min_tokens forbids")
-    bad_words = tuple(_ids("bad_words", word, rules) for word in adjust.bad_words)
-    if not all(bad_words):
-        raise Invalid("bad_words", "holds an empty word")
-    return Adjust(
-        min_p=adjust.min_p,
-        presence_penalty=adjust.presence_penalty,
-        frequency_penalty=adjust.frequency_penalty,
-        repetition_penalty=repetition,
-        bias=_bias(adjust, rules),
-        allowed=allowed,
-        bad_words=bad_words,
-        min_tokens=min_tokens,
-        forbidden=forbidden,
-    )
-
-
-def _bias(adjust: engine_pb2.Adjust, rules: Rules) -> tuple[tuple[int, float], ...]:
-    ids = _ids("logit_bias", adjust.bias_ids, rules)
-    if len(adjust.bias_values) != 4 * len(ids):
-        raise Invalid("logit_bias", f"{len(ids)} ids have {len(adjust.bias_values)} bytes of values")
-    values = array("f", adjust.bias_values)
-    if sys.byteorder == "big":
-        values.byteswap()
-    for value in values:
-        _check(-100 <= value <= 100, "logit_bias", value)
-    return tuple(zip(ids, values, strict=True))
+    for word in params.bad_words:
+        if not word:
+            raise Invalid("bad_words", "holds an empty word")
+        _check_vocabulary("bad_words", word, rules)
 
 
 def _check(holds: bool, field: str, value: float) -> None:
     """A NaN holds nowhere."""
     if not holds:
         raise Invalid(field, f"is out of its range: {value}")
-
-
-def _top(field: str, top: int) -> int:
-    if top > MAX_LOGPROBS:
-        raise Invalid(field, f"must be at most {MAX_LOGPROBS}, is {top}")
-    return top

@@ -1,28 +1,102 @@
-"""Changes of logits and log-probabilities, by slot; a request that asks for neither costs nothing."""
+"""Changes of some requests' rows of the logits before the draw, by slot. A function of one rank's columns alone.
 
-from collections.abc import Callable
+allowed_token_ids, min_tokens  -> -inf    no other id is drawn
+bad_words                      -> -1e30   as good as never: when nothing else is allowed, one of them still is drawn
+logit_bias                     + value
+repetition_penalty             / or *     of ids in the prompt or generated, towards less likely (Keskar 2019)
+presence, frequency penalty    - penalty, - penalty x count     of generated ids
+
+A request that changes nothing costs nothing.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 
-from octavo.worker.messages.request import Adjust
-from octavo.worker.messages.step import Admit, Step
-from octavo.worker.runner.cpu.adjust import AdjustedRow, Columns, RowChanges, adjust_
-from octavo.worker.runner.cpu.logprobs import logprobs
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.step import Admit
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
-LogitsOf: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # hidden states to this rank's logits
-
-_SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
+UNLIKELY = -1e30
 
 
 @dataclass(frozen=True, slots=True)
-class RawLogits:
-    """Logits [asking, columns] before any change, of the sampled entries that want log-probabilities."""
+class Columns:
+    """One rank's columns of the logits: ids from `first` on."""
 
-    entries: tuple[int, ...]
-    logits: torch.Tensor
+    first: int
+    count: int
+
+    def of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Of ids [n], the columns of the ones that this rank has."""
+        return ids[(ids >= self.first) & (ids < self.first + self.count)] - self.first
+
+
+class RowChanges:
+    """One request's changes on some columns, as tensors: made once, applied in every step."""
+
+    def __init__(self, params: SamplingParams, columns: Columns) -> None:
+        self.params, self.columns = params, columns
+        allowed = params.allowed_token_ids
+        self.allowed = columns.of(torch.tensor(allowed, dtype=torch.int64)) if allowed else None
+        self.forbidden = columns.of(torch.tensor(params.forbidden, dtype=torch.int64))
+        end = columns.first + columns.count
+        bias = [(token - columns.first, value) for token, value in params.logit_bias if columns.first <= token < end]
+        self.places = torch.tensor([place for place, _ in bias], dtype=torch.int64)
+        self.values = torch.tensor([value for _, value in bias], dtype=torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class AdjustedRow:
+    """A row of the logits and its request. tokens: [n] ids of the prompt, then generated ones."""
+
+    row: int
+    changes: RowChanges
+    tokens: torch.Tensor
+    generated: int
+
+
+def adjust_(logits: torch.Tensor, rows: Sequence[AdjustedRow]) -> None:
+    """Change rows of logits [rows, columns] in place."""
+    for row in rows:
+        _adjust_row(logits[row.row], row)
+
+
+def _adjust_row(logits: torch.Tensor, row: AdjustedRow) -> None:
+    """logits: [columns]"""
+    changes = row.changes
+    params, columns = changes.params, changes.columns
+    generated = row.tokens[row.tokens.shape[0] - row.generated :]
+    if changes.allowed is not None:
+        kept = logits[changes.allowed]
+        logits.fill_(float("-inf"))
+        logits[changes.allowed] = kept
+    if row.generated < params.min_tokens:
+        logits[changes.forbidden] = float("-inf")
+    if params.bad_words:
+        bad = columns.of(torch.tensor(_last_of(params.bad_words, generated), dtype=torch.int64))
+        logits[bad] = logits[bad].clamp(max=UNLIKELY)
+    if params.logit_bias:
+        logits[changes.places] += changes.values
+    if (penalty := params.repetition_penalty) != 1:
+        seen = columns.of(row.tokens).unique()
+        given = logits[seen]
+        logits[seen] = torch.where(given > 0, given / penalty, given * penalty)
+    if params.presence_penalty or params.frequency_penalty:
+        seen, counts = columns.of(generated).unique(return_counts=True)
+        logits[seen] -= params.presence_penalty + params.frequency_penalty * counts
+
+
+def _last_of(words: Sequence[Sequence[int]], generated: torch.Tensor) -> list[int]:
+    """The last id of each word whose others are what has been generated last."""
+    longest = max(map(len, words))
+    tail = tuple(generated[-longest:].tolist())
+    return [
+        word[-1]
+        for word in words
+        if len(word) == 1 or (len(word) - 1 <= len(tail) and tail[1 - len(word) :] == tuple(word[:-1]))
+    ]
 
 
 class LogitsProcessors:
@@ -30,73 +104,36 @@ class LogitsProcessors:
         """tokens: the pool, [slots, context]; here it holds sampled ids too."""
         self._vocabulary = vocabulary
         self._tokens = tokens
-        self._adjusts: dict[int, tuple[Adjust, int]] = {}  # by slot: how, tokens of the prompt
+        self._changed: dict[int, tuple[SamplingParams, int]] = {}  # by slot: how, tokens of the prompt
         self._changes: dict[int, RowChanges] = {}  # the same for these columns, once needed
-        self._tops: dict[int, int] = {}  # by slot: of sampled tokens
-        self._prompt_tops: dict[int, int] = {}
+        self._min_p: dict[int, float] = {}
 
     def admit(self, admit: Admit) -> None:
         """Another request has the slot."""
         sampling, slot = admit.sampling, admit.slot
-        for processors in (self._adjusts, self._changes, self._tops, self._prompt_tops):
+        for processors in (self._changed, self._changes, self._min_p):
             processors.pop(slot, None)
-        if sampling.adjust is not None:
-            self._adjusts[slot] = sampling.adjust, len(admit.tokens) - admit.generated_before
-        if sampling.logprobs is not None:
-            self._tops[slot] = sampling.logprobs
-        if sampling.prompt_logprobs is not None:
-            self._prompt_tops[slot] = sampling.prompt_logprobs
+        if sampling.changes_logits:
+            self._changed[slot] = sampling, len(admit.tokens) - admit.generated_before
+        if sampling.min_p:
+            self._min_p[slot] = sampling.min_p
 
     def min_p(self, slots: list[int]) -> torch.Tensor | None:
         """[rows]; None when no row has it."""
-        if not self._adjusts:
+        if not self._min_p:
             return None
-        values = [self._adjusts[slot][0].min_p if slot in self._adjusts else 0.0 for slot in slots]
+        values = [self._min_p.get(slot, 0.0) for slot in slots]
         return torch.tensor(values) if any(values) else None
 
     def adjust(self, logits: torch.Tensor, slots: list[int], ends: list[int]) -> None:
         """Change logits [rows, columns] in place. ends: known tokens of each."""
-        if not self._adjusts:
+        if not self._changed:
             return
         rows = []
         for row, (slot, end) in enumerate(zip(slots, ends, strict=True)):
-            if slot in self._adjusts:
-                how, prompt = self._adjusts[slot]
+            if slot in self._changed:
+                params, prompt = self._changed[slot]
                 if slot not in self._changes:
-                    self._changes[slot] = RowChanges(how, Columns(self._vocabulary.first, logits.shape[1]))
+                    self._changes[slot] = RowChanges(params, Columns(self._vocabulary.first, logits.shape[1]))
                 rows.append(AdjustedRow(row, self._changes[slot], self._tokens[slot, :end], end - prompt))
         adjust_(logits, rows)
-
-    def raw(self, logits: torch.Tensor, slots: list[int]) -> RawLogits | None:
-        """A copy of what `scores` will need; None when no row needs it."""
-        entries = tuple(entry for entry, slot in enumerate(slots) if slot in self._tops) if self._tops else ()
-        return RawLogits(entries, logits[list(entries)]) if entries else None
-
-    def scores(self, raw: RawLogits | None, slots: list[int], ids: torch.Tensor) -> tuple[tuple[int, bytes], ...]:
-        """As StepResult.scores; ids: [rows], what was sampled."""
-        if raw is None:
-            return ()
-        tops = [self._tops[slots[entry]] for entry in raw.entries]
-        found = logprobs(raw.logits, ids[list(raw.entries)], max(tops), self._vocabulary)
-        return tuple((entry, found.pack(row, tops[row])) for row, entry in enumerate(raw.entries))
-
-    def prompts(self, step: Step, hidden: torch.Tensor, logits_of: LogitsOf) -> tuple[bytes, ...]:
-        """As StepResult.prompts. hidden: of all rows' last positions, then of the scored ones."""
-        forward, begin = step.forward, len(step.forward.slots)
-        results = []
-        for row, first, count in step.sample.scored:
-            slot, at = forward.slots[row], forward.starts[row] + first
-            ids = self._tokens[slot, at + 1 : at + 1 + count]
-            results.append(self._prompt(hidden[begin : begin + count], ids, self._prompt_tops[slot], logits_of))
-            begin += count
-        return tuple(results)
-
-    def _prompt(self, hidden: torch.Tensor, ids: torch.Tensor, top: int, logits_of: LogitsOf) -> bytes:
-        """Empty when a logit is not finite."""
-        packed: list[bytes] = []
-        finite = True
-        for rows, tokens in zip(hidden.split(_SCORED_ROWS), ids.split(_SCORED_ROWS), strict=True):
-            found = logprobs(logits_of(rows), tokens, top, self._vocabulary)
-            finite &= bool(found.finite.all())
-            packed += [found.pack(row, top) for row in range(len(tokens))]
-        return b"".join(packed) if finite else b""

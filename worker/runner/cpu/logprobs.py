@@ -6,13 +6,80 @@ The order of the likeliest is by logit, of equal ones by id, whatever the number
 """
 
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import torch
 
+from octavo.worker.messages.step import Admit, Step
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
+LogitsOf: TypeAlias = Callable[[torch.Tensor], torch.Tensor]  # hidden states to this rank's logits
+
 FLOOR = -9999.0  # JSON knows no infinity
+_SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
+
+
+@dataclass(frozen=True, slots=True)
+class RawLogits:
+    """Logits [asking, columns] before any change, of the sampled entries that want log-probabilities."""
+
+    entries: tuple[int, ...]
+    logits: torch.Tensor
+
+
+class Logprobs:
+    """Of requests by slot; a request that asks for none costs nothing."""
+
+    def __init__(self, vocabulary: Vocabulary, tokens: torch.Tensor) -> None:
+        """tokens: the pool, [slots, context]."""
+        self._vocabulary = vocabulary
+        self._tokens = tokens
+        self._tops: dict[int, int] = {}  # by slot: of sampled tokens
+        self._prompt_tops: dict[int, int] = {}
+
+    def admit(self, admit: Admit) -> None:
+        """Another request has the slot."""
+        sampling, slot = admit.sampling, admit.slot
+        for tops, top in ((self._tops, sampling.logprobs), (self._prompt_tops, sampling.prompt_logprobs)):
+            tops.pop(slot, None)
+            if top is not None:
+                tops[slot] = top
+
+    def raw(self, logits: torch.Tensor, slots: list[int]) -> RawLogits | None:
+        """A copy of what `scores` will need; None when no row needs it."""
+        entries = tuple(entry for entry, slot in enumerate(slots) if slot in self._tops) if self._tops else ()
+        return RawLogits(entries, logits[list(entries)]) if entries else None
+
+    def scores(self, raw: RawLogits | None, slots: list[int], ids: torch.Tensor) -> tuple[tuple[int, bytes], ...]:
+        """As StepResult.scores; ids: [rows], what was sampled."""
+        if raw is None:
+            return ()
+        tops = [self._tops[slots[entry]] for entry in raw.entries]
+        found = logprobs(raw.logits, ids[list(raw.entries)], max(tops), self._vocabulary)
+        return tuple((entry, found.pack(row, tops[row])) for row, entry in enumerate(raw.entries))
+
+    def prompts(self, step: Step, hidden: torch.Tensor, logits_of: LogitsOf) -> tuple[bytes, ...]:
+        """As StepResult.prompts. hidden: of all rows' last positions, then of the scored ones."""
+        forward, begin = step.forward, len(step.forward.slots)
+        results = []
+        for row, first, count in step.sample.scored:
+            slot, at = forward.slots[row], forward.starts[row] + first
+            ids = self._tokens[slot, at + 1 : at + 1 + count]
+            results.append(self._prompt(hidden[begin : begin + count], ids, self._prompt_tops[slot], logits_of))
+            begin += count
+        return tuple(results)
+
+    def _prompt(self, hidden: torch.Tensor, ids: torch.Tensor, top: int, logits_of: LogitsOf) -> bytes:
+        """Empty when a logit is not finite."""
+        packed: list[bytes] = []
+        finite = True
+        for rows, tokens in zip(hidden.split(_SCORED_ROWS), ids.split(_SCORED_ROWS), strict=True):
+            found = logprobs(logits_of(rows), tokens, top, self._vocabulary)
+            finite &= bool(found.finite.all())
+            packed += [found.pack(row, top) for row in range(len(tokens))]
+        return b"".join(packed) if finite else b""
 
 
 class TokenLogprobs(NamedTuple):

@@ -30,6 +30,7 @@ from octavo.worker.models.weights import Weights
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cpu.batch import SlotState, make_batch
 from octavo.worker.runner.cpu.logits_processors import LogitsProcessors
+from octavo.worker.runner.cpu.logprobs import Logprobs
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampled import receive_tokens
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
@@ -92,6 +93,7 @@ class Runner:
             logger.warning("%s", plan.note)
         self._part = Vocabulary(model.vocabulary, self._shard.vocabulary(model.vocabulary).start, collective)
         self._processors = LogitsProcessors(self._part, self._state.tokens)
+        self._logprobs = Logprobs(self._part, self._state.tokens)
         self._pending: PendingTokens | None = None
         if links is not None and self._shard.first:
             self._pending = PendingTokens(most_pending(layout))
@@ -175,6 +177,7 @@ class Runner:
         self._top_p[slot] = sampling.top_p
         self._seeds[slot] = _signed(sampling.seed)
         self._processors.admit(admit)
+        self._logprobs.admit(admit)
 
     def _append(self, blocks: Blocks) -> None:
         end = blocks.first + len(blocks.blocks)
@@ -191,25 +194,25 @@ class Runner:
 
         hidden: what `forward` returned.
         """
-        wanted, processors, slots = step.sample, self._processors, step.forward.slots
-        prompts = processors.prompts(step, hidden, self.logits) if wanted.scored else ()
+        wanted, slots = step.sample, step.forward.slots
+        prompts = self._logprobs.prompts(step, hidden, self.logits) if wanted.scored else ()
         if not wanted.rows:
             return StepResult(step.number, prompts=prompts)
         chosen = [slots[row] for row in wanted.rows]
         ends = [step.forward.starts[row] + step.forward.counts[row] for row in wanted.rows]
         everyone = len(wanted.rows) == hidden.shape[0]
         logits = self.logits(hidden if everyone else hidden[torch.tensor(wanted.rows)])
-        raw = processors.raw(logits, chosen)
+        raw = self._logprobs.raw(logits, chosen)
         if wanted.masked:
             bind(logits, wanted.masked, masks(step.number), self._part.first)
-        processors.adjust(logits, chosen, ends)
+        self._processors.adjust(logits, chosen, ends)
         found, finite = sample(logits, self._draw(chosen, wanted), self._part)
         ids = tuple(found.tolist())
         self._state.tokens[chosen, ends] = found
         if self._links is not None:
             self._links.send_sampled(Sampled(step.number, ids))
         failed = tuple((~finite).nonzero().squeeze(1).tolist())
-        return StepResult(step.number, ids, failed, processors.scores(raw, chosen, found), prompts)
+        return StepResult(step.number, ids, failed, self._logprobs.scores(raw, chosen, found), prompts)
 
     def _draw(self, chosen: list[int], wanted: Sample) -> Draw:
         slots = torch.tensor(chosen)

@@ -14,8 +14,8 @@ from octavo.kernels.cuda.sampling.sample import sample, sample_parts
 from octavo.kernels.cuda.sampling.sample_split import join_samples
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.distributed.collective import Collective
-from octavo.worker.messages.request import Sampling
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.runner.cpu.sampler import Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_exactly
@@ -57,10 +57,9 @@ class Head:
         """As this rank sees it."""
         return Vocabulary(self._vocabulary, self._collective.rank * self._logits.shape[1], self._collective)
 
-    def redraws(self, sampling: Sampling) -> bool:
+    def redraws(self, sampling: SamplingParams) -> bool:
         """Whether rows of such a request are to be drawn again."""
-        filtered = 0 < sampling.top_k < self._vocabulary or sampling.top_p < 1
-        filtered |= sampling.adjust is not None and sampling.adjust.min_p > 0
+        filtered = 0 < sampling.top_k < self._vocabulary or sampling.top_p < 1 or sampling.min_p > 0
         return self._collective.size > 1 and sampling.temperature > 0 and filtered
 
     def redraw(self, ids: torch.Tensor, rows: Sequence[int], step: StepBuffers, state: DeviceState) -> None:

@@ -21,7 +21,8 @@ from octavo.kernels.cuda.sampling.adjust import ROW_WORDS, LogitsChanges, adjust
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS, result_words
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
-from octavo.worker.messages.request import Adjust
+from octavo.shared.sampling_params import LOGITS_FIELDS, SamplingParams
+from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Masks, MaskSource, Step, StepResult
 from octavo.worker.runner.cuda.buffers import download_words, upload_words
 from octavo.worker.runner.cuda.head import ForwardOutput
@@ -31,6 +32,9 @@ from octavo.worker.runner.cuda.vocab_parallel import VocabSampler
 
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31
+
+# What a GPU serves: of the fields that change logits, the ones that the kernel knows.
+GPU_FEATURES = [name for name in FEATURES if name not in LOGITS_FIELDS or name in LogitsChanges._fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +99,11 @@ class CudaLogitsProcessors:
         sampling, slot = admit.sampling, admit.slot
         for processors in (self._words, self._device_params, self._tops, self._prompt_tops):
             processors.pop(slot, None)
-        if sampling.adjust is not None:
+        if sampling.changes_logits:
             prompt = len(admit.tokens) - admit.generated_before
-            until = _until(sampling.adjust, prompt)
+            until = _ALWAYS if sampling.always_changes_logits else prompt + sampling.min_tokens
             if len(admit.tokens) < until:
-                words = upload_words(
-                    pack_changes_of_logits(_changes(sampling.adjust, prompt), self._vocabulary), self._device
-                )
+                words = upload_words(pack_changes_of_logits(_changes(sampling, prompt), self._vocabulary), self._device)
                 self._words[slot], self._device_params[slot] = words, DeviceParams(words.data_ptr(), until)
         if sampling.logprobs is not None:
             self._tops[slot] = min(sampling.logprobs, self._vocabulary)
@@ -176,17 +178,7 @@ def _slices(count: int, each: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + each, count)) for first in range(0, count, each))
 
 
-def _changes(how: Adjust, prompt: int) -> LogitsChanges:
-    """min_p is not among them: it is of the draw, as top_p is."""
-    return LogitsChanges(
-        prompt, how.min_tokens, how.forbidden, how.bias, how.bad_words, how.allowed, how.repetition_penalty,
-        how.presence_penalty, how.frequency_penalty,
-    )  # fmt: skip
-
-
-def _until(how: Adjust, prompt: int) -> int:
-    """How many tokens a request has when its logits are not changed any more; 0: they never are."""
-    lasting = how.bias, how.bad_words, how.allowed, how.presence_penalty, how.frequency_penalty
-    if any(lasting) or how.repetition_penalty != 1:
-        return _ALWAYS
-    return prompt + how.min_tokens if how.forbidden else 0
+def _changes(params: SamplingParams, prompt: int) -> LogitsChanges:
+    """The fields that the kernel knows. min_p is not among them: it is of the draw, as top_p is."""
+    names = LogitsChanges._fields[1:]
+    return LogitsChanges(prompt, **{name: getattr(params, name) for name in names})

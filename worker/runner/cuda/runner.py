@@ -31,7 +31,6 @@ from octavo.worker.distributed.links import Links
 from octavo.worker.errors import ConfigError
 from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
-from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.config.model_config import ModelConfig
 from octavo.worker.models.decoder import Decoder
@@ -42,7 +41,7 @@ from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.buffers import StagingBuffer, StagingBuffers
 from octavo.worker.runner.cuda.head import Head
-from octavo.worker.runner.cuda.logits_processors import CudaLogitsProcessors, PendingExtras
+from octavo.worker.runner.cuda.logits_processors import GPU_FEATURES, CudaLogitsProcessors, PendingExtras
 from octavo.worker.runner.cuda.memory import check_weights, kv_budget
 from octavo.worker.runner.cuda.model_forward import ModelForward
 from octavo.worker.runner.cuda.stages import Stages
@@ -108,7 +107,7 @@ class CudaRunner:
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
-        self.features = list(FEATURES)
+        self.features = list(GPU_FEATURES)
         if plan.note:
             logger.warning("%s", plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)

@@ -19,8 +19,7 @@ def update_state(forward: Forward, state: DeviceState, pad: int) -> None:
 
 def _admit(admit: Admit) -> changes.SlotInit:
     how = admit.sampling
-    min_p = 0.0 if how.adjust is None else how.adjust.min_p
-    return changes.SlotInit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, min_p, how.seed)
+    return changes.SlotInit(admit.slot, admit.tokens, how.temperature, how.top_k, how.top_p, how.min_p, how.seed)
 
 
 def zero(pools: Sequence[torch.Tensor], blocks: tuple[int, ...]) -> None:

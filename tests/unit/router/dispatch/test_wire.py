@@ -9,6 +9,7 @@ from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.tls import check_loopback
 from octavo.router.jobs.generation import Adjust, Job, Sampling
+from octavo.shared.sampling_params import SamplingParams
 
 
 def packed(*values: int) -> bytes:
@@ -46,12 +47,12 @@ def test_arrays_that_disagree_are_refused() -> None:
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    job = Job("r", packed(1, 2, 3), Sampling(0.5, 40, 0.9, 2**63), 17, (7, 8), True, -3)
+    job = Job("r", packed(1, 2, 3), Sampling(0.5, 40, 0.75, 2**63), 17, (7, 8), True, -3)
     submit = engine_pb2.FromRouter.FromString(wire.submit(9, job).SerializeToString()).submit
     assert (submit.number, submit.prompt, submit.priority) == (9, packed(1, 2, 3), -3)
     assert (submit.limits.max_tokens, list(submit.limits.stop_ids), submit.limits.ignore_eos) == (17, [7, 8], True)
-    assert (submit.sampling.temperature, submit.sampling.top_k, submit.sampling.seed) == (0.5, 40, 2**63)
-    assert not submit.sampling.HasField("adjust") and not submit.sampling.HasField("logprobs")
+    assert SamplingParams.from_proto(submit.sampling) == SamplingParams(0.5, 40, 0.75, 2**63)
+    assert not submit.sampling.HasField("logprobs")
 
 
 def test_what_few_jobs_ask_arrives_too() -> None:
@@ -59,12 +60,12 @@ def test_what_few_jobs_ask_arrives_too() -> None:
     sampling = Sampling(adjust=adjust, logprobs=0, prompt_logprobs=3)
     job = Job("r", packed(1), sampling, 9, min_tokens=4, salt=b"s" * 32)
     submit = engine_pb2.FromRouter.FromString(wire.submit(1, job).SerializeToString()).submit
-    sent = submit.sampling.adjust
-    assert (sent.min_p, sent.presence_penalty, sent.frequency_penalty, sent.repetition_penalty) == (0.5, 1.5, -1.0, 2.0)
-    assert (sent.bias_ids, array("f", sent.bias_values).tolist()) == (packed(7, 9), [-100.0, 1.5])
-    assert (sent.allowed, list(sent.bad_words)) == (packed(1, 2), [packed(3), packed(4, 5)])
-    assert (submit.sampling.logprobs, submit.sampling.prompt_logprobs) == (0, 3)
-    assert submit.sampling.HasField("logprobs") and (submit.limits.min_tokens, submit.salt) == (4, b"s" * 32)
+    assert SamplingParams.from_proto(submit.sampling) == SamplingParams(
+        temperature=1.0, min_p=0.5, presence_penalty=1.5, frequency_penalty=-1.0, repetition_penalty=2.0,
+        logit_bias=((7, -100.0), (9, 1.5)), allowed_token_ids=(1, 2), bad_words=((3,), (4, 5)), min_tokens=4,
+        logprobs=0, prompt_logprobs=3,
+    )  # fmt: skip
+    assert submit.sampling.HasField("logprobs") and submit.salt == b"s" * 32
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8500", "[::1]:8500", "localhost:8500", "127.8.8.8:1"])

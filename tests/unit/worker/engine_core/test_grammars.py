@@ -12,10 +12,11 @@ from support.models.checkpoints import random_checkpoint
 
 from octavo.router.constrained.grammars import grammar
 from octavo.router.openai_api.structured import Structured
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.engine_core.admission import Admission
 from octavo.worker.engine_core.grammars import GrammarInvalid, Grammars, Masker, grammars_of, mask_bytes
 from octavo.worker.messages.limits import Limits
-from octavo.worker.messages.request import Invalid, NewRequest, Sampling
+from octavo.worker.messages.request import Invalid, NewRequest
 from octavo.worker.messages.step import Masks
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.scheduler.scheduler import Scheduler
@@ -124,7 +125,7 @@ def test_without_a_usable_tokenizer_every_grammar_is_refused_and_nothing_else(tm
 
 
 def new(key: int, grammar: str, prompt: Sequence[int] = (1, 2)) -> NewRequest:
-    return NewRequest(key, tuple(prompt), Sampling(), 8, grammar=grammar)
+    return NewRequest(key, tuple(prompt), SamplingParams(), 8, grammar=grammar)
 
 
 def admission(grammars: Grammars) -> tuple[Admission, Scheduler]:

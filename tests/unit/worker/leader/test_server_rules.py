@@ -22,7 +22,7 @@ def _submit(prompt=(1, 2, 3), max_tokens=4, generated=(), ignore_eos=False, **sa
         number=1,
         prompt=array.array("I", prompt).tobytes(),
         generated=array.array("I", generated).tobytes(),
-        sampling=engine_pb2.Sampling(**sampling),
+        sampling=engine_pb2.SamplingParams(**sampling),
         limits=engine_pb2.Limits(max_tokens=max_tokens, stop_ids=[9], ignore_eos=ignore_eos),
     )
 

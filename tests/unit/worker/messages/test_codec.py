@@ -6,23 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.codec import VERSION, CodecError, Message, decode, encode
 from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
-from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
+from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
 
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 ids = st.lists(u32, max_size=40).map(tuple)
 words = st.text(max_size=20)
-floats = st.floats(-2, 2)
-adjusts = st.builds(
-    Adjust, floats, floats, floats, floats, st.lists(st.tuples(u32, floats), max_size=5).map(tuple), ids,
-    st.lists(ids, max_size=4).map(tuple), u32, ids,
-)  # fmt: skip
+floats = st.floats(-2, 2, width=32)
 sampling = st.builds(
-    Sampling, st.floats(0, 2), u32, st.floats(0, 1), u64, st.none() | adjusts, st.none() | u32, st.none() | u32
-)
+    SamplingParams, floats, u32, floats, u64, floats, floats, floats, floats,
+    st.lists(st.tuples(u32, floats), max_size=5).map(tuple), ids, st.lists(ids, max_size=4).map(tuple), u32, ids,
+    st.none() | u32, st.none() | u32,
+) | st.builds(SamplingParams, floats, u32, floats, u64)  # fmt: skip
 pieces = st.binary(max_size=20)
 scores = st.none() | st.builds(Scores, pieces, pieces)
 hashes = st.lists(st.binary(min_size=16, max_size=16), max_size=5).map(tuple)
@@ -100,7 +99,7 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 4"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 5"):
         decode(bytes(data))
 
 
@@ -122,13 +121,31 @@ def test_an_unknown_finish_is_refused() -> None:
         StepResult(1, (-1,)),
         StepResult(1, (2**32,)),
         Cancel(-1),
-        NewRequest(1, (1,), Sampling(), 1, hashes=(b"short",)),
+        NewRequest(1, (1,), SamplingParams(), 1, hashes=(b"short",)),
+        NewRequest(1, (1,), SamplingParams(top_k=-1), 1),
+        NewRequest(1, (1,), SamplingParams(allowed_token_ids=(2**32,)), 1),
         Outputs((1, 2), (3,)),
     ],
 )
 def test_a_value_that_fits_no_field_is_refused(message: Message) -> None:
     with pytest.raises(CodecError):
         encode(message)
+
+
+def test_sampling_parameters_pass_through_as_the_bytes_that_came() -> None:
+    first = encode(NewRequest(1, (1,), SamplingParams(0.5, seed=9), 1))
+    new = decode(first)
+    assert isinstance(new, NewRequest)
+    assert SamplingParams(0.5, seed=9).to_bytes() in encode(
+        Step(1, Forward((Admit(0, (1,), new.sampling, 0),)), Sample())
+    )
+
+
+def test_sampling_parameters_of_another_version_are_refused() -> None:
+    data = encode(NewRequest(1, (1,), SamplingParams(top_k=3), 1))
+    for other in (b"\x88\x3e", b"\x15\x01"):  # a field without a number of ours, and one that is cut short
+        with pytest.raises(CodecError, match="sampling"):
+            decode(data.replace(b"\x10\x03", other))
 
 
 @pytest.mark.parametrize("rows", [(0, 0), (1, 0), (2, 3)])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.worker.messages.request import Sampling
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Admit, Blocks, Forward, Sample, Scored, Step
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
 
@@ -16,7 +16,7 @@ def new_check() -> StepCheck:
 
 
 def admit(slot: int, tokens: int) -> Admit:
-    return Admit(slot, tuple(range(tokens)), Sampling(), 0)
+    return Admit(slot, tuple(range(tokens)), SamplingParams(), 0)
 
 
 def step(*rows: tuple[int, int, int], admits=(), blocks=(), zeroed=(), sample=NO_SAMPLE) -> Step:  # type: ignore[no-untyped-def]

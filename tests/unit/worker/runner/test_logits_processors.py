@@ -12,10 +12,11 @@ from support.processes.threads import on_each
 from support.worker import portable_device
 
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, new_state
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.distributed.collective import Collective
-from octavo.worker.messages.request import Adjust, Sampling
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
 from octavo.worker.runner.cpu.logits_processors import LogitsProcessors as OnCpu
+from octavo.worker.runner.cpu.logprobs import Logprobs
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_on_cpu
@@ -45,6 +46,7 @@ class Pair:
     """The same requests, kept for the CPU and for the device."""
 
     cpu: OnCpu
+    cpu_logprobs: Logprobs
     tokens: torch.Tensor  # the CPU's pool
     gpu: wishes.CudaLogitsProcessors
     state: DeviceState
@@ -64,10 +66,11 @@ class Pair:
         self.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens)
         self.state.tokens[admit.slot, : len(admit.tokens)] = torch.tensor(admit.tokens, dtype=torch.int32)
         how = admit.sampling
-        values = (how.temperature, how.top_k, how.top_p, 0.0 if how.adjust is None else how.adjust.min_p, how.seed)
+        values = (how.temperature, how.top_k, how.top_p, how.min_p, how.seed)
         for name, value in zip(("temperature", "top_k", "top_p", "min_p", "seeds"), values, strict=True):
             getattr(self.state, name)[admit.slot] = value
         self.cpu.admit(admit)
+        self.cpu_logprobs.admit(admit)
         self.gpu.admit(admit)
 
     def draw(self, slots: list[int], counters: tuple[int, ...]) -> Draw:
@@ -83,18 +86,19 @@ class Pair:
         parts = [begins[row] - forward.counts[row] + first for row, first, _ in wanted.scored]
         kept = [at + index for at, (_, _, count) in zip(parts, wanted.scored, strict=True) for index in range(count)]
         rows_then_scored = torch.cat((hidden[[begin - 1 for begin in begins]], hidden[kept]))
-        prompts = self.cpu.prompts(step, rows_then_scored, logits_of)
+        prompts = self.cpu_logprobs.prompts(step, rows_then_scored, logits_of)
         slots = [forward.slots[row] for row in wanted.rows]
         ends = [forward.starts[row] + forward.counts[row] for row in wanted.rows]
         logits = logits_of(hidden[lasts])
-        raw = self.cpu.raw(logits, slots)
+        raw = self.cpu_logprobs.raw(logits, slots)
         if wanted.masked:
             bind(logits, wanted.masked, masks, 0)
         self.cpu.adjust(logits, slots, ends)
         ids, finite = sample_on_cpu(logits, self.draw(slots, wanted.counters), Vocabulary(SIZE))
         self.tokens[slots, ends] = ids
         failed = tuple((~finite).nonzero()[:, 0].tolist())
-        return StepResult(step.number, tuple(ids.tolist()), failed, self.cpu.scores(raw, slots, ids), prompts)
+        scores = self.cpu_logprobs.scores(raw, slots, ids)
+        return StepResult(step.number, tuple(ids.tolist()), failed, scores, prompts)
 
     def pass_draws(self, logits: torch.Tensor, draws: wishes.Draws, drawn: torch.Tensor) -> None:
         if self.vocabulary.collective.size == 1:
@@ -127,29 +131,30 @@ def pair(room: int = SLOTS) -> Pair:
     state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
     gpu = wishes.CudaLogitsProcessors(SIZE, SIZE, room, torch.device("cpu"), vocab_sampler.FullVocab(), sends_ids=False)
     tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
-    return Pair(OnCpu(Vocabulary(SIZE), tokens), tokens, gpu, state)
+    whole = Vocabulary(SIZE)
+    return Pair(OnCpu(whole, tokens), Logprobs(whole, tokens), tokens, gpu, state)
 
 
-def some_sampling(draw: random.Random) -> Sampling:
+def some_sampling(draw: random.Random) -> SamplingParams:
     def ids(most: int) -> tuple[int, ...]:
         return tuple(draw.sample(range(SIZE), draw.randint(1, most)))
 
-    adjust = Adjust(
+    adjusted = SamplingParams(
         min_p=draw.choice((0.0, 0.1)),
         presence_penalty=draw.choice((0.0, 1.0)),
         frequency_penalty=draw.choice((0.0, 0.5)),
         repetition_penalty=draw.choice((1.0, 1.5)),
-        bias=tuple((token, draw.uniform(-5, 5)) for token in ids(9)) if draw.random() < 0.5 else (),
-        allowed=ids(60) if draw.random() < 0.3 else (),
+        logit_bias=tuple((token, draw.uniform(-5, 5)) for token in ids(9)) if draw.random() < 0.5 else (),
+        allowed_token_ids=ids(60) if draw.random() < 0.3 else (),
         bad_words=tuple(ids(2) for _ in range(40)) if draw.random() < 0.5 else (),
         min_tokens=draw.choice((0, 3)),
         forbidden=ids(30) if draw.random() < 0.5 else (),
     )
-    return Sampling(
+    return replace(
+        adjusted if draw.random() < 0.6 else SamplingParams(),
         temperature=draw.choice((0.0, 1.0)),
         top_k=draw.choice((0, 20)),
         seed=draw.randrange(99),
-        adjust=adjust if draw.random() < 0.6 else None,
         logprobs=draw.choice((None, 0, 4)),
         prompt_logprobs=draw.choice((None, 0, 3)),
     )
@@ -160,7 +165,7 @@ class Life:
     """One request as the scheduler would step it."""
 
     slot: int
-    sampling: Sampling
+    sampling: SamplingParams
     prompt: int
     known: int
 
@@ -273,7 +278,7 @@ def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, rank
 def test_long_prompts_are_scored_in_portions() -> None:
     both, count = pair(), 2 * SCORED_ROWS + 5
     tokens = tuple(random.Random(1).randrange(SIZE) for _ in range(count + 1))
-    both.admit(Admit(4, tokens, Sampling(prompt_logprobs=2), 0))
+    both.admit(Admit(4, tokens, SamplingParams(prompt_logprobs=2), 0))
     forward = Forward(slots=(4,), starts=(0,), counts=(count + 1,))
     step = Step(1, forward, Sample((0,), (0,), (Scored(0, 0, count),)))
     hidden = torch.randn(count + 1, HIDDEN)
@@ -283,7 +288,7 @@ def test_long_prompts_are_scored_in_portions() -> None:
 
 def test_a_prompt_whose_logits_are_not_finite_is_told_empty() -> None:
     both = pair()
-    both.admit(Admit(4, (1, 2, 3), Sampling(prompt_logprobs=2), 0))
+    both.admit(Admit(4, (1, 2, 3), SamplingParams(prompt_logprobs=2), 0))
     step = Step(1, Forward(slots=(4,), starts=(0,), counts=(3,)), Sample((0,), (0,), (Scored(0, 0, 2),)))
     hidden = torch.randn(3, HIDDEN)
     hidden[1, 0] = float("inf")
@@ -292,14 +297,14 @@ def test_a_prompt_whose_logits_are_not_finite_is_told_empty() -> None:
 
 def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
     both = pair()
-    asks = Sampling(adjust=Adjust(presence_penalty=1.0), logprobs=1)
-    min_p_alone = Sampling(temperature=1.0, adjust=Adjust(min_p=0.5))
-    for slot, sampling in enumerate((Sampling(temperature=1.0), min_p_alone, asks)):
+    asks = SamplingParams(presence_penalty=1.0, logprobs=1)
+    min_p_alone = SamplingParams(temperature=1.0, min_p=0.5)
+    for slot, sampling in enumerate((SamplingParams(temperature=1.0), min_p_alone, asks)):
         both.admit(Admit(slot, (1, 2), sampling, 0))
     plain, asking = (decode(1, [Life(slot, asks, 2, 3) for slot in slots], ()) for slots in ((0, 1), (0, 2)))
     assert both.gpu.of(plain) is None
     assert both.gpu.of(asking) is not None
-    both.admit(Admit(2, (1, 2), Sampling(), 0))
+    both.admit(Admit(2, (1, 2), SamplingParams(), 0))
     assert both.gpu.of(asking) is None, "another request has the slot"
     masked = replace(plain, sample=replace(plain.sample, masked=(1,)))
     extras = both.gpu.of(masked)
@@ -308,6 +313,6 @@ def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
 
 def test_min_tokens_alone_end_when_they_are_reached() -> None:
     both = pair()
-    both.admit(Admit(3, (1, 2, 7), Sampling(adjust=Adjust(min_tokens=3, forbidden=(5,))), 1))
-    busy = [both.gpu.of(decode(1, [Life(3, Sampling(), 2, known)], ())) is not None for known in (3, 4, 5, 6)]
+    both.admit(Admit(3, (1, 2, 7), SamplingParams(min_tokens=3, forbidden=(5,)), 1))
+    busy = [both.gpu.of(decode(1, [Life(3, SamplingParams(), 2, known)], ())) is not None for known in (3, 4, 5, 6)]
     assert busy == [True, True, False, False]

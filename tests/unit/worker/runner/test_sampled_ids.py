@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.distributed.links import Sampled
-from octavo.worker.messages.request import Sampling
 from octavo.worker.messages.step import Admit, Forward, Sample, Step
 from octavo.worker.runner.cpu.sampled import receive_tokens
 from octavo.worker.runner.pending_tokens import PendingTokens
@@ -63,7 +63,7 @@ def decode(number: int, *slots: int, start: int = 9) -> Step:
 
 
 def admit(slot: int) -> Forward:
-    return Forward(admits=(Admit(slot, (5, 6), Sampling(), 0),))
+    return Forward(admits=(Admit(slot, (5, 6), SamplingParams(), 0),))
 
 
 def test_a_step_takes_in_what_its_rows_read(ids: Ids, links: Arriving, pool: torch.Tensor) -> None:

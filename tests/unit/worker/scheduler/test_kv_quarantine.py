@@ -2,8 +2,9 @@
 
 import pytest
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.limits import Limits
-from octavo.worker.messages.request import NewRequest, Request, Sampling
+from octavo.worker.messages.request import NewRequest, Request
 from octavo.worker.scheduler.kv_cache.kv_quarantine import QuarantiningCache
 
 LIMITS = Limits(blocks=8, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64)
@@ -12,7 +13,7 @@ LIMITS = Limits(blocks=8, block_size=4, max_batch_tokens=16, max_requests=8, con
 def admitted(cache: QuarantiningCache, first: int) -> Request:
     """With 9 tokens, so with three blocks, of which two will be full."""
     prompt = tuple(range(first, first + 9))
-    request = Request(NewRequest(first, prompt, Sampling(), 4), first, 13, list(prompt))
+    request = Request(NewRequest(first, prompt, SamplingParams(), 4), first, 13, list(prompt))
     cache.admit(request, cache.hits(request))
     return request
 

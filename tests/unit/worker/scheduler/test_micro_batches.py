@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.worker.messages.request import NewRequest, Sampling
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.request import NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 
@@ -29,7 +30,7 @@ class Pipeline:
     def submit(self, max_tokens: int = 900, prompt: int = 3) -> int:
         self.keys += 1
         tokens = (self.keys, *self.random.choices(range(100), k=prompt - 1))
-        self.scheduler.submit(NewRequest(self.keys, tokens, Sampling(), max_tokens))
+        self.scheduler.submit(NewRequest(self.keys, tokens, SamplingParams(), max_tokens))
         return self.keys
 
     def fill(self) -> None:

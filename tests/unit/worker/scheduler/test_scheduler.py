@@ -9,9 +9,10 @@ import pytest
 from support.worker.paged_device import CURSED, is_finite, right_answer, word
 from support.worker.spoilt_device import SpoiltDevice
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.codec import encode
 from octavo.worker.messages.output import Output
-from octavo.worker.messages.request import Adjust, Finish, NewRequest, Sampling
+from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.decode_batch import DecodeBatch
 from octavo.worker.scheduler.scheduler import Invalid, Limits, Scheduler
@@ -20,7 +21,7 @@ LIMITS = Limits(blocks=64, block_size=4, max_batch_tokens=16, max_requests=8, co
 
 
 def request(key: int, prompt: Iterable[int], max_tokens: int = 4, stop: Iterable[int] = (), **more: int) -> NewRequest:
-    return NewRequest(key, tuple(prompt), Sampling(), max_tokens, frozenset(stop), **more)  # type: ignore[arg-type]
+    return NewRequest(key, tuple(prompt), SamplingParams(), max_tokens, frozenset(stop), **more)  # type: ignore[arg-type]
 
 
 class Engine:
@@ -180,7 +181,7 @@ def test_who_waits_for_blocks_lets_nobody_less_important_pass() -> None:
 def test_log_probabilities_of_a_prompt_are_of_all_its_positions_in_pieces() -> None:
     engine = Engine()
     prompt = [(7 * index) % 40 for index in range(37)]
-    asks = replace(request(1, prompt), sampling=Sampling(prompt_logprobs=0))
+    asks = replace(request(1, prompt), sampling=SamplingParams(prompt_logprobs=0))
     engine.scheduler.submit(request(0, prompt))
     engine.run()
     engine.scheduler.submit(asks)
@@ -198,7 +199,7 @@ def test_log_probabilities_of_a_prompt_are_told_once_though_it_is_preempted(cach
     engine = Engine(replace(LIMITS, blocks=16, prefix_caching=caching))
     prompts = [[(step * index) % 40 for index in range(21)] for step in (3, 7, 11)]
     asks = [
-        replace(request(key, prompt, max_tokens=25), sampling=Sampling(logprobs=0, prompt_logprobs=0))
+        replace(request(key, prompt, max_tokens=25), sampling=SamplingParams(logprobs=0, prompt_logprobs=0))
         for key, prompt in enumerate(prompts)
     ]
     for new in asks:
@@ -218,7 +219,7 @@ def test_log_probabilities_of_a_prompt_are_told_once_though_it_is_preempted(cach
 def test_a_prompt_whose_logits_were_not_finite_is_computed_anew_and_told_once(bad_step: int) -> None:
     engine = Engine()
     prompt = [(7 * index) % 40 for index in range(37)]  # three steps
-    asks = replace(request(1, prompt), sampling=Sampling(prompt_logprobs=0))
+    asks = replace(request(1, prompt), sampling=SamplingParams(prompt_logprobs=0))
     engine.scheduler.submit(asks)
     run_spoilt(engine, lambda number: number == bad_step)
     engine.check(asks)
@@ -228,7 +229,7 @@ def test_a_prompt_whose_logits_were_not_finite_is_computed_anew_and_told_once(ba
 
 def test_a_prompt_whose_logits_are_never_finite_fails() -> None:
     engine = Engine()
-    asks = replace(request(1, range(20)), sampling=Sampling(prompt_logprobs=0))
+    asks = replace(request(1, range(20)), sampling=SamplingParams(prompt_logprobs=0))
     engine.scheduler.submit(asks)
     run_spoilt(engine, lambda number: True)
     assert engine.outputs[1] == [Output(1, (), Finish.FAILED)]
@@ -249,7 +250,7 @@ def run_spoilt(engine: Engine, is_spoilt: Callable[[int], bool]) -> None:
 
 def test_a_cancelled_request_tells_no_log_probabilities_of_steps_under_way() -> None:
     engine = Engine()
-    engine.scheduler.submit(replace(request(1, range(37)), sampling=Sampling(prompt_logprobs=0)))
+    engine.scheduler.submit(replace(request(1, range(37)), sampling=SamplingParams(prompt_logprobs=0)))
     while engine.issue():
         pass
     engine.finish()
@@ -565,7 +566,7 @@ def test_a_step_never_outgrows_the_ring_however_many_long_cached_prompts_it_coul
     limits = Limits(blocks=blocks, block_size=16, max_batch_tokens=512, max_requests=64, context_length=500_000)
     scheduler = Scheduler(limits)
     prompt = tuple(range(length))
-    new = NewRequest(1, prompt, Sampling(), 1)
+    new = NewRequest(1, prompt, SamplingParams(), 1)
     scheduler.submit(new)
     while (step := scheduler.schedule()) is not None:
         scheduler.update(StepResult(step.number, (1,) * len(step.sample.rows)))
@@ -587,7 +588,7 @@ def test_a_step_never_outgrows_the_ring_however_much_those_wish_whom_it_could_ad
     limits = Limits(blocks=1 << 12, block_size=16, max_batch_tokens=512, max_requests=256, context_length=1000)
     scheduler = Scheduler(limits)
     words = tuple(tuple(range(256)) for _ in range(256))
-    sampling = Sampling(adjust=Adjust(allowed=tuple(range(1 << 14)), bad_words=words))
+    sampling = SamplingParams(allowed_token_ids=tuple(range(1 << 14)), bad_words=words)
     for key in range(256):
         scheduler.submit(NewRequest(key, (1,), sampling, 1))
     largest = admitted = 0

@@ -10,18 +10,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.worker.paged_device import CURSED, VOCABULARY, right_answer, word
 from support.worker.spoilt_device import SpoiltDevice
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.output import Output
-from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Invalid, Limits, Scheduler
 
 CONTEXT = 40
 ASKS = (
-    Sampling(),
-    Sampling(),
-    Sampling(logprobs=0),
-    Sampling(prompt_logprobs=0),
-    Sampling(logprobs=1, prompt_logprobs=0),
+    SamplingParams(),
+    SamplingParams(),
+    SamplingParams(logprobs=0),
+    SamplingParams(prompt_logprobs=0),
+    SamplingParams(logprobs=1, prompt_logprobs=0),
 )
 PHRASES = ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 9, 9, 9], [5, 5, 5, 5], [6], [CURSED, 1])
 

@@ -7,8 +7,9 @@ from collections import deque
 import pytest
 from support.worker.paged_device import VOCABULARY, PagedDevice, right_answer
 
+from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.output import Output
-from octavo.worker.messages.request import Finish, NewRequest, Sampling
+from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 from octavo.worker.scheduler.step_time_model import step_time_model_of
@@ -26,7 +27,7 @@ def requests(rng: random.Random) -> list[NewRequest]:
     for key in range(REQUESTS):
         stops = frozenset(rng.sample(range(VOCABULARY), rng.choice((0, 0, 1))))
         length, priority = rng.choice((1, 2, 16, rng.randint(1, 90))), rng.choice((0, 0, 0, 1))
-        made.append(NewRequest(key, rng.choice(prompts), Sampling(), length, stops, priority=priority))
+        made.append(NewRequest(key, rng.choice(prompts), SamplingParams(), length, stops, priority=priority))
     return made
 
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.processes.threads import on_each
 
-from octavo.worker.distributed.collective import ALONE, Collective
-from octavo.worker.messages.request import Adjust
-from octavo.worker.runner.cpu.adjust import UNLIKELY, AdjustedRow, Columns, RowChanges, adjust_
-from octavo.worker.runner.cpu.logprobs import FLOOR, logprobs
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.distributed.collective import Collective
+from octavo.worker.runner.cpu.logits_processors import UNLIKELY, AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 
 SIZE = 12
@@ -20,11 +19,11 @@ tokens = st.lists(token, max_size=8).map(tuple)
 penalty = st.sampled_from((0.0, 0.5, -1.0, 2.0))
 
 
-def plainly(logits: list[float], how: Adjust, prompt: list[int], generated: list[int]) -> list[float]:
+def plainly(logits: list[float], how: SamplingParams, prompt: list[int], generated: list[int]) -> list[float]:
     """The definition, an id at a time."""
     changed = []
     for index, value in enumerate(logits):
-        if how.allowed and index not in how.allowed:
+        if how.allowed_token_ids and index not in how.allowed_token_ids:
             value = -math.inf
         if len(generated) < how.min_tokens and index in how.forbidden:
             value = -math.inf
@@ -32,7 +31,7 @@ def plainly(logits: list[float], how: Adjust, prompt: list[int], generated: list
             before = list(word[:-1])
             if word[-1] == index and (not before or generated[-len(before) :] == before):
                 value = min(value, UNLIKELY)
-        value += dict(how.bias).get(index, 0.0)
+        value += dict(how.logit_bias).get(index, 0.0)
         if index in prompt or index in generated:
             value = value / how.repetition_penalty if value > 0 else value * how.repetition_penalty
         if index in generated:
@@ -43,12 +42,14 @@ def plainly(logits: list[float], how: Adjust, prompt: list[int], generated: list
 
 @given(
     how=st.builds(
-        Adjust,
+        SamplingParams,
         presence_penalty=penalty,
         frequency_penalty=penalty,
         repetition_penalty=st.sampled_from((1.0, 0.5, 1.3, 2.0)),
-        bias=st.dictionaries(token, st.sampled_from((-100.0, 0.5, 100.0)), max_size=4).map(lambda d: tuple(d.items())),
-        allowed=st.sets(token).map(tuple),
+        logit_bias=st.dictionaries(token, st.sampled_from((-100.0, 0.5, 100.0)), max_size=4).map(
+            lambda d: tuple(d.items())
+        ),
+        allowed_token_ids=st.sets(token).map(tuple),
         bad_words=st.lists(st.lists(token, min_size=1, max_size=3).map(tuple), max_size=4).map(tuple),
         min_tokens=st.integers(0, 3),
         forbidden=tokens,
@@ -57,7 +58,9 @@ def plainly(logits: list[float], how: Adjust, prompt: list[int], generated: list
     generated=tokens.map(list),
     ranks=st.sampled_from((1, 3)),
 )
-def test_a_row_is_changed_as_its_definition_says(how: Adjust, prompt: list, generated: list, ranks: int) -> None:
+def test_a_row_is_changed_as_its_definition_says(
+    how: SamplingParams, prompt: list, generated: list, ranks: int
+) -> None:
     logits = torch.randn(2, SIZE, generator=torch.Generator().manual_seed(len(prompt))) * 3
     whole = logits.clone()
     width = SIZE // ranks
@@ -74,7 +77,9 @@ def test_a_bad_word_is_drawn_only_when_nothing_else_is_allowed() -> None:
     logits = torch.tensor([[1.0, 5.0, 2.0], [1.0, 5.0, 2.0]])
     rows = [
         AdjustedRow(row, RowChanges(how, Columns(0, 3)), torch.tensor([0]), 0)
-        for row, how in enumerate((Adjust(bad_words=((1,),)), Adjust(bad_words=((1,),), allowed=(1,))))
+        for row, how in enumerate(
+            (SamplingParams(bad_words=((1,),)), SamplingParams(bad_words=((1,),), allowed_token_ids=(1,)))
+        )
     ]
     adjust_(logits, rows)
     for temperature in (0.0, 1e-9, 2.0):
@@ -109,39 +114,3 @@ def test_min_p_keeps_what_has_that_share_of_the_likeliest_after_temperature(rank
     hotter, _ = sample(logits, draw(800, 2.0, 0.5), Vocabulary(4))
     assert set(hotter.tolist()) == {0, 1, 2}, "0.24 is half of 0.5 by then"
     assert set(sample(logits, draw(800, 1.0, 1.0), Vocabulary(4))[0].tolist()) == {0}
-
-
-@given(st.data(), st.sampled_from((1, 2, 4)), st.integers(0, 5))
-def test_log_probabilities_are_those_of_log_softmax_on_every_rank(data: st.DataObject, ranks: int, top: int) -> None:
-    value = st.sampled_from((0.0, -0.0, 1.5, -2.0, 30.0, -90.0, -math.inf))
-    rows = data.draw(st.lists(st.lists(value, min_size=8, max_size=8), min_size=1, max_size=3))
-    logits = torch.tensor(rows)
-    logits[:, 3] = 0.25  # somebody is possible
-    ids = torch.tensor([data.draw(st.integers(0, 7)) for _ in rows])
-
-    def work(collective: Collective) -> list[bytes]:
-        width = 8 // ranks
-        part = logits[:, collective.rank * width : (collective.rank + 1) * width].clone()
-        found = logprobs(part, ids, top, Vocabulary(8, collective.rank * width, collective))
-        assert found.finite.all()
-        return [found.pack(row, top) for row in range(len(rows))]
-
-    wish = logits.double().log_softmax(-1).clamp(min=FLOOR)
-    for packed in on_each(ranks, work):
-        for row, one in enumerate(packed):
-            words = torch.frombuffer(bytearray(one), dtype=torch.int32)
-            values = torch.frombuffer(bytearray(one), dtype=torch.float32)[2 + top :]
-            order = sorted(range(8), key=lambda index: (-float(logits[row, index]), index))[:top]
-            assert words[1 : 2 + top].tolist() == [int(ids[row]), *order]
-            torch.testing.assert_close(values.double(), wish[row, [int(ids[row]), *order]], atol=1e-5, rtol=1e-6)
-            assert int(words[0]) == 1 + int((logits[row] > logits[row, ids[row]]).sum())
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_rows_that_are_not_finite_are_told_and_have_finite_numbers(bad: float) -> None:
-    logits = torch.zeros(2, 6)
-    logits[1, 4] = bad
-    found = logprobs(logits, torch.tensor([4, 4]), 2, Vocabulary(6, 0, ALONE))
-    assert found.finite.tolist() == [True, False]
-    numbers = torch.frombuffer(bytearray(found.pack(1, 2)), dtype=torch.float32)[4:]
-    assert torch.isfinite(numbers).all()
