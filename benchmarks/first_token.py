@@ -32,7 +32,8 @@ from subjects import Bench, completion, running, words
 
 from octavo.proto.v1 import engine_pb2_grpc
 from octavo.router.dispatch import wire
-from octavo.router.jobs.generation import Job, Sampling
+from octavo.router.jobs.generation import Job
+from octavo.shared.sampling_params import SamplingParams
 
 INTERVAL_S = 0.01
 ROUNDS = 3
@@ -136,4 +137,4 @@ async def _first_rows(call: Any, firsts: dict[int, asyncio.Future[float]]) -> No
 
 
 def _job(max_tokens: int, seed: int) -> Job:
-    return Job("bench", bytes(4 * 20), Sampling(temperature=0.0, seed=seed), max_tokens)
+    return Job("bench", bytes(4 * 20), SamplingParams(seed=seed), max_tokens)

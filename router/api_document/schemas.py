@@ -5,17 +5,16 @@ from typing import Any
 
 from octavo.router.openai_api.chat import EFFORTS, MAX_DOCUMENTS
 from octavo.router.openai_api.messages import MAX_CALLS, MAX_MESSAGES, ROLES
-from octavo.router.openai_api.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
-from octavo.router.openai_api.responses.response_items import ROLES as ITEM_ROLES
-from octavo.router.openai_api.responses.response_request import MAX_METADATA, MAX_METADATA_VALUE
-from octavo.router.openai_api.sampling import (
-    MAX_ALLOWED_IDS,
+from octavo.router.openai_api.options import (
     MAX_BAD_WORD_CHARACTERS,
     MAX_BAD_WORDS,
-    MAX_BIASES,
     MAX_SALT_CHARACTERS,
     MOST_PRIORITY,
 )
+from octavo.router.openai_api.prompts import HIGHEST_ID, MAX_IDS, MAX_PROMPTS
+from octavo.router.openai_api.responses.response_items import ROLES as ITEM_ROLES
+from octavo.router.openai_api.responses.response_request import MAX_METADATA, MAX_METADATA_VALUE
+from octavo.router.openai_api.sampling import MAX_ALLOWED_IDS, MAX_BIASES
 from octavo.router.openai_api.stop_conditions import MAX_STOP_CHARACTERS, MAX_STOP_IDS, MAX_STOPS
 from octavo.router.openai_api.structured import MAX_CHOICES
 from octavo.router.openai_api.tools.definitions import MAX_TOOLS, NAME

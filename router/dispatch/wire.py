@@ -6,7 +6,6 @@ from itertools import repeat
 from octavo.proto.v1 import engine_pb2
 from octavo.router.jobs.generation import Job
 from octavo.shared.grpc_options import MESSAGE_BYTES, OPTIONS
-from octavo.shared.sampling_params import SamplingParams
 
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
 MAX_PROMPT_BYTES = MESSAGE_BYTES - (1 << 20)
@@ -32,33 +31,13 @@ def submit(number: int, job: Job) -> engine_pb2.FromRouter:
     message = engine_pb2.Submit(
         number=number,
         prompt=job.prompt,
-        sampling=_sampling(job).to_proto(),
+        sampling=job.sampling.to_proto(),
         limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
         priority=job.priority,
         salt=job.salt,
         grammar=job.grammar,
     )
     return engine_pb2.FromRouter(submit=message)
-
-
-def _sampling(job: Job) -> SamplingParams:
-    sampling, adjust = job.sampling, job.sampling.adjust
-    return SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        min_p=adjust.min_p,
-        presence_penalty=adjust.presence_penalty,
-        frequency_penalty=adjust.frequency_penalty,
-        repetition_penalty=adjust.repetition_penalty,
-        logit_bias=adjust.bias,
-        allowed_token_ids=adjust.allowed,
-        bad_words=adjust.bad_words,
-        min_tokens=job.min_tokens,
-        logprobs=sampling.logprobs,
-        prompt_logprobs=sampling.prompt_logprobs,
-    )
 
 
 def cancel(number: int) -> engine_pb2.FromRouter:

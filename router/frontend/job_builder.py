@@ -3,20 +3,21 @@
 import secrets
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from octavo.router.answers.answer import Answer
 from octavo.router.answers.detailed_generation import DetailedGeneration, Details
 from octavo.router.answers.formatters.details import DetailOptions
 from octavo.router.answers.generation import Generation
-from octavo.router.jobs.generation import GRAMMAR, Job, Sampling
+from octavo.router.jobs.generation import GRAMMAR, Job
 from octavo.router.openai_api.openai import ParsedRequest
-from octavo.router.openai_api.sampling import PLAIN, AdvancedParams, needs, with_params
+from octavo.router.openai_api.sampling import unset_defaults
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.text.bodies import EncodedRequest
 from octavo.router.text.tokenizer import NO_MARKS
 from octavo.router.tokenizer_pool.model_loader import LoadedModel
+from octavo.shared.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ PLAIN_TEXT = AnswerForm()
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """One request: each of its prompts is answered `extras.n` times."""
+    """One request: each of its prompts is answered `options.n` times."""
 
     loaded: LoadedModel
     encoded: EncodedRequest
 
     @property
     def copies(self) -> int:
-        return self.encoded.request.params.n
+        return self.encoded.request.options.n
 
     @property
     def form(self) -> AnswerForm:
@@ -49,25 +50,25 @@ class RequestPlan:
 
     def _details_shown(self) -> DetailOptions | None:
         request = self.encoded.request
-        params = request.params
-        if params is PLAIN or not _is_detailed(request):
+        if not _is_detailed(request):
             return None
+        sampling, options = request.sampling, request.options
         return DetailOptions(
             names=self.loaded.text.names.__getitem__,
-            top=params.logprobs,
-            prompt_top=params.prompt_logprobs,
-            asked_top=params.prompt_top or 0,
-            token_ids=params.token_ids,
+            top=sampling.logprobs,
+            prompt_top=options.prompt_table,
+            asked_top=sampling.prompt_logprobs or 0,
+            token_ids=options.token_ids,
         )
 
     def job(self, index: int, id: str, deadline: float) -> Job:
         """The job of one generation. index: of the generation. deadline: monotonic seconds."""
         request, loaded = self.encoded.request, self.loaded
-        params = request.params
-        at, copy = divmod(index, params.n)
+        options = request.options
+        at, copy = divmod(index, options.n)
         prompt = self.encoded.prompts[at]
         room = loaded.model.context_length - len(prompt) // 4
-        sampling = with_params(self.sampling(copy), params, loaded.model.features)
+        sampling = self.sampling(copy)
         return Job(
             id=f"{id}-{index}",
             prompt=prompt,
@@ -75,33 +76,27 @@ class RequestPlan:
             max_tokens=room if request.max_tokens is None else max(1, request.max_tokens),
             stop_ids=request.stop_ids,
             ignore_eos=request.ignore_eos,
-            priority=-params.priority,
+            priority=-options.priority,
             deadline=deadline,
             fingerprint=loaded.model.fingerprint,
-            min_tokens=params.min_tokens,
-            salt=bytes.fromhex(params.salt),
-            needs=needs(sampling, params) | ({GRAMMAR} if self.encoded.grammar else set()),
+            salt=bytes.fromhex(options.salt),
+            needs=frozenset((*sampling.features, *([GRAMMAR] if self.encoded.grammar else []))),
             grammar=self.encoded.grammar,
             grammar_field=self.encoded.grammar_field,
         )
 
-    def sampling(self, copy: int) -> Sampling:
+    def sampling(self, copy: int) -> SamplingParams:
         """The request wins over the model's own defaults. Copies of one prompt have seeds of their own."""
-        request, default = self.encoded.request, self.loaded.text.sampling
-        seed = secrets.randbits(63) if request.seed is None else (request.seed + copy) & (2**64 - 1)
-        return Sampling(
-            default.temperature if request.temperature is None else request.temperature,
-            default.top_k if request.top_k is None else request.top_k,
-            default.top_p if request.top_p is None else request.top_p,
-            seed,
-            default.adjust,
-        )
+        request, loaded = self.encoded.request, self.loaded
+        seed = (request.sampling.seed + copy) % 2**64 if "seed" in request.given else secrets.randbits(63)
+        defaults = unset_defaults(loaded.text.sampling, request.given, loaded.model.features)
+        return replace(request.sampling, seed=seed, **defaults)
 
     def generation(self, index: int, answer: Answer, form: AnswerForm) -> Generation:
         """The sink of the job with this index."""
         request = self.encoded.request
-        at = index // request.params.n
-        prompt, skip = self.encoded.prompts[at], request.params.skip_special
+        at = index // request.options.n
+        prompt, skip = self.encoded.prompts[at], request.options.skip_special
         marks = self.loaded.formats.marks if form.parser is not None else NO_MARKS
         detokeniser = partial(self.loaded.text.detokeniser, prompt, skip, marks)
         if form.details is None:
@@ -110,24 +105,24 @@ class RequestPlan:
 
     def _details(self, at: int, prompt: bytes) -> Details:
         request = self.encoded.request
-        params = request.params
+        sampling, options = request.sampling, request.options
         return Details(
-            reader=partial(self.loaded.text.detokeniser, b"", params.skip_special),
-            echo=self.encoded.echoes[at] if params.echo else None,
+            reader=partial(self.loaded.text.detokeniser, b"", options.skip_special),
+            echo=self.encoded.echoes[at] if options.echo else None,
             first_id=array("I", prompt[:4])[0],
-            prompt_ids=tuple(array("I", prompt)) if params.token_ids else None,
-            top=params.logprobs,
-            prompt_top=params.prompt_top,
-            prompt_table=params.prompt_logprobs is not None,
-            min_tokens=params.min_tokens,
-            include_stop=params.include_stop,
-            continuous_usage=params.continuous_usage,
+            prompt_ids=tuple(array("I", prompt)) if options.token_ids else None,
+            top=sampling.logprobs,
+            prompt_top=sampling.prompt_logprobs,
+            prompt_table=options.prompt_table is not None,
+            min_tokens=sampling.min_tokens,
+            include_stop=options.include_stop,
+            continuous_usage=options.continuous_usage,
             drop=request.max_tokens == 0,
         )
 
 
 def _is_detailed(request: ParsedRequest) -> bool:
-    params: AdvancedParams = request.params
-    stops = bool(request.stop) and (params.include_stop or params.min_tokens > 0)
-    scores = params.logprobs is not None or params.prompt_logprobs is not None
-    return stops or scores or params.echo or params.token_ids or params.continuous_usage
+    sampling, options = request.sampling, request.options
+    stops = bool(request.stop) and (options.include_stop or sampling.min_tokens > 0)
+    scores = sampling.logprobs is not None or options.prompt_table is not None
+    return stops or scores or options.echo or options.token_ids or options.continuous_usage

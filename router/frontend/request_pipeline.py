@@ -98,7 +98,7 @@ async def prepare(services: Services, body_kind: BodyKind, body: bytes, deadline
         loaded = await services.model_loader.current(begun + services.max_wait_s)
         encoded = await loaded.prepare(body_kind, body)
     request = encoded.request
-    if request.params.priority and not services.client_priority:
+    if request.options.priority and not services.client_priority:
         raise unsupported("priority", "priority must be 0: this service's routers run without --client-priority")
     if request.timeout_s is not None:
         deadline = min(deadline, begun + request.timeout_s)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from octavo.router.errors import RouterError
 from octavo.router.jobs.reachability import Reachability
+from octavo.shared.sampling_params import SamplingParams
 
 # The values of proto Finish.
 NOT_FINISHED = 0
@@ -27,55 +28,20 @@ GRAMMAR = "response_format"  # what groups call a grammar, in their features and
 
 
 @dataclass(frozen=True, slots=True)
-class Adjust:
-    """Changes of the logits that few requests need; every field's default changes nothing.
-
-    bias: (id, what is added to its logit). allowed: ids, no others are drawn; none: all are. bad_words: ids of each.
-    """
-
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    bias: tuple[tuple[int, float], ...] = ()
-    allowed: tuple[int, ...] = ()
-    bad_words: tuple[tuple[int, ...], ...] = ()
-
-
-NO_ADJUST = Adjust()
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """temperature 0 is greedy; top_k 0 and top_p 1 are off. The seed is always given: the router draws one.
-
-    logprobs, prompt_logprobs: how many of the likeliest tokens are reported beside each; None: no log-probabilities.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    adjust: Adjust = NO_ADJUST
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One engine request, validated and tokenised.
 
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
     priority: higher goes first, here and in the engine; clients set it where they may. tenant: the owner of its share
     of the queue; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
-    queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. min_tokens: before so many
-    nothing stops it. salt: cached blocks are shared only with jobs of the same. needs: fields that a group's device may
-    be unable to serve. grammar: that binds the answer; empty: none. grammar_field: the client's field for it.
+    queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. salt: cached blocks are
+    shared only with jobs of the same. needs: fields that a group's device may be unable to serve. grammar: that binds
+    the answer; empty: none. grammar_field: the client's field for it.
     """
 
     id: str
     prompt: bytes
-    sampling: Sampling
+    sampling: SamplingParams
     max_tokens: int
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -83,7 +49,6 @@ class Job:
     tenant: str = ""
     deadline: float = math.inf
     fingerprint: str = ""
-    min_tokens: int = 0
     salt: bytes = b""
     needs: frozenset[str] = frozenset()
     grammar: str = ""

@@ -13,13 +13,15 @@ from octavo.router.openai_api.chat import DEFAULT_RENDERING, Rendering, renderin
 from octavo.router.openai_api.fields import Fields, invalid, unsupported
 from octavo.router.openai_api.known_fields import MAX_TIMEOUT_S, MIN_TIMEOUT_S, unknown_fields
 from octavo.router.openai_api.messages import Message, messages
+from octavo.router.openai_api.options import NAMES, PLAIN, RequestOptions
+from octavo.router.openai_api.options import parse as parse_options
 from octavo.router.openai_api.prompts import Prompt, prompts
-from octavo.router.openai_api.sampling import NAMES, PLAIN, AdvancedParams
-from octavo.router.openai_api.sampling import parse as parse_params
+from octavo.router.openai_api.sampling import RARE, common, rare
 from octavo.router.openai_api.stop_conditions import max_tokens, stop, stop_ids
 from octavo.router.openai_api.structured import NAMES as STRUCTURED
 from octavo.router.openai_api.structured import Structured, check_end, structured
 from octavo.router.openai_api.tools.definitions import OfferedTools, ToolUse, offer
+from octavo.shared.sampling_params import SamplingParams
 
 Kind = Literal["completion", "chat", "response"]
 
@@ -63,16 +65,22 @@ CHAT = frozenset(
     "reasoning_effort add_generation_prompt continue_final_message".split()
 )
 KNOWN: Mapping[Kind, frozenset[str]] = {
-    "completion": COMMON | NAMES["completion"] | STRUCTURED | {"prompt"},
-    "chat": COMMON | NAMES["chat"] | STRUCTURED | CHAT,
+    "completion": COMMON | RARE["completion"] | NAMES["completion"] | STRUCTURED | {"prompt"},
+    "chat": COMMON | RARE["chat"] | NAMES["chat"] | STRUCTURED | CHAT,
+}
+# Fields that are read only where a request has one of them.
+FEW: Mapping[Kind, frozenset[str]] = {
+    "completion": RARE["completion"] | NAMES["completion"],
+    "chat": RARE["chat"] | NAMES["chat"],
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A valid request. None: max_tokens: the rest of the context; seed: drawn; the others: the model's default.
+    """A valid request. max_tokens None: the rest of the context; 0: the prompt alone is echoed.
 
-    max_tokens 0: the prompt alone is echoed. timeout_s: for the whole answer. unknown: names of fields that were
+    given: fields of `sampling` that the request has; for others it has the model's default, and a seed that is drawn.
+    timeout_s: for the whole answer. unknown: names of fields that were
     ignored. echo: fields that a `response` repeats. rendering, tool_use: of chats. tool_use None: no calls are looked
     for in the answer.
     """
@@ -82,16 +90,14 @@ class ParsedRequest:
     prompts: tuple[Prompt, ...] = ()
     messages: tuple[Message, ...] = ()
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
+    sampling: SamplingParams = SamplingParams()  # noqa: RUF009
+    given: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     stream: bool = False
     include_usage: bool = False
-    params: AdvancedParams = PLAIN
+    options: RequestOptions = PLAIN
     structured: Structured | None = None
     timeout_s: float | None = None
     unknown: tuple[str, ...] = ()
@@ -109,7 +115,9 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
     stream = fields.flag("stream")
     most = max_tokens(kind, fields)
     include_usage, continuous = _stream_options(fields, stream)
-    params = parse_params(kind, fields, stream, most)
+    few = not FEW[kind].isdisjoint(body)
+    options = parse_options(kind, fields, stream) if few else PLAIN
+    sampling = common(fields) | (rare(kind, fields, options, most) if few else {})
     offered = offer(fields) if kind == "chat" else OfferedTools()
     if offered.use is not None and offered.use.bound:
         check_end(body, "tool_choice" if offered.use.must else "tools")
@@ -119,35 +127,20 @@ def parse(kind: Kind, body: object, fields_of: Callable[[Mapping[str, object]], 
         prompts=prompts(fields.get("prompt")) if kind == "completion" else (),
         messages=messages(fields.get("messages")) if kind == "chat" else (),
         max_tokens=most,
-        temperature=fields.number("temperature", 0.0, 2.0),
-        top_p=_top_p(fields),
-        top_k=_top_k(fields),
-        seed=fields.integer("seed", -(2**63), 2**64 - 1),
+        sampling=SamplingParams(**sampling),
+        given=tuple(sampling),
         stop=stop(fields.get("stop")),
         stop_ids=stop_ids(fields.get("stop_token_ids")),
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=include_usage,
-        params=replace(params, continuous_usage=True) if continuous else params,
+        options=replace(options, continuous_usage=True) if continuous else options,
         structured=structured(body),
         timeout_s=fields.number("timeout", MIN_TIMEOUT_S, MAX_TIMEOUT_S),
         unknown=unknown,
         rendering=rendering(fields, offered.tools) if kind == "chat" else DEFAULT_RENDERING,
         tool_use=offered.use,
     )
-
-
-def _top_k(fields: Fields) -> int | None:
-    """0 and -1 both mean off."""
-    top_k = fields.integer("top_k", -1, 2**31 - 1)
-    return None if top_k is None else max(0, top_k)
-
-
-def _top_p(fields: Fields) -> float | None:
-    top_p = fields.number("top_p", 0.0, 1.0)
-    if top_p == 0.0:
-        raise invalid("top_p", "top_p must be above 0 and at most 1")
-    return top_p
 
 
 def _stream_options(fields: Fields, stream: bool) -> tuple[bool, bool]:

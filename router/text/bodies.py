@@ -1,7 +1,7 @@
 """From a request's body to an encoded request: the parsed fields and each prompt's packed ids."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
@@ -9,9 +9,9 @@ from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import invalid
 from octavo.router.openai_api.grpc_fields import TYPES, MessageKind, body_of, detokenize_ids, is_chat
 from octavo.router.openai_api.openai import Kind, ParsedRequest, parse
+from octavo.router.openai_api.options import MAX_SCORED_PROMPT
 from octavo.router.openai_api.prompts import MAX_PROMPTS
 from octavo.router.openai_api.responses.response_request import parse_response
-from octavo.router.openai_api.sampling import MAX_SCORED_PROMPT, PLAIN
 from octavo.router.parsers.reasoning import Thought
 from octavo.router.text.tokenizer import ModelTokenizer
 
@@ -85,32 +85,29 @@ def encode(model: ModelTokenizer, body_kind: BodyKind, request: ParsedRequest) -
     prompts = tuple(model.encode(request))
     for prompt in prompts if body_kind != "tokenize" else ():
         check_length(request, len(prompt) // 4, model.context_length)
-    params = request.params
+    options, sampling = request.options, request.sampling
     thought = "none" if request.kind == "completion" else model.thought(request, prompts[0])
-    if params is PLAIN:
-        return EncodedRequest(request, prompts, thought=thought)
     room = model.context_length - max(map(len, prompts)) // 4
-    if params.min_tokens > room:
+    if sampling.min_tokens > max(0, room):
         raise invalid("min_tokens", f"min_tokens must be at most {room}: the context holds no more after the prompt")
-    if len(prompts) * params.n > MAX_PROMPTS:
+    if len(prompts) * options.n > MAX_PROMPTS:
         raise invalid(
-            "n", f"{len(prompts)} prompts with n {params.n} each: at most {MAX_PROMPTS} answers are given at once"
+            "n", f"{len(prompts)} prompts with n {options.n} each: at most {MAX_PROMPTS} answers are given at once"
         )
-    if params.scores_prompt and max(map(len, prompts)) > 4 * MAX_SCORED_PROMPT:
-        field = "echo" if params.prompt_logprobs is None else "prompt_logprobs"
+    if sampling.prompt_logprobs is not None and max(map(len, prompts)) > 4 * MAX_SCORED_PROMPT:
+        field = "echo" if options.prompt_table is None else "prompt_logprobs"
         text = f"{field} with log-probabilities is allowed up to {MAX_SCORED_PROMPT} tokens of prompt"
         raise invalid(field, text)
-    asked = replace(request, params=model.resolved(params))
-    return EncodedRequest(asked, prompts, _echoes(model, request, prompts), thought=thought)
+    return EncodedRequest(model.resolved(request), prompts, _echoes(model, request, prompts), thought=thought)
 
 
 def _echoes(model: ModelTokenizer, request: ParsedRequest, prompts: Sequence[bytes]) -> tuple[str, ...]:
     """A text is shown as it came, ids as they read."""
-    params = request.params
-    if not params.echo:
+    options = request.options
+    if not options.echo:
         return ()
     return tuple(
-        given if isinstance(given, str) and params.truncate is None else model.text(prompt, params.skip_special)
+        given if isinstance(given, str) and options.truncate is None else model.text(prompt, options.skip_special)
         for given, prompt in zip(request.prompts, prompts, strict=True)
     )
 
@@ -164,7 +161,7 @@ def is_quick(request: ParsedRequest) -> bool:
     return (
         request.kind == "completion"
         and request.structured is None
-        and not request.params.bad_words
+        and not request.options.bad_words
         and sum(len(prompt.encode()) for prompt in request.prompts if isinstance(prompt, str)) <= INLINE_TEXT_CHARACTERS
     )
 

@@ -6,9 +6,10 @@ import orjson
 from tokenizers import Tokenizer
 
 from octavo.router.errors import RouterError
-from octavo.router.jobs.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import Fields
 from octavo.router.text.bpe_word_cache import SAMPLE
+from octavo.shared.sampling_params import RANGES, SamplingParams
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
 PANIC = "PanicException"  # a BaseException, of a module that cannot be imported
@@ -52,19 +53,24 @@ def said(error: BaseException) -> str:
     return str(error)[:300]
 
 
-def sampling_defaults(generation_config: Mapping[str, object]) -> Sampling:
+def sampling_defaults(generation_config: Mapping[str, object]) -> SamplingParams:
     """What holds when a request does not say: the model's own advice, else OpenAI's defaults."""
     fields = Fields(generation_config)
     try:
         temperature = fields.number("temperature", 0.0, 2.0)
         top_p = fields.number("top_p", 0.0, 1.0)
         top_k = fields.integer("top_k", -1, 2**31 - 1)
-        min_p = fields.number("min_p", 0.0, 1.0)
-        repetition_penalty = fields.number("repetition_penalty", 0.0, 2.0)
+        min_p = fields.number("min_p", *RANGES["min_p"])
+        repetition_penalty = fields.number("repetition_penalty", *RANGES["repetition_penalty"])
     except RequestError as error:
         raise ModelFilesInvalid(f"generation_config.json: {error.message}") from error
-    adjust = Adjust(min_p=min_p or 0.0, repetition_penalty=repetition_penalty or 1.0)
-    return Sampling(1.0 if temperature is None else temperature, max(0, top_k or 0), top_p or 1.0, adjust=adjust)
+    return SamplingParams(
+        temperature=1.0 if temperature is None else temperature,
+        top_k=max(0, top_k or 0),
+        top_p=top_p or 1.0,
+        min_p=min_p or 0.0,
+        repetition_penalty=repetition_penalty or 1.0,
+    )
 
 
 def vocabulary_of(files: Mapping[str, bytes], tokenizer: Tokenizer) -> int:

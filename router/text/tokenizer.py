@@ -12,7 +12,7 @@ from itertools import chain
 from octavo.router.openai_api.fields import invalid
 from octavo.router.openai_api.openai import ParsedRequest
 from octavo.router.openai_api.prompts import Prompt
-from octavo.router.openai_api.sampling import AdvancedParams, check_vocabulary
+from octavo.router.openai_api.sampling import check_vocabulary
 from octavo.router.parsers import reasoning
 from octavo.router.text.bpe_word_cache import WordEncoder
 from octavo.router.text.detokenise import (
@@ -74,7 +74,7 @@ class ModelTokenizer:
     def encode(self, request: ParsedRequest) -> list[bytes]:
         """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""
         prompts = self._encoded(request)
-        kept = request.params.truncate
+        kept = request.options.truncate
         if kept is None:
             return prompts
         if kept == -1:
@@ -123,11 +123,11 @@ class ModelTokenizer:
         tail = array("I", prompt[-4 * REASONING_TAIL :]).tolist()
         return reasoning.thought_of(self._tokenizer.decode(tail, skip_special_tokens=False))
 
-    def resolved(self, params: AdvancedParams) -> AdvancedParams:
-        """Its words as ids. Raises RequestError 400 naming the field."""
-        check_vocabulary(params, self.vocabulary)
-        words = tuple(chain.from_iterable(map(self._bad_word, params.bad_words)))
-        return replace(params, bad_word_ids=words) if words else params
+    def resolved(self, request: ParsedRequest) -> ParsedRequest:
+        """Its bad words as ids. Raises RequestError 400 naming the field."""
+        check_vocabulary(request.sampling, self.vocabulary)
+        words = tuple(chain.from_iterable(map(self._bad_word, request.options.bad_words)))
+        return replace(request, sampling=replace(request.sampling, bad_words=words)) if words else request
 
     def text(self, prompt: bytes, skip_special: bool) -> str:
         """What packed ids say."""

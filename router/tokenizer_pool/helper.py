@@ -30,7 +30,8 @@ from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.chat import DEFAULT_RENDERING
 from octavo.router.openai_api.openai import ParsedRequest
-from octavo.router.openai_api.sampling import from_json
+from octavo.router.openai_api.options import from_json as options_of
+from octavo.router.openai_api.sampling import from_json as sampling_of
 from octavo.router.openai_api.tools.definitions import ToolUse
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.text.bodies import Detokenised, EncodedRequest, decode, detokenise, error_of
@@ -143,8 +144,8 @@ def tokenized(header: Header, payload: bytes) -> Tokenized:
 def encoded(header: Header, payload: bytes) -> EncodedRequest:
     """The router's end: what a helper read."""
     request = header["request"] | {"prompts": (), "messages": (), "rendering": DEFAULT_RENDERING}
-    request = request | {name: tuple(request[name]) for name in ("stop", "stop_ids", "unknown")}
-    request["params"] = from_json(request["params"])
+    request = request | {name: tuple(request[name]) for name in ("given", "stop", "stop_ids", "unknown")}
+    request["sampling"], request["options"] = sampling_of(request["sampling"]), options_of(request["options"])
     if (use := request["tool_use"]) is not None:
         request["tool_use"] = ToolUse(**(use | {name: tuple(use[name]) for name in ("names", "strict")}))
     prompts: list[bytes] = []

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from octavo.router.constrained.formats import Formats
 from octavo.router.jobs.generation import Dispatcher, Model, RequestError
 from octavo.router.metrics import MetricReading
-from octavo.router.openai_api.sampling import PLAIN, needs
 from octavo.router.parsers.parser_flags import AUTO, ParserFlags
 from octavo.router.text.bodies import BodyKind, Detokenised, EncodedRequest, detokenise, encode, read_quick
 from octavo.router.text.tokenizer import ModelTokenizer
@@ -110,7 +109,7 @@ class ModelLoader:
         self._loaded = LoadedModel(model, text, HelperPool(model, HELPERS, self._flags), formats)
         log.info("model %s: context %d, default sampling %s", model.name, model.context_length, text.sampling)
         log.info("model %s: tool calls %s, reasoning %s", model.name, formats.tools, formats.reasoning)
-        if left_out := needs(text.sampling, PLAIN) - model.features:
+        if left_out := set(text.sampling.features) - model.features:
             names = ", ".join(sorted(left_out))
             log.warning("model %s: the device cannot do its own default %s: left out", model.name, names)
         return self._loaded

@@ -67,11 +67,11 @@ class SamplingParams(_Encoded):
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
-    min_p: float = _feature(0.0, Range(0, 1))
-    presence_penalty: float = _feature(0.0, Range(-2, 2), logits=True)
-    frequency_penalty: float = _feature(0.0, Range(-2, 2), logits=True)
-    repetition_penalty: float = _feature(1.0, Range(0, 2), logits=True)  # 0 itself is none
-    logit_bias: tuple[tuple[int, float], ...] = _feature((), Range(-100, 100), logits=True)
+    min_p: float = _feature(0.0, Range(0.0, 1.0))
+    presence_penalty: float = _feature(0.0, Range(-2.0, 2.0), logits=True)
+    frequency_penalty: float = _feature(0.0, Range(-2.0, 2.0), logits=True)
+    repetition_penalty: float = _feature(1.0, Range(0.0, 2.0), logits=True)  # 0 itself is none
+    logit_bias: tuple[tuple[int, float], ...] = _feature((), Range(-100.0, 100.0), logits=True)
     allowed_token_ids: tuple[int, ...] = _feature((), logits=True)
     bad_words: tuple[tuple[int, ...], ...] = _feature((), logits=True)
     min_tokens: int = _feature(0)

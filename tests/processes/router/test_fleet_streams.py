@@ -13,7 +13,8 @@ from support.router.jobs import Recorder, job, until
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.rules.admission import QueueLimits
-from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError, Sampling
+from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError
+from octavo.shared.sampling_params import SamplingParams
 
 
 @pytest.fixture
@@ -352,7 +353,7 @@ async def test_log_probabilities_reach_the_sink_before_their_tokens(sockets: Pat
     address = f"unix:{sockets}/a"
     async with serving(Script(), address), running(FleetSettings(groups=(address,))) as router:
         asking, plain = Recorder(), Recorder()
-        router.submit(job(max_tokens=3, sampling=Sampling(logprobs=0)), asking)
+        router.submit(job(max_tokens=3, sampling=SamplingParams(logprobs=0)), asking)
         router.submit(job(max_tokens=3), plain)
         await asking.end()
         await plain.end()

@@ -8,7 +8,8 @@ from typing import Any
 
 from support.patience import PATIENCE_S, Bound
 
-from octavo.router.jobs.generation import Job, RequestError, Sampling
+from octavo.router.jobs.generation import Job, RequestError
+from octavo.shared.sampling_params import SamplingParams
 
 _names = itertools.count()
 
@@ -16,7 +17,7 @@ _names = itertools.count()
 def job(prompt_tokens: int = 10, max_tokens: int = 5, **fields: Any) -> Job:
     """A greedy job; fields: of Job."""
     prompt = array("I", range(prompt_tokens)).tobytes()
-    fields = {"sampling": Sampling(temperature=0.0)} | fields
+    fields = {"sampling": SamplingParams()} | fields
     return Job(id=f"test-{next(_names)}", prompt=prompt, max_tokens=max_tokens, **fields)
 
 

@@ -8,7 +8,7 @@ import pytest
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.tls import check_loopback
-from octavo.router.jobs.generation import Adjust, Job, Sampling
+from octavo.router.jobs.generation import Job
 from octavo.shared.sampling_params import SamplingParams
 
 
@@ -47,7 +47,7 @@ def test_arrays_that_disagree_are_refused() -> None:
 
 
 def test_a_job_arrives_as_it_was_sent() -> None:
-    job = Job("r", packed(1, 2, 3), Sampling(0.5, 40, 0.75, 2**63), 17, (7, 8), True, -3)
+    job = Job("r", packed(1, 2, 3), SamplingParams(0.5, 40, 0.75, 2**63), 17, (7, 8), True, -3)
     submit = engine_pb2.FromRouter.FromString(wire.submit(9, job).SerializeToString()).submit
     assert (submit.number, submit.prompt, submit.priority) == (9, packed(1, 2, 3), -3)
     assert (submit.limits.max_tokens, list(submit.limits.stop_ids), submit.limits.ignore_eos) == (17, [7, 8], True)
@@ -56,15 +56,14 @@ def test_a_job_arrives_as_it_was_sent() -> None:
 
 
 def test_what_few_jobs_ask_arrives_too() -> None:
-    adjust = Adjust(0.5, 1.5, -1.0, 2.0, ((7, -100.0), (9, 1.5)), (1, 2), ((3,), (4, 5)))
-    sampling = Sampling(adjust=adjust, logprobs=0, prompt_logprobs=3)
-    job = Job("r", packed(1), sampling, 9, min_tokens=4, salt=b"s" * 32)
-    submit = engine_pb2.FromRouter.FromString(wire.submit(1, job).SerializeToString()).submit
-    assert SamplingParams.from_proto(submit.sampling) == SamplingParams(
+    sampling = SamplingParams(
         temperature=1.0, min_p=0.5, presence_penalty=1.5, frequency_penalty=-1.0, repetition_penalty=2.0,
         logit_bias=((7, -100.0), (9, 1.5)), allowed_token_ids=(1, 2), bad_words=((3,), (4, 5)), min_tokens=4,
         logprobs=0, prompt_logprobs=3,
     )  # fmt: skip
+    job = Job("r", packed(1), sampling, 9, salt=b"s" * 32)
+    submit = engine_pb2.FromRouter.FromString(wire.submit(1, job).SerializeToString()).submit
+    assert SamplingParams.from_proto(submit.sampling) == sampling
     assert submit.sampling.HasField("logprobs") and submit.salt == b"s" * 32
 
 
@@ -80,7 +79,7 @@ def test_plaintext_to_another_machine_is_refused(address: str) -> None:
 
 
 def test_messages_that_wait_together_are_sent_together_in_order() -> None:
-    outbox = deque([wire.submit(n, Job("r", packed(1), Sampling(), 1)) for n in (1, 2)] + [wire.cancel(1)])
+    outbox = deque([wire.submit(n, Job("r", packed(1), SamplingParams(), 1)) for n in (1, 2)] + [wire.cancel(1)])
     sent = wire.bundle(outbox)
     assert sent.submit.number == 1
     assert [further.WhichOneof("kind") for further in sent.more] == ["submit", "cancel"]
@@ -89,13 +88,13 @@ def test_messages_that_wait_together_are_sent_together_in_order() -> None:
 
 def test_large_prompts_are_not_sent_together() -> None:
     large = packed(*range(60_000))
-    outbox = deque(wire.submit(n, Job("r", large, Sampling(), 1)) for n in (1, 2))
+    outbox = deque(wire.submit(n, Job("r", large, SamplingParams(), 1)) for n in (1, 2))
     assert not wire.bundle(outbox).more
     assert len(outbox) == 1
 
 
 def test_large_requests_are_not_sent_together() -> None:
-    sampling = Sampling(adjust=Adjust(allowed=tuple(range(60_000))))
+    sampling = SamplingParams(allowed_token_ids=tuple(range(60_000)))
     outbox = deque(wire.submit(n, Job("r", packed(1), sampling, 1)) for n in (1, 2))
     assert not wire.bundle(outbox).more
     assert len(outbox) == 1

@@ -13,9 +13,10 @@ from octavo.proto.v1 import octavo_pb2
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.grpc_fields import MAX_DETOKENISED, detokenize_ids
 from octavo.router.openai_api.openai import ParsedRequest
-from octavo.router.openai_api.sampling import PLAIN
+from octavo.router.openai_api.options import PLAIN
 from octavo.router.openai_api.structured import Structured
 from octavo.router.text.bodies import read
+from octavo.shared.sampling_params import SamplingParams
 
 Json = dict[str, Any]  # Any: JSON
 HELLO = octavo_pb2.Prompt(text="hello")
@@ -59,18 +60,20 @@ def test_every_field_arrives() -> None:
         priority=-2,
     )
     ask = generate(request)
-    params, plain = ask.params, replace(ask, params=PLAIN)
-    assert plain == ParsedRequest("completion", "m", ("hello",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True)
-    assert (params.n, params.truncate, params.priority) == (3, 9, -2)
+    options, plain = ask.options, replace(ask, options=PLAIN)
+    drawn, given = SamplingParams(0.0, 0, 0.5, 2**64 - 3), ("temperature", "top_p", "top_k", "seed")
+    assert plain == ParsedRequest("completion", "m", ("hello",), (), 5, drawn, given, ("END",), (7,), True)
+    assert (options.n, options.truncate, options.priority) == (3, 9, -2)
     salted = verdict("completion", b'{"prompt": "hello", "cache_salt": "salt"}')
-    assert isinstance(salted, ParsedRequest) and salted.params.salt == params.salt != ""
+    assert isinstance(salted, ParsedRequest) and salted.options.salt == options.salt != ""
     assert {field.name for field, _ in request.ListFields()} == set(request.DESCRIPTOR.fields_by_name) - {"messages"}
     sampling = octavo_pb2.SamplingParameters(
         min_p=0.1, presence_penalty=1, frequency_penalty=-1, repetition_penalty=1.5, guided_regex="[a-z]+"
     )
     params = generate(octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=sampling))
-    assert (params.params.min_p, params.params.presence_penalty, params.params.frequency_penalty) == (0.1, 1, -1)
-    assert params.params.repetition_penalty == 1.5
+    assert params.sampling == SamplingParams(
+        min_p=0.1, presence_penalty=1, frequency_penalty=-1, repetition_penalty=1.5
+    )
     assert params.structured == Structured("regex", "[a-z]+", "guided_regex")
     ids = octavo_pb2.SamplingParameters(logit_bias={5: -1.5}, allowed_token_ids=[5, 6], bad_words=["no"])
     steered = {"prompt": "hello", "logit_bias": {"5": -1.5}, "allowed_token_ids": [5, 6], "bad_words": ["no"]}
@@ -81,13 +84,13 @@ def test_every_field_arrives() -> None:
         "completion", b'{"prompt": "hello", "guided_choice": ["yes", "no"]}'
     )
     fewest = octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=octavo_pb2.SamplingParameters(min_tokens=3))
-    assert generate(fewest).params.min_tokens == 3
+    assert generate(fewest).sampling.min_tokens == 3
 
 
 def test_what_is_absent_is_absent_and_zero_is_a_value() -> None:
     assert generate(octavo_pb2.GenerateRequest(prompt=[HELLO])) == ParsedRequest("completion", None, ("hello",))
     greedy = octavo_pb2.GenerateRequest(prompt=[HELLO], sampling=octavo_pb2.SamplingParameters(temperature=0.0))
-    assert generate(greedy).temperature == 0.0
+    assert (generate(greedy).sampling.temperature, generate(greedy).given) == (0.0, ("temperature",))
 
 
 def test_a_prompt_may_be_text_or_ids_or_several() -> None:

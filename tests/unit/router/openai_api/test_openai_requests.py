@@ -4,6 +4,7 @@ import pytest
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import KNOWN, NEUTRAL, ParsedRequest, parse
+from octavo.shared.sampling_params import SamplingParams
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
@@ -105,8 +106,9 @@ def test_every_served_field_arrives() -> None:
         "stream_options": {"include_usage": True},
         "timeout": 30,
     }
+    sampling, given = SamplingParams(0.0, 0, 0.5, 2**64 - 3), ("temperature", "top_p", "top_k", "seed")
     expected = ParsedRequest(
-        "completion", "m", ("x",), (), 5, 0.0, 0.5, 0, -3, ("END",), (7,), True, True, True, timeout_s=30.0
+        "completion", "m", ("x",), (), 5, sampling, given, ("END",), (7,), True, True, True, timeout_s=30.0
     )
     assert parse("completion", TEXT | body) == expected
 

@@ -19,7 +19,7 @@ def refused(body: dict[str, object]) -> RequestError:
 def test_a_string_is_a_users_message_after_the_instructions() -> None:
     ask = parse_response({"input": "hi", "instructions": "be kind", "max_output_tokens": 5, "temperature": 0})
     assert [(message.role, message.content) for message in ask.messages] == [("developer", "be kind"), ("user", "hi")]
-    assert (ask.kind, ask.max_tokens, ask.temperature) == ("response", 5, 0.0)
+    assert (ask.kind, ask.max_tokens, ask.sampling.temperature) == ("response", 5, 0.0)
     assert ask.echo is not None and ask.echo["instructions"] == "be kind" and ask.echo["max_output_tokens"] == 5
 
 

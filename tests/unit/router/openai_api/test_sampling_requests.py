@@ -1,10 +1,15 @@
 """What few requests ask is checked field by field, and arrives."""
 
+from dataclasses import replace
+
 import pytest
 
-from octavo.router.jobs.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import RequestError
+from octavo.router.openai_api import options, sampling
 from octavo.router.openai_api.openai import Kind, ParsedRequest, parse
-from octavo.router.openai_api.sampling import PLAIN, AdvancedParams, check_vocabulary, from_json, needs, with_params
+from octavo.router.openai_api.options import PLAIN, RequestOptions
+from octavo.router.openai_api.sampling import check_vocabulary, unset_defaults
+from octavo.shared.sampling_params import SamplingParams
 
 TEXT = {"prompt": "x"}
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
@@ -12,6 +17,10 @@ CHAT = {"messages": [{"role": "user", "content": "x"}]}
 
 def ask(kind: Kind, **fields: object) -> ParsedRequest:
     return parse(kind, (TEXT if kind == "completion" else CHAT) | fields)
+
+
+def asks_nothing(request: ParsedRequest) -> bool:
+    return request.options == PLAIN and request.sampling == SamplingParams()
 
 
 def refused(kind: Kind, **fields: object) -> RequestError:
@@ -87,11 +96,11 @@ def test_a_chats_logprobs_are_a_flag_and_a_number() -> None:
     assert refused("chat", top_logprobs=5).field == "top_logprobs"
     assert refused("chat", logprobs=True, top_logprobs=21).field == "top_logprobs"
     assert refused("completion", top_logprobs=5).field == "top_logprobs"
-    assert ask("chat", logprobs=True).params.logprobs == 0
-    assert ask("chat", logprobs=True, top_logprobs=20).params.logprobs == 20
-    assert ask("chat", logprobs=False, top_logprobs=0).params is PLAIN
-    assert ask("completion", logprobs=False).params is PLAIN
-    assert ask("completion", logprobs=0).params.logprobs == 0
+    assert ask("chat", logprobs=True).sampling.logprobs == 0
+    assert ask("chat", logprobs=True, top_logprobs=20).sampling.logprobs == 20
+    assert asks_nothing(ask("chat", logprobs=False, top_logprobs=0))
+    assert asks_nothing(ask("completion", logprobs=False))
+    assert ask("completion", logprobs=0).sampling.logprobs == 0
 
 
 def test_fields_that_need_others_are_refused_without_them() -> None:
@@ -114,8 +123,8 @@ NEUTRAL = {
 
 
 def test_neutral_values_ask_nothing() -> None:
-    assert ask("completion", **NEUTRAL).params is PLAIN
-    assert ask("completion").params is PLAIN
+    assert asks_nothing(ask("completion", **NEUTRAL))
+    assert asks_nothing(ask("completion"))
 
 
 EVERYTHING = {
@@ -130,58 +139,66 @@ def test_everything_arrives_also_through_json() -> None:
     import json
     from dataclasses import asdict
 
-    params = ask("completion", **EVERYTHING).params
-    salt = params.salt
+    request = ask("completion", **EVERYTHING)
+    salt = request.options.salt
     assert len(salt) == 64, "an empty salt is a salt too"
-    assert params == AdvancedParams(
-        n=16, min_p=0.5, presence_penalty=-2, frequency_penalty=2, repetition_penalty=2, bias=((5, 100.0), (0, -100.0)),
-        allowed=(5, 9), bad_words=("x", " y"), min_tokens=3, logprobs=20, prompt_logprobs=2, echo=True,
-        include_stop=True, skip_special=False, token_ids=True, truncate=-1, salt=salt,
+    assert request.options == RequestOptions(
+        n=16, bad_words=("x", " y"), prompt_table=2, echo=True, include_stop=True, skip_special=False, token_ids=True,
+        truncate=-1, salt=salt,
     )  # fmt: skip
-    assert from_json(json.loads(json.dumps(asdict(params)))) == params
-    assert from_json(json.loads(json.dumps(asdict(PLAIN)))) is PLAIN
+    assert request.sampling == SamplingParams(
+        min_p=0.5, presence_penalty=-2, frequency_penalty=2, repetition_penalty=2,
+        logit_bias=((5, 100.0), (0, -100.0)), allowed_token_ids=(5, 9), min_tokens=3, logprobs=20, prompt_logprobs=20,
+    )  # fmt: skip
+    assert options.from_json(json.loads(json.dumps(asdict(request.options)))) == request.options
+    encoded = replace(request.sampling, bad_words=((1,), (2, 3)), temperature=0.7)
+    assert sampling.from_json(json.loads(json.dumps(asdict(encoded)))) == encoded
 
 
 def test_every_salt_has_a_key_of_its_own_and_of_one_length() -> None:
     salts = ["", "x", "xx", "x" * 1024, "\u00e9", "6f"]
-    keys = {ask("chat", cache_salt=salt).params.salt for salt in salts}
+    keys = {ask("chat", cache_salt=salt).options.salt for salt in salts}
     assert len(keys) == len(salts) and {len(key) for key in keys} == {64}
-    assert ask("chat").params.salt == ""
+    assert ask("chat").options.salt == ""
 
 
 def test_ids_outside_the_vocabulary_are_named() -> None:
-    check_vocabulary(AdvancedParams(bias=((9, 1.0),), allowed=(9,)), 10)
+    check_vocabulary(SamplingParams(logit_bias=((9, 1.0),), allowed_token_ids=(9,)), 10)
     for params, field, named in (
-        (AdvancedParams(bias=((999999, -100.0),)), "logit_bias", "999999"),
-        (AdvancedParams(allowed=(1, 10)), "allowed_token_ids", "10"),
+        (SamplingParams(logit_bias=((999999, -100.0),)), "logit_bias", "999999"),
+        (SamplingParams(allowed_token_ids=(1, 10)), "allowed_token_ids", "10"),
     ):
         with pytest.raises(RequestError, match=named) as caught:
             check_vocabulary(params, 10)
         assert caught.value.field == field
 
 
+def filled(request: ParsedRequest, advice: SamplingParams, features: frozenset[str]) -> SamplingParams:
+    return replace(request.sampling, **unset_defaults(advice, request.given, features))
+
+
 def test_the_models_advice_holds_where_the_request_is_silent_and_the_device_can() -> None:
-    advice = Sampling(adjust=Adjust(min_p=0.1, repetition_penalty=1.1))
+    advice = SamplingParams(0.7, 5, 0.9, min_p=0.1, repetition_penalty=1.1)
     able = frozenset({"min_p", "repetition_penalty"})
-    silent = with_params(advice, PLAIN, able)
-    assert (silent.adjust.min_p, silent.adjust.repetition_penalty) == (0.1, 1.1)
-    said = with_params(advice, AdvancedParams(min_p=0.0, repetition_penalty=1.0), able)
-    assert said.adjust == Adjust() and needs(said, PLAIN) == frozenset()
-    unable = with_params(advice, PLAIN, frozenset())
-    assert unable.adjust == Adjust(), "so that a GPU still serves the model"
-    asked = AdvancedParams(repetition_penalty=1.2)
-    assert needs(with_params(advice, asked, frozenset()), asked) == {"repetition_penalty"}
+    assert filled(ask("chat"), advice, able) == advice
+    said = {"temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0.0, "repetition_penalty": 1.0}
+    neutral = filled(ask("chat", **said), advice, able)
+    assert neutral == SamplingParams() and neutral.features == ()
+    unable = filled(ask("chat"), advice, frozenset())
+    assert unable == SamplingParams(0.7, 5, 0.9), "so that a GPU still serves the model"
+    asked = filled(ask("chat", repetition_penalty=1.2), advice, frozenset())
+    assert asked.features == ("repetition_penalty",)
 
 
 def test_a_request_needs_what_it_asks_and_nothing_else() -> None:
-    params = ask("completion", **EVERYTHING).params
-    assert needs(with_params(Sampling(), params, frozenset()), params) == {
+    assert set(ask("completion", **EVERYTHING).sampling.features) == {
         "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids",
         "min_tokens", "logprobs", "prompt_logprobs",
     }  # fmt: skip
-    words = AdvancedParams(bad_words=("x",), bad_word_ids=((1,),))
-    assert needs(with_params(Sampling(), words, frozenset()), words) == {"bad_words"}
-    assert needs(with_params(Sampling(), PLAIN, frozenset()), PLAIN) == frozenset()
-    echo = AdvancedParams(echo=True, logprobs=1)
-    assert needs(with_params(Sampling(), echo, frozenset()), echo) == {"logprobs", "prompt_logprobs"}
-    assert with_params(Sampling(), echo, frozenset()).prompt_logprobs == 1
+    assert ask("completion", bad_words=["x"]).sampling.features == (), "until they are encoded"
+    assert ask("completion").sampling.features == ()
+    echo = ask("completion", echo=True, logprobs=1)
+    assert echo.sampling.features == ("logprobs", "prompt_logprobs")
+    assert echo.sampling.prompt_logprobs == 1
+    assert ask("completion", echo=True, logprobs=1, prompt_logprobs=3).sampling.prompt_logprobs == 3
+    assert ask("completion", echo=True).sampling.prompt_logprobs is None

@@ -10,13 +10,14 @@ from support.router.vocabularies import CHATML, ESCAPE, byte_level, files, metas
 from tokenizers import Tokenizer, processors
 
 from octavo.router.constrained.formats import Formats
-from octavo.router.jobs.generation import Adjust, RequestError, Sampling
+from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.openai import parse
 from octavo.router.text.bodies import BodyKind, EncodedRequest
 from octavo.router.text.bpe_word_cache import WordEncoder
 from octavo.router.text.model_files import ModelFilesInvalid
 from octavo.router.text.tokenizer import ModelTokenizer
 from octavo.router.tokenizer_pool import encode_request
+from octavo.shared.sampling_params import SamplingParams
 
 BYTES = byte_level()
 METASPACE = metaspace()
@@ -189,10 +190,11 @@ def test_unusable_files_are_named(broken: dict[str, bytes]) -> None:
 
 def test_the_models_sampling_advice_is_the_default() -> None:
     advice = {"generation_config.json": b'{"temperature": 0.1, "top_k": 5, "top_p": 0.5}'}
-    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling == Sampling(0.1, 5, 0.5)
-    assert MODEL.sampling == Sampling(1.0, 0, 1.0)
+    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling == SamplingParams(0.1, 5, 0.5)
+    assert MODEL.sampling == SamplingParams(1.0, 0, 1.0)
     advice = {"generation_config.json": b'{"min_p": 0.1, "repetition_penalty": 1.05}'}
-    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling.adjust == Adjust(min_p=0.1, repetition_penalty=1.05)
+    advised = SamplingParams(temperature=1.0, min_p=0.1, repetition_penalty=1.05)
+    assert ModelTokenizer(files(BYTES) | advice, 4096).sampling == advised
     with pytest.raises(ModelFilesInvalid, match="generation_config"):
         ModelTokenizer(files(BYTES) | {"generation_config.json": b'{"temperature": "hot"}'}, 4096)
 
@@ -228,17 +230,17 @@ def test_a_prompt_is_cut_to_what_fits_when_asked() -> None:
 def test_min_tokens_that_the_context_cannot_hold_are_refused() -> None:
     body = {"prompt": [5] * 30, "min_tokens": 2}
     model = ModelTokenizer(files(BYTES), 32)
-    assert prepare(model, "completion", json.dumps(body).encode()).request.params.min_tokens == 2
+    assert prepare(model, "completion", json.dumps(body).encode()).request.sampling.min_tokens == 2
     with pytest.raises(RequestError) as caught:
         prepare(model, "completion", json.dumps(body | {"min_tokens": 3}).encode())
     assert caught.value.field == "min_tokens"
 
 
 def test_bad_words_are_encoded_at_the_beginning_and_after_a_space() -> None:
-    params = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').request.params
+    params = prepare(MODEL, "completion", b'{"prompt": "x", "bad_words": [" the"]}').request.sampling
     plain, spaced = BYTES.encode("the").ids, BYTES.encode(" the").ids
     expected = {tuple(plain), tuple(spaced)} if len(plain) == len(spaced) else {tuple(plain)}
-    assert set(params.bad_word_ids) == expected
+    assert set(params.bad_words) == expected
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, METASPACE], ids=["byte level", "metaspace"])
