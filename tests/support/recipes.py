@@ -31,7 +31,7 @@ def copy_tree(folder: Path) -> Path:
 def recipe(title: str) -> list[str]:
     """Paths that the recipe of CONTRIBUTING.md names, in its order."""
     text = (ROOT / "CONTRIBUTING.md").read_text().split(f"**{title}**")[1].split("\n\n")[0]
-    return re.findall(r"`([a-z_/A-Z]+\.py)`", text)
+    return re.findall(r"`([a-z_0-9/A-Z]+\.(?:py|proto|cu))`", text)
 
 
 def follow(tree: Path, script: str) -> None:

@@ -10,7 +10,7 @@ counted on the way, so that nothing has to be counted again when it is preempted
 when the pass is on its way already (docs/decisions/0010).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +33,13 @@ from octavo.worker.runner.cuda.vocab_parallel import VocabSampler
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31
 
-# What a GPU serves: of the fields that change logits, the ones that the kernel knows.
-GPU_FEATURES = [name for name in FEATURES if name not in LOGITS_FIELDS or name in LogitsChanges._fields]
+
+def served(known: Collection[str]) -> list[str]:
+    """The FEATURES of a device whose kernel knows these of the fields that change logits."""
+    return [name for name in FEATURES if name not in LOGITS_FIELDS or name in known]
+
+
+GPU_FEATURES = served(LogitsChanges._fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ class CudaLogitsProcessors:
             prompt = len(admit.tokens) - admit.generated_before
             until = _ALWAYS if sampling.always_changes_logits else prompt + sampling.min_tokens
             if len(admit.tokens) < until:
-                words = upload_words(pack_changes_of_logits(_changes(sampling, prompt), self._vocabulary), self._device)
+                packed = pack_changes_of_logits(changes_of(sampling, prompt), self._vocabulary)
+                words = upload_words(packed, self._device)
                 self._words[slot], self._device_params[slot] = words, DeviceParams(words.data_ptr(), until)
         if sampling.logprobs is not None:
             self._tops[slot] = min(sampling.logprobs, self._vocabulary)
@@ -178,7 +184,7 @@ def _slices(count: int, each: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + each, count)) for first in range(0, count, each))
 
 
-def _changes(params: SamplingParams, prompt: int) -> LogitsChanges:
+def changes_of(params: SamplingParams, prompt: int) -> LogitsChanges:
     """The fields that the kernel knows. min_p is not among them: it is of the draw, as top_p is."""
     names = LogitsChanges._fields[1:]
     return LogitsChanges(prompt, **{name: getattr(params, name) for name in names})

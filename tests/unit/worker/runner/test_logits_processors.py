@@ -11,9 +11,11 @@ from support.models.scores import same_scores
 from support.processes.threads import on_each
 from support.worker import portable_device
 
+from octavo.kernels.cuda.sampling.adjust import LogitsChanges
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, new_state
-from octavo.shared.sampling_params import SamplingParams
+from octavo.shared.sampling_params import LOGITS_FIELDS, SamplingParams
 from octavo.worker.distributed.collective import Collective
+from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
 from octavo.worker.runner.cpu.logits_processors import LogitsProcessors as OnCpu
 from octavo.worker.runner.cpu.logprobs import Logprobs
@@ -316,3 +318,12 @@ def test_min_tokens_alone_end_when_they_are_reached() -> None:
     both.admit(Admit(3, (1, 2, 7), SamplingParams(min_tokens=3, forbidden=(5,)), 1))
     busy = [both.gpu.of(decode(1, [Life(3, SamplingParams(), 2, known)], ())) is not None for known in (3, 4, 5, 6)]
     assert busy == [True, True, False, False]
+
+
+def test_a_gpu_announces_the_fields_that_its_kernel_knows() -> None:
+    assert wishes.GPU_FEATURES == list(FEATURES), "all of them, today"
+    assert set(LogitsChanges._fields) == {"prompt", "min_tokens", "forbidden", *LOGITS_FIELDS}
+    fewer = wishes.served(("presence_penalty", "bad_words"))
+    assert set(FEATURES) - set(fewer) == {
+        "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids",
+    }  # fmt: skip
