@@ -16,6 +16,7 @@ from octavo.router.openai_api.messages import Message, messages
 from octavo.router.openai_api.options import NAMES, PLAIN, RequestOptions
 from octavo.router.openai_api.options import parse as parse_options
 from octavo.router.openai_api.prompts import Prompt, prompts
+from octavo.router.openai_api.sampling import COMMON as SAMPLED
 from octavo.router.openai_api.sampling import RARE, common, rare
 from octavo.router.openai_api.stop_conditions import max_tokens, stop, stop_ids
 from octavo.router.openai_api.structured import NAMES as STRUCTURED
@@ -57,9 +58,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # Any: values of any JSON type
     "continue_final_message": (False,),
     "documents": ([],),
 }
-COMMON = frozenset(
-    "model max_tokens temperature top_p top_k seed stop stop_token_ids ignore_eos stream stream_options".split()
-)
+COMMON = frozenset("model max_tokens stop stop_token_ids ignore_eos stream stream_options".split()) | SAMPLED
 CHAT = frozenset(
     "messages max_completion_tokens tools tool_choice parallel_tool_calls documents chat_template_kwargs "
     "reasoning_effort add_generation_prompt continue_final_message".split()
@@ -80,9 +79,8 @@ class ParsedRequest:
     """A valid request. max_tokens None: the rest of the context; 0: the prompt alone is echoed.
 
     given: fields of `sampling` that the request has; for others it has the model's default, and a seed that is drawn.
-    timeout_s: for the whole answer. unknown: names of fields that were
-    ignored. echo: fields that a `response` repeats. rendering, tool_use: of chats. tool_use None: no calls are looked
-    for in the answer.
+    timeout_s: for the whole answer. unknown: names of fields that were ignored. echo: fields that a `response` repeats.
+    rendering, tool_use: of chats. tool_use None: no calls are looked for in the answer.
     """
 
     kind: Kind

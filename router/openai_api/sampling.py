@@ -19,21 +19,17 @@ MAX_ALLOWED_IDS = 16_384
 _ID = re.compile("0|[1-9][0-9]{0,9}")
 
 Values = dict[str, Any]  # Any: of each field its own type
+Readers = Mapping[str, Callable[[Fields], object]]
 
 
 def common(fields: Fields) -> Values:
     """What any request may have, by the names of SamplingParams, without what is absent. Raises RequestError 400."""
-    return _present(
-        temperature=fields.number("temperature", 0.0, 2.0),
-        top_p=_top_p(fields),
-        top_k=_top_k(fields),
-        seed=_seed(fields),
-    )
+    return _read(_COMMON, fields)
 
 
 def rare(kind: str, fields: Fields, options: RequestOptions, max_tokens: int | None) -> Values:
     """What few requests have, likewise. bad_words are text here, and options have them. Raises RequestError 400."""
-    values = _present(**{name: read(fields) for name, read in _READERS.items()})
+    values = _read(_RARE, fields)
     if max_tokens is not None and values.get("min_tokens", 0) > max_tokens:
         raise invalid("min_tokens", f"min_tokens must be at most max_tokens, {max_tokens}")
     logprobs = _chat_logprobs(fields) if kind == "chat" else _logprobs(fields)
@@ -65,6 +61,10 @@ def unset_defaults(defaults: SamplingParams, given: Collection[str], features: C
         for name in MODEL_DEFAULTS
         if name not in given and (name not in FEATURES or name in features)
     }
+
+
+def _read(readers: Readers, fields: Fields) -> Values:
+    return _present(**{name: read(fields) for name, read in readers.items()})
 
 
 def _present(**values: Any) -> Values:  # Any: as in Values
@@ -156,8 +156,14 @@ def _allowed(fields: Fields) -> tuple[int, ...] | None:
     return tuple(sorted(set(ids)))
 
 
-# How a body's fields are read that few requests have; each is a field of SamplingParams.
-_READERS: Mapping[str, Callable[[Fields], object]] = {
+# How fields of a body are read; each is a field of SamplingParams.
+_COMMON: Readers = {
+    "temperature": lambda fields: fields.number("temperature", 0.0, 2.0),
+    "top_p": _top_p,
+    "top_k": _top_k,
+    "seed": _seed,
+}
+_RARE: Readers = {
     "min_p": _number("min_p"),
     "presence_penalty": _number("presence_penalty"),
     "frequency_penalty": _number("frequency_penalty"),
@@ -166,7 +172,8 @@ _READERS: Mapping[str, Callable[[Fields], object]] = {
     "allowed_token_ids": _allowed,
     "min_tokens": lambda fields: fields.integer("min_tokens", 0, None),
 }
+COMMON = frozenset(_COMMON)
 RARE: Mapping[str, frozenset[str]] = {
-    "completion": frozenset((*_READERS, "logprobs")),
-    "chat": frozenset((*_READERS, "logprobs", "top_logprobs")),
+    "completion": frozenset((*_RARE, "logprobs")),
+    "chat": frozenset((*_RARE, "logprobs", "top_logprobs")),
 }

@@ -53,7 +53,7 @@ class _Encoded:
     _bytes: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SamplingParams(_Encoded):
     """Each default changes nothing; temperature 0 is greedy, top_k 0 and top_p 1 are off. Numbers are float32 on wires.
 
@@ -63,7 +63,7 @@ class SamplingParams(_Encoded):
     beside each one; None: no log-probabilities.
     """
 
-    temperature: float = 0.0
+    temperature: float = field(default=0.0, metadata={"bounds": Range(0.0, sys.float_info.max)})
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
@@ -78,6 +78,12 @@ class SamplingParams(_Encoded):
     forbidden: tuple[int, ...] = ()
     logprobs: int | None = _feature(None)
     prompt_logprobs: int | None = _feature(None)
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        values = zip(_DEFAULTS.items(), _values(self), strict=True)
+        shown = (f"{name}={value!r}" for (name, default), value in values if value != default)
+        return f"SamplingParams({', '.join(shown)})"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -144,19 +150,20 @@ class _List(NamedTuple):
     unpack: Callable[[str, Any], object]
 
 
-def _pack(ids: Iterable[int], code: str = "I") -> bytes:
+def _pack(numbers: Iterable[float], code: str = "I") -> bytes:
     """Raises InvalidSamplingParams."""
     try:
-        numbers = array(code, ids)
+        packed: array[Any] = array(code, numbers)
     except (OverflowError, TypeError) as error:
         raise InvalidSamplingParams("", f"a value does not fit its field: {error}") from error
-    return _little_endian(numbers).tobytes()
+    return _little_endian(packed).tobytes()
 
 
-def _unpack(name: str, packed: bytes, code: str = "I", what: str = "uint32 ids", width: int = 4) -> "array[Any]":
+def _unpack(name: str, packed: bytes, what: str = "uint32 ids", width: int = 4) -> "array[int]":
+    """Words of 32 bits. Raises InvalidSamplingParams."""
     if len(packed) % width:
         raise InvalidSamplingParams(name, f"{len(packed)} bytes are not a whole number of {what}")
-    return _little_endian(array(code, packed))
+    return _little_endian(array("I", packed))
 
 
 def _little_endian(numbers: "array[Any]") -> "array[Any]":
@@ -175,7 +182,7 @@ def _pack_pairs(pairs: Iterable[tuple[int, float]]) -> bytes:
 
 
 def _unpack_pairs(name: str, packed: bytes) -> tuple[tuple[int, float], ...]:
-    words = _unpack(name, packed, "I", "ids with values", 8)
+    words = _unpack(name, packed, "ids with values", 8)
     return tuple(zip(words[0::2], array("f", words[1::2].tobytes()), strict=True))
 
 
@@ -196,7 +203,7 @@ _FIELDS = fields(SamplingParams)
 _DEFAULTS = {one.name: one.default for one in _FIELDS}
 _values = attrgetter(*_DEFAULTS)
 assert MISSING not in _DEFAULTS.values()
-# Fields that a device may be unable to serve; each is the name of its feature.
+# The tables that follow from the fields. FEATURES: what a device may be unable to serve.
 FEATURES = tuple(one.name for one in _FIELDS if one.metadata.get("feature"))
 LOGITS_FIELDS = tuple(one.name for one in _FIELDS if one.metadata.get("logits"))
 RANGES: Mapping[str, Range] = {one.name: one.metadata["bounds"] for one in _FIELDS if one.metadata.get("bounds")}

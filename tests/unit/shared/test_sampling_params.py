@@ -66,7 +66,7 @@ def test_a_changed_copy_has_bytes_of_its_own() -> None:
 
 
 def test_the_message_has_these_fields_and_no_others() -> None:
-    assert [one.name for one in engine_pb2.SamplingParams.DESCRIPTOR.fields] == NAMES == list(VALUES)
+    assert {one.name for one in engine_pb2.SamplingParams.DESCRIPTOR.fields} == set(NAMES) == set(VALUES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +91,12 @@ def test_a_request_needs_the_feature_of_each_field_that_it_sets(name: str) -> No
 def test_features_and_ranges_are_those_of_the_fields() -> None:
     assert OTHER.features == FEATURES
     assert set(NAMES) - set(FEATURES) == {"temperature", "top_k", "top_p", "seed", "forbidden"}
-    assert RANGES.keys() <= set(FEATURES) and RANGES["presence_penalty"] == (-2, 2)
+    assert RANGES.keys() <= {"temperature", *FEATURES} and RANGES["presence_penalty"] == (-2, 2)
+
+
+def test_what_is_shown_is_what_was_set() -> None:
+    assert repr(SamplingParams(0.5, bad_words=((1,),))) == "SamplingParams(temperature=0.5, bad_words=((1,),))"
+    assert eval(repr(OTHER)) == OTHER
 
 
 def test_ids_that_end_are_forbidden_only_where_a_number_of_tokens_is_asked() -> None:

@@ -1,6 +1,5 @@
 """From a router's Submit to the engine's request. PURE: what is wrong is named by field, nothing silently mended."""
 
-import math
 import sys
 from array import array
 from collections.abc import Sequence
@@ -82,7 +81,6 @@ def _sampling(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) ->
         params = SamplingParams.from_proto(submit.sampling)
     except InvalidSamplingParams as error:
         raise Invalid(error.field, error.message) from error
-    _check(math.isfinite(params.temperature) and params.temperature >= 0, "temperature", params.temperature)
     if not 0 < params.top_p <= 1:
         raise Invalid("top_p", f"must be over 0 and at most 1, is {params.top_p}")
     for field in (*params.features, *([GRAMMAR] if submit.grammar else [])):
