@@ -1,4 +1,5 @@
-// What few requests ask: changes of their rows of the logits before the draw, in the order of worker/runner/cpu/logits_processors.py.
+// What few requests ask: changes of their rows of the logits before the draw, in the order of
+// worker/runner/cpu/logits_processors.py.
 //
 //     a row of any type -> masks, allowed, forbidden -> bad words -> bias -> penalties -> a row of float32
 //

@@ -11,7 +11,7 @@ field's name), and whether it changes the logits before the draw.
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,19 +81,17 @@ class SamplingParams(_Encoded):
 
     def __repr__(self) -> str:
         """What differs from the defaults."""
-        values = zip(_DEFAULTS.items(), _values(self), strict=True)
-        shown = (f"{name}={value!r}" for (name, default), value in values if value != default)
-        return f"SamplingParams({', '.join(shown)})"
+        return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value in _ALL.changed(self).items())})"
 
     @property
     def features(self) -> tuple[str, ...]:
         """The FEATURES that it needs of a device, in their order."""
-        return tuple(name for name in FEATURES if getattr(self, name) != _DEFAULTS[name])
+        return tuple(_FEATURES.changed(self))
 
     @property
     def always_changes_logits(self) -> bool:
         """Before every draw."""
-        return any(getattr(self, name) != _DEFAULTS[name] for name in LOGITS_FIELDS)
+        return bool(_LOGITS.changed(self))
 
     @property
     def changes_logits(self) -> bool:
@@ -103,17 +101,15 @@ class SamplingParams(_Encoded):
     @classmethod
     def from_proto(cls, message: engine_pb2.SamplingParams) -> "SamplingParams":
         """Raises InvalidSamplingParams for a list that is not packed in whole. Unknown fields are passed over."""
-        values: dict[str, Any] = {descriptor.name: value for descriptor, value in message.ListFields()}
-        for name in values.keys() & _LISTS.keys():
-            values[name] = _LISTS[name].unpack(name, values[name])
-        return cls(**values)
+        if len(UnknownFieldSet(message)):
+            return cls(**_unpacked(message))
+        return cls._with_bytes(message, message.SerializeToString(deterministic=True))
 
     def to_proto(self) -> engine_pb2.SamplingParams:
         """Raises InvalidSamplingParams for a value that does not fit its field."""
-        values: dict[str, Any] = {}
-        for (name, default), value in zip(_DEFAULTS.items(), _values(self), strict=True):
-            if value != default:
-                values[name] = _LISTS[name].pack(value) if name in _LISTS else value
+        values = _ALL.changed(self)
+        for name in values.keys() & _LISTS.keys():
+            values[name] = _LISTS[name].pack(values[name])
         try:
             return engine_pb2.SamplingParams(**values)
         except (TypeError, ValueError) as error:
@@ -128,7 +124,11 @@ class SamplingParams(_Encoded):
             raise InvalidSamplingParams("", f"{len(data)} bytes are no sampling parameters: {error}") from error
         if len(unknown := UnknownFieldSet(message)):
             raise InvalidSamplingParams("", f"unknown field number {unknown[0].field_number}")
-        params = cls.from_proto(message)
+        return cls._with_bytes(message, data)
+
+    @classmethod
+    def _with_bytes(cls, message: engine_pb2.SamplingParams, data: bytes) -> "SamplingParams":
+        params = cls(**_unpacked(message))
         object.__setattr__(params, "_bytes", data)
         return params
 
@@ -199,11 +199,39 @@ _LISTS: Mapping[str, _List] = {
     ),
     "forbidden": _IDS,
 }
+
+
+def _unpacked(message: engine_pb2.SamplingParams) -> dict[str, Any]:
+    """Of each field that is set. Raises InvalidSamplingParams."""
+    values: dict[str, Any] = {descriptor.name: value for descriptor, value in message.ListFields()}
+    for name in values.keys() & _LISTS.keys():
+        values[name] = _LISTS[name].unpack(name, values[name])
+    return values
+
+
 _FIELDS = fields(SamplingParams)
-_DEFAULTS = {one.name: one.default for one in _FIELDS}
-_values = attrgetter(*_DEFAULTS)
-assert MISSING not in _DEFAULTS.values()
+
+
+class _Some:
+    """Some of the fields, of which most requests change none: looked at together."""
+
+    def __init__(self, key: str = "") -> None:
+        """key: of the metadata that they have; empty: all fields."""
+        chosen = [one for one in _FIELDS if not key or one.metadata.get(key)]
+        self.names: tuple[str, ...] = tuple(one.name for one in chosen)
+        self._defaults = tuple(one.default for one in chosen)
+        self._values = attrgetter(*self.names)
+
+    def changed(self, params: SamplingParams) -> dict[str, Any]:
+        """By name, the values that differ from the defaults."""
+        values, defaults = self._values(params), self._defaults
+        if values == defaults:
+            return {}
+        named = zip(self.names, values, defaults, strict=True)
+        return {name: value for name, value, default in named if value != default}
+
+
+_ALL, _FEATURES, _LOGITS = _Some(), _Some("feature"), _Some("logits")
 # The tables that follow from the fields. FEATURES: what a device may be unable to serve.
-FEATURES = tuple(one.name for one in _FIELDS if one.metadata.get("feature"))
-LOGITS_FIELDS = tuple(one.name for one in _FIELDS if one.metadata.get("logits"))
+FEATURES, LOGITS_FIELDS = _FEATURES.names, _LOGITS.names
 RANGES: Mapping[str, Range] = {one.name: one.metadata["bounds"] for one in _FIELDS if one.metadata.get("bounds")}

@@ -4,6 +4,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from octavo.proto.v1 import engine_pb2
 from octavo.shared.hashing import block_hashes
@@ -12,6 +13,7 @@ from octavo.shared.sampling_params import RANGES, InvalidSamplingParams, Samplin
 from octavo.worker.messages.request import GRAMMAR, Invalid, NewRequest
 
 MAX_SALT_BYTES = 64
+_ranged = attrgetter(*RANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,8 @@ def _sampling(submit: engine_pb2.Submit, stops: frozenset[int], rules: Rules) ->
 
 
 def _check_ranges(params: SamplingParams) -> None:
-    for field, (low, high) in RANGES.items():
-        value = getattr(params, field)
-        for number in [number for _, number in value] if isinstance(value, tuple) else [value]:
+    for (field, (low, high)), value in zip(RANGES.items(), _ranged(params), strict=True):
+        for number in [number for _, number in value] if isinstance(value, tuple) else (value,):
             _check(low <= number <= high, field, number)
     _check(params.repetition_penalty != 0, "repetition_penalty", 0.0)
     for field, top in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
