@@ -24,9 +24,11 @@ class JsonWriter:
         self._deltas.setdefault(index, []).append(delta)
 
     def finish(self, index: int, delta: Delta, reason: str) -> None:
-        texts = self._texts.pop(index, None)
-        before = [Delta("".join(texts))] if texts is not None else self._deltas.pop(index, [])
-        self._choices.append(Choice(index, merged([*before, delta]), reason))
+        if (texts := self._texts.pop(index, None)) is not None:
+            delta.text = "".join([*texts, delta.text])
+        elif (deltas := self._deltas.pop(index, None)) is not None:
+            delta = merged([*deltas, delta])
+        self._choices.append(Choice(index, delta, reason))
 
     def end(self, usage: Usage) -> None:
         self._usage = usage
