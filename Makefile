@@ -3,7 +3,7 @@
 #   make test    set up, run every test that this machine can run
 # VENV is the environment that they make and use.
 
-# Every process that the targets start reads modules that are compiled already, whatever the environment wishes: PyTorch
+# Every process that the targets start reads modules that are compiled already, whatever the environment says: PyTorch
 # takes four seconds to compile.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -153,7 +153,7 @@ def main() -> None:
     made_on = record.machine(("aiohttp", "kopf"))
     with api_server() as bed, tempfile.TemporaryDirectory() as folder:
         bed.apply(CRD)
-        bed.kubectl("wait", "--for=condition=Established", "crd/inferenceservices.octavo.dev", "--timeout=30s")
+        bed.wait_for_crd("inferenceservices.octavo.dev")
         with bed.namespace("many") as space:
             found = measure(bed, space, arguments.services, Path(folder))
     made_on["load_after"] = round(os.getloadavg()[0], 2)

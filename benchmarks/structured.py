@@ -50,11 +50,11 @@ class Heard(NamedTuple):
         return max((count for at, count in self.seen if at <= moment), default=0)
 
 
-async def _stream(session: aiohttp.ClientSession, url: str, tokens: int, number: int, wish: dict[str, Any]) -> Heard:
+async def _stream(session: aiohttp.ClientSession, url: str, tokens: int, number: int, fields: dict[str, Any]) -> Heard:
     body = {
         "model": "local", "prompt": f"{number} facts about the sea:", "max_tokens": tokens, "seed": number,
         "temperature": 0.8, "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True}, **wish,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True}, **fields,
     }  # fmt: skip
     seen = []
     async with session.post(f"{url}/v1/completions", json=body) as answer:
@@ -98,10 +98,10 @@ async def _measure(url: str, pid: int, streams: int, tokens: int, rounds: int) -
 
         async def run(*kinds: list[dict[str, Any]]) -> tuple[list[float], float]:
             """Rates of the kinds; milliseconds of CPU a token."""
-            wishes = [wish for kind in kinds for wish in kind]
+            bodies = [body for kind in kinds for body in kind]
             pids = _processes(pid)
             before = _cpu_s(pids)
-            heard = await asyncio.gather(*(_stream(session, url, tokens, n, wish) for n, wish in enumerate(wishes)))
+            heard = await asyncio.gather(*(_stream(session, url, tokens, n, body) for n, body in enumerate(bodies)))
             spent = _cpu_s(pids) - before
             parts, at = [], 0
             for kind in kinds:
@@ -110,8 +110,8 @@ async def _measure(url: str, pid: int, streams: int, tokens: int, rounds: int) -
             return _rates(parts), 1e3 * spent / sum(one.tokens for one in heard)
 
         half = streams // 2
-        for wish in (FREE, BOUND):  # which compiles the schema
-            await _stream(session, url, 2, 0, wish)
+        for body in (FREE, BOUND):  # which compiles the schema
+            await _stream(session, url, 2, 0, body)
         found: list[dict[str, float]] = []
         for _ in range(rounds):
             (free,), free_cpu = await run([FREE] * streams)

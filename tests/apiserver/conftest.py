@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def bed(api_server: Bed) -> Bed:
     """The API server with the chart's CRD."""
     api_server.apply(CRD)
-    api_server.kubectl("wait", "--for=condition=Established", "crd/inferenceservices.octavo.dev", "--timeout=30s")
+    api_server.wait_for_crd("inferenceservices.octavo.dev")
     document = "/openapi/v3/apis/octavo.dev/v1alpha1"
     wait_until(lambda: "InferenceService" in _raw(api_server, document), 30, f"{document} describes the CRD")
     return api_server

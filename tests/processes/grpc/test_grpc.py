@@ -161,8 +161,8 @@ async def test_a_client_that_knows_nothing_learns_the_api_by_reflection_and_call
             return services, call(request(prompt=[{"text": "x"}], max_tokens=3), timeout=PATIENCE_S).outputs[0].text
 
     services, text = await asyncio.to_thread(ask)
-    wish = {"octavo.v1.Inference", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    assert services == wish
+    wanted = {"octavo.v1.Inference", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert services == wanted
     assert text == TOKENIZER.decode(list(ids(STORY)[:3]))
 
 

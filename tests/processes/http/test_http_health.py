@@ -14,9 +14,9 @@ PATHS = ("/readyz", "/health", "/livez", "/routerz")
 READY, NOT_READY = [200, 200, 200, 200], [503, 503, 200, 200]
 
 
-async def until_seen(router: RunningRouter, wish: list[int]) -> None:
+async def until_seen(router: RunningRouter, wanted: list[int]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while [await router.status(path) for path in PATHS] != wish:
+        while [await router.status(path) for path in PATHS] != wanted:
             await asyncio.sleep(0.1)
 
 

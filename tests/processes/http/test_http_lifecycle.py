@@ -153,9 +153,7 @@ async def test_helpers_that_are_killed_or_stopped_cost_no_request(leader: FakeLe
         stopped = _children(child)[0]
         async with asyncio.timeout(PATIENCE_S):
             while not (killed := await router.sample("octavo_router_helpers_killed_total")):
-                os.kill(
-                    stopped, signal.SIGCONT
-                )  # it may have been loading: nothing is asked of it then
+                os.kill(stopped, signal.SIGCONT)  # it may have been loading: nothing is asked of it then
                 await asyncio.sleep(0.2)
                 os.kill(stopped, signal.SIGSTOP)
                 answers = await asyncio.gather(*(router.post("/v1/chat/completions", chat) for _ in range(4)))

@@ -27,19 +27,19 @@ class Service:
     client: openai.AsyncOpenAI
     folder: Path
 
-    async def complete(self, **wishes: Any) -> Any:
-        extra = {name: wishes.pop(name) for name in list(wishes) if name in EXTRA}
+    async def complete(self, **fields: Any) -> Any:
+        extra = {name: fields.pop(name) for name in list(fields) if name in EXTRA}
         defaults = {"model": "m", "prompt": "a", "temperature": 0, "max_tokens": 4}
-        return await self.client.completions.create(**defaults | wishes, extra_body=extra)
+        return await self.client.completions.create(**defaults | fields, extra_body=extra)
 
-    async def chat(self, **wishes: Any) -> Any:
-        extra = {name: wishes.pop(name) for name in list(wishes) if name in EXTRA}
+    async def chat(self, **fields: Any) -> Any:
+        extra = {name: fields.pop(name) for name in list(fields) if name in EXTRA}
         defaults: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
-        return await self.client.chat.completions.create(**{"temperature": 0} | defaults | wishes, extra_body=extra)
+        return await self.client.chat.completions.create(**{"temperature": 0} | defaults | fields, extra_body=extra)
 
-    async def refused(self, **wishes: Any) -> str | None:
+    async def refused(self, **fields: Any) -> str | None:
         with pytest.raises(openai.BadRequestError) as caught:
-            await self.complete(**wishes)
+            await self.complete(**fields)
         return caught.value.param
 
 
@@ -88,14 +88,14 @@ async def test_a_completions_log_probabilities_are_those_of_transformers(noise: 
     choice = answer.choices[0]
     ids = choice.token_ids
     assert len(ids) == answer.usage.completion_tokens == 8 and choice.prompt_token_ids == PROMPT
-    wish = oracle.logits([*PROMPT, *ids]).log_softmax(-1)
+    wanted = oracle.logits([*PROMPT, *ids]).log_softmax(-1)
     told = choice.logprobs
     assert len(told.tokens) == len(told.text_offset) == len(PROMPT) + 8
     assert told.token_logprobs[0] is None and told.top_logprobs[0] is None
     for at, token in enumerate([*PROMPT, *ids][1:]):
-        assert abs(told.token_logprobs[at + 1] - float(wish[at, token])) < TOLERANCE
+        assert abs(told.token_logprobs[at + 1] - float(wanted[at, token])) < TOLERANCE
         best = sorted(told.top_logprobs[at + 1].values(), reverse=True)[:5]
-        assert max(abs(a - b) for a, b in zip(best, wish[at].topk(5).values.tolist(), strict=True)) < TOLERANCE
+        assert max(abs(a - b) for a, b in zip(best, wanted[at].topk(5).values.tolist(), strict=True)) < TOLERANCE
     assert bytes(PROMPT).decode() == choice.text[: len(PROMPT)]
     assert told.text_offset[: len(PROMPT)] == list(range(len(PROMPT)))
 
@@ -103,25 +103,25 @@ async def test_a_completions_log_probabilities_are_those_of_transformers(noise: 
 async def test_the_prompts_table_is_that_of_vllm(noise: Service, oracle: Oracle) -> None:
     answer = await noise.complete(prompt=PROMPT, prompt_logprobs=2, max_tokens=1)
     table = answer.choices[0].prompt_logprobs
-    wish = oracle.logits(PROMPT).log_softmax(-1)
+    wanted = oracle.logits(PROMPT).log_softmax(-1)
     assert table[0] is None and len(table) == len(PROMPT)
     for at, token in enumerate(PROMPT[1:]):
         entry = table[at + 1][str(token)]
-        assert abs(entry["logprob"] - float(wish[at, token])) < TOLERANCE
-        assert entry["rank"] == 1 + int((wish[at] > wish[at, token]).sum())
+        assert abs(entry["logprob"] - float(wanted[at, token])) < TOLERANCE
+        assert entry["rank"] == 1 + int((wanted[at] > wanted[at, token]).sum())
         assert entry["decoded_token"] == chr(token)
-        assert {str(index) for index in wish[at].topk(2).indices.tolist()} <= table[at + 1].keys()
+        assert {str(index) for index in wanted[at].topk(2).indices.tolist()} <= table[at + 1].keys()
 
 
 async def test_a_chat_tells_one_entry_a_token_streamed_or_not(letters: Service) -> None:
-    wishes: dict[str, Any] = {"logprobs": True, "top_logprobs": 3}
-    whole = await letters.chat(**wishes)
+    fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 3}
+    whole = await letters.chat(**fields)
     content = whole.choices[0].logprobs.content
     assert [one.token for one in content] == list(whole.choices[0].message.content)
     assert all(len(one.top_logprobs) == 3 and one.top_logprobs[0].token == one.token for one in content)
     streamed = [
         one.model_dump()
-        async for chunk in await letters.chat(**wishes, stream=True)
+        async for chunk in await letters.chat(**fields, stream=True)
         for choice in chunk.choices
         if choice.logprobs
         for one in choice.logprobs.content
@@ -143,17 +143,17 @@ async def test_tokens_that_are_half_a_character_have_their_bytes(letters: Servic
 
 
 async def test_values_end_with_the_text_at_a_stop_string_streamed_or_not(letters: Service) -> None:
-    wishes: dict[str, Any] = {"prompt": "#", "logprobs": 1, "stop": ["ND"], "max_tokens": 9}
-    whole = (await letters.complete(**wishes)).choices[0]
+    fields: dict[str, Any] = {"prompt": "#", "logprobs": 1, "stop": ["ND"], "max_tokens": 9}
+    whole = (await letters.complete(**fields)).choices[0]
     assert (whole.text, whole.finish_reason) == ("éE", "stop")
     assert whole.logprobs.tokens == ["bytes:\\xc3", "bytes:\\xa9", "END"]
     text, tokens, reason = "", [], None
-    async for chunk in await letters.complete(**wishes, stream=True):
+    async for chunk in await letters.complete(**fields, stream=True):
         choice = chunk.choices[0]
         text, reason = text + choice.text, choice.finish_reason or reason
         tokens += choice.logprobs.tokens if choice.logprobs else []
     assert (text, tokens, reason) == (whole.text, whole.logprobs.tokens, "stop")
-    shown = await letters.complete(**wishes, include_stop_str_in_output=True)
+    shown = await letters.complete(**fields, include_stop_str_in_output=True)
     assert shown.choices[0].text == "éEND"
 
 
@@ -219,22 +219,22 @@ async def test_an_echo_alone_scores_the_prompt(letters: Service) -> None:
 
 
 async def test_every_number_is_finite(letters: Service) -> None:
-    wishes: list[dict[str, Any]] = [
+    fields: list[dict[str, Any]] = [
         {"logprobs": 5, "temperature": 1, "top_k": 1},
         {"logprobs": 5, "echo": True},
         {"logprobs": 20, "logit_bias": {str(ord("b")): -100}},
         {"logprobs": 5, "allowed_token_ids": [ord("z")]},
     ]
-    for wish in wishes:
-        told = (await letters.complete(**wish)).choices[0].logprobs
+    for wanted in fields:
+        told = (await letters.complete(**wanted)).choices[0].logprobs
         values = [value for value in told.token_logprobs if value is not None]
         values += [value for table in told.top_logprobs if table for value in table.values()]
         assert values and all(math.isfinite(value) for value in values)
 
 
 async def test_masks_and_biases_steer_the_text(letters: Service) -> None:
-    async def text(**wishes: Any) -> str:
-        return (await letters.complete(**wishes)).choices[0].text
+    async def text(**fields: Any) -> str:
+        return (await letters.complete(**fields)).choices[0].text
 
     assert await text() == "bcde"
     assert await text(logit_bias={str(ord("b")): -100, str(ord("q")): 60}) == "qqqq"
@@ -277,7 +277,7 @@ async def test_every_event_has_usage_when_asked(letters: Service) -> None:
 
 async def test_temperatures_near_zero_are_greedy_beside_others(noise: Service) -> None:
     first = (await noise.complete(prompt=PROMPT, max_tokens=1, return_token_ids=True)).choices[0].token_ids[0]
-    wish: dict[str, Any] = {"prompt": PROMPT, "logit_bias": {str(first): -100}, "seed": 1, "return_token_ids": True}
-    asked = [noise.complete(temperature=value, **wish) for value in (0, 1e-9, 1e-5, 2)]
+    wanted: dict[str, Any] = {"prompt": PROMPT, "logit_bias": {str(first): -100}, "seed": 1, "return_token_ids": True}
+    asked = [noise.complete(temperature=value, **wanted) for value in (0, 1e-9, 1e-5, 2)]
     ids = [answer.choices[0].token_ids for answer in await asyncio.gather(*asked)]
     assert ids[0] == ids[1] == ids[2] and first not in ids[0]

@@ -54,12 +54,12 @@ def is_city(value: Any) -> bool:
 
 async def test_every_answer_matches_its_form_and_free_ones_beside_it_are_what_they_are_alone(url: str) -> None:
     alone = await complete(url, prompt="free", max_tokens=30)
-    wishes: list[dict[str, Any]] = [
+    fields: list[dict[str, Any]] = [
         {"response_format": FORMAT},
         {"guided_json": json.dumps(CITY)},
         {"structured_outputs": {"json": CITY}},
     ]
-    schemas = [complete(url, prompt=f"p{n}", seed=n, **HOT, **wish) for n, wish in enumerate(2 * wishes)]
+    schemas = [complete(url, prompt=f"p{n}", seed=n, **HOT, **given) for n, given in enumerate(2 * fields)]
     any_object = HOT | {"response_format": {"type": "json_object"}, "max_tokens": 100}
     objects = [complete(url, prompt=f"o{n}", seed=n, **any_object) for n in range(2)]
     codes = [complete(url, prompt=f"r{n}", seed=n, guided_regex="[A-C]{3}-[0-9]{2}", **HOT) for n in range(3)]
@@ -118,7 +118,7 @@ async def test_a_stream_beside_hostile_schemas_goes_on_and_each_of_them_is_refus
 
 
 @pytest.mark.parametrize(
-    ("wish", "field"),
+    ("given", "field"),
     [
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
@@ -140,10 +140,10 @@ async def test_a_stream_beside_hostile_schemas_goes_on_and_each_of_them_is_refus
     ],
 )
 async def test_what_cannot_be_met_is_refused_by_name_and_nobody_is_disturbed(
-    url: str, wish: dict[str, Any], field: str
+    url: str, given: dict[str, Any], field: str
 ) -> None:
     async with aiohttp.ClientSession() as session:
-        body = {"model": "local", "prompt": "a", "max_tokens": 5, **wish}
+        body = {"model": "local", "prompt": "a", "max_tokens": 5, **given}
         async with session.post(f"{url}/v1/completions", json=body) as answer:
             said = await answer.json()
     assert answer.status == 400, said

@@ -13,7 +13,7 @@ from support.worker.worker import client, serving, until
 TESTS = Path(__file__).parents[2]
 
 
-def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_nursery_is_replaced():
+def test_ranks_are_children_of_the_supervisor_wait_for_their_go_and_a_lost_or_silent_fork_server_is_replaced():
     environment = os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "support.processes.fork_server_run"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -29,7 +29,7 @@ def test_ranks_are_children_of_who_asks_wait_for_their_go_and_a_lost_or_silent_n
     ], done.stderr
 
 
-async def test_a_lost_nursery_disturbs_nobody_and_is_replaced_before_it_is_needed(tmp_path):
+async def test_a_lost_fork_server_disturbs_no_rank_and_is_replaced_before_it_is_needed(tmp_path):
     async with serving(successor_checkpoint(tmp_path / "letters")) as worker:
         before = worker.children()
         async with client(worker) as router:

@@ -80,6 +80,11 @@ class Bed:
             for item in _objects(manifest):
                 self.client.apply(item, namespace)
 
+    def wait_for_crd(self, name: str) -> None:
+        """Until its kind is served. `kubectl wait` fails where there are no conditions yet."""
+        look = ("get", f"crd/{name}", "-o", "jsonpath={.status.conditions[?(@.type=='Established')].status}")
+        wait_until(lambda: self.kubectl(*look) == "True", 30, f"{name} is established")
+
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """The object, or None where there is none."""
         return self.client.get(kind, name, namespace)

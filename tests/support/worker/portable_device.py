@@ -1,4 +1,4 @@
-"""What the kernels that serve wishes do, in plain PyTorch on the CPU: they read the words that were packed for them."""
+"""The kernels that serve sampling fields, in PyTorch on the CPU: they read the words that were packed for them."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""What the host packs and reads of steps with wishes is what the CPU gives; the kernels are in PyTorch here."""
+"""What the host packs and reads for sampling fields is what the CPU gives; the kernels are in PyTorch here."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from octavo.worker.runner.cpu.logprobs import Logprobs
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_on_cpu
-from octavo.worker.runner.cuda import logits_processors as wishes
+from octavo.worker.runner.cuda import logits_processors
 from octavo.worker.runner.cuda import vocab_parallel as vocab_sampler
 from octavo.worker.runner.cuda.model_forward import ForwardOutput
 from octavo.worker.runner.cuda.step_extras import SCORED_ROWS
@@ -34,7 +34,7 @@ HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
 @pytest.fixture(autouse=True)
 def portable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("adjust", "upload_words", "download_words"):
-        monkeypatch.setattr(wishes, name, getattr(portable_device, name))
+        monkeypatch.setattr(logits_processors, name, getattr(portable_device, name))
     monkeypatch.setattr(vocab_sampler, "sample", portable_device.sample)
     monkeypatch.setattr(vocab_sampler.kernels, "logprobs", portable_device.logprobs)
 
@@ -50,7 +50,7 @@ class Pair:
     cpu: OnCpu
     cpu_logprobs: Logprobs
     tokens: torch.Tensor  # the CPU's pool
-    gpu: wishes.CudaLogitsProcessors
+    gpu: logits_processors.CudaLogitsProcessors
     state: DeviceState
     admits: list[Admit] = field(default_factory=list)
     head: torch.Tensor = field(default_factory=lambda: HEAD)
@@ -102,7 +102,7 @@ class Pair:
         scores = self.cpu_logprobs.scores(raw, slots, ids)
         return StepResult(step.number, tuple(ids.tolist()), failed, scores, prompts)
 
-    def pass_draws(self, logits: torch.Tensor, draws: wishes.Draws, drawn: torch.Tensor) -> None:
+    def pass_draws(self, logits: torch.Tensor, draws: logits_processors.Draws, drawn: torch.Tensor) -> None:
         if self.vocabulary.collective.size == 1:
             portable_device.sample(logits, draws, self.state, drawn)
         else:
@@ -116,7 +116,7 @@ class Pair:
         slots = torch.tensor([forward.slots[row] for row in wanted.rows], dtype=torch.int32)
         ends = torch.tensor([forward.starts[row] + forward.counts[row] for row in wanted.rows], dtype=torch.int32)
         header = torch.full((16,), len(slots))
-        draws = wishes.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
+        draws = logits_processors.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
         drawn = torch.zeros(2 * len(slots), dtype=torch.int32)
         self.pass_draws(logits, draws, drawn)
         output = ForwardOutput(*drawn.view(2, -1), logits, hidden)
@@ -131,7 +131,9 @@ class Pair:
 
 def pair(room: int = SLOTS) -> Pair:
     state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
-    gpu = wishes.CudaLogitsProcessors(SIZE, SIZE, room, torch.device("cpu"), vocab_sampler.FullVocab(), sends_ids=False)
+    gpu = logits_processors.CudaLogitsProcessors(
+        SIZE, SIZE, room, torch.device("cpu"), vocab_sampler.FullVocab(), sends_ids=False
+    )
     tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
     whole = Vocabulary(SIZE)
     return Pair(OnCpu(whole, tokens), Logprobs(whole, tokens), tokens, gpu, state)
@@ -253,7 +255,7 @@ def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, rank
         pads = torch.full((HIDDEN, max(0, first + columns - SIZE)), 0.0)
         head = torch.cat((HEAD[:, first : first + columns], pads), dim=1)
         mine = replace(both, state=replace(both.state, tokens=begun.clone()), head=head, pads=pads.shape[1])
-        mine.gpu = wishes.CudaLogitsProcessors(
+        mine.gpu = logits_processors.CudaLogitsProcessors(
             SIZE,
             columns,
             SLOTS,
@@ -321,9 +323,9 @@ def test_min_tokens_alone_end_when_they_are_reached() -> None:
 
 
 def test_a_gpu_announces_the_fields_that_its_kernel_knows() -> None:
-    assert wishes.GPU_FEATURES == list(FEATURES), "all of them, today"
+    assert logits_processors.GPU_FEATURES == list(FEATURES), "all of them, today"
     assert set(LogitsChanges._fields) == {"prompt", "min_tokens", "forbidden", *LOGITS_FIELDS}
-    fewer = wishes.served(("presence_penalty", "bad_words"))
+    fewer = logits_processors.served(("presence_penalty", "bad_words"))
     assert set(FEATURES) - set(fewer) == {
         "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids",
     }  # fmt: skip

@@ -32,7 +32,7 @@ EVERYTHING = SamplingParams(
     logit_bias=((400, 3.0), (12, -100.0)), bad_words=((5,), (512,)),
     allowed_token_ids=(*range(0, 513, 2), 5), min_tokens=6, forbidden=(2, 4, 512),
 )  # fmt: skip
-WISHES: dict[str, SamplingParams] = {
+FIELDS: dict[str, SamplingParams] = {
     "min_p": SamplingParams(temperature=1.2, seed=3, min_p=0.2),
     "min_p before top_p": SamplingParams(temperature=1.5, top_p=0.7, seed=4, min_p=0.1),
     "min_p before top_k": SamplingParams(temperature=1.5, top_k=9, top_p=0.9, seed=4, min_p=0.1),
@@ -50,7 +50,7 @@ WISHES: dict[str, SamplingParams] = {
 }
 MIXED = [
     SamplingParams(),
-    WISHES["everything"],
+    FIELDS["everything"],
     SamplingParams(temperature=0.8, top_k=40, top_p=0.9, seed=7),
     replace(EVERYTHING, logprobs=3),
     SamplingParams(temperature=1.4, top_p=0.9, seed=4, min_p=0.1, repetition_penalty=1.2, prompt_logprobs=2),
@@ -107,9 +107,9 @@ def both(
     return device
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_each_wish_alone_is_served_as_on_the_cpu(pair: Pair, wish: str) -> None:
-    both(pair, [WISHES[wish]] * len(PROMPTS), graphs=False)
+@pytest.mark.parametrize("field", FIELDS)
+def test_each_field_alone_is_served_as_on_the_cpu(pair: Pair, field: str) -> None:
+    both(pair, [FIELDS[field]] * len(PROMPTS), graphs=False)
 
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["kernels", "graphs"])
@@ -125,7 +125,7 @@ def test_rows_that_grammars_bind_run_beside_others(pair: Pair, graphs: bool) -> 
     both(pair, MIXED, graphs, Masking, max_batch_tokens=29)
 
 
-def test_slots_that_requests_with_wishes_leave_serve_others_plainly(pair: Pair) -> None:
+def test_slots_that_requests_with_sampling_fields_leave_serve_others_plainly(pair: Pair) -> None:
     engine = LocalEngine(pair.gpu)
     engine.capture()
     plain = LocalEngine(pair.cpu).generate(PROMPTS, TOKENS)

@@ -1,7 +1,9 @@
-"""What sampling fields cost a GPU beside plain decoding: `python benchmarks/wishes.py 1b 8b [--requests N] [--out F]`.
+"""What sampling fields cost a GPU beside plain decoding.
 
-Scheduler and runner in one process, random weights (`--model FOLDER`: others), prompts of 512 tokens. Each wish is that
-of all requests, and once of one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of
+    python benchmarks/sampling_fields.py 1b 8b [--requests N] [--out FILE]
+
+Scheduler and runner in one process, random weights (`--model FOLDER`: others), prompts of 512 tokens. Each field is set
+by all requests, and once by one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of
 three runs.
 """
 
@@ -29,7 +31,7 @@ from support.worker.engine import LocalEngine
 
 PROMPT = 512
 PLAIN = SamplingParams(temperature=0.8, seed=1)
-WISHES = {
+FIELDS = {
     "plain": PLAIN,
     "min_p": replace(PLAIN, min_p=0.05),
     "penalties": replace(PLAIN, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1),
@@ -61,10 +63,10 @@ class Bound(LocalEngine):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Milliseconds of a step when all requests wish, and when one does."""
+    """Milliseconds of a step when all requests set the field, and when one does."""
 
     shape: str
-    wish: str
+    field: str
     requests: int
     all_ms: float
     one_ms: float
@@ -85,8 +87,8 @@ def step_ms(engine: "Bound", samplings: list[SamplingParams], tokens: int) -> fl
 def measure(shape: str, runner: DeviceRunner, requests: int, tokens: int, found: Found) -> None:
     engine = Bound(runner)
     engine.capture()
-    for name, wish in WISHES.items():
-        each = [step_ms(engine, [wish] * count + [PLAIN] * (requests - count), tokens) for count in (requests, 1)]
+    for name, params in FIELDS.items():
+        each = [step_ms(engine, [params] * count + [PLAIN] * (requests - count), tokens) for count in (requests, 1)]
         _tell(Row(shape, name, requests, *each), found)
     each = []
     for engine.bound in (requests, 1):
@@ -95,8 +97,8 @@ def measure(shape: str, runner: DeviceRunner, requests: int, tokens: int, found:
 
 
 def _tell(row: Row, found: Found) -> None:
-    print(f"{row.shape:4}{row.wish:28}{row.requests:5} requests{row.all_ms:9.3f} ms{row.one_ms:9.3f} ms", flush=True)
-    found.put(f"{row.shape} {row.wish}", asdict(row))
+    print(f"{row.shape:4}{row.field:28}{row.requests:5} requests{row.all_ms:9.3f} ms{row.one_ms:9.3f} ms", flush=True)
+    found.put(f"{row.shape} {row.field}", asdict(row))
 
 
 def main() -> None:
@@ -113,7 +115,7 @@ def main() -> None:
     if not args.shapes and args.model is None:
         parser.error("give a SHAPE or --model")
     made_on = record.machine(["torch"]) | {"gpu": served.gpu()}
-    print(f"{'':46}{'all wish':>12}{'one does':>12}")
+    print(f"{'':46}{'all':>12}{'one':>12}")
     with Found(args.out, made_on) as found:
         for shape in args.shapes or [args.model.name]:
             folder = args.model or checkpoint(shape, args.models)
