@@ -7,6 +7,7 @@ scripts are in tests/cluster/bed.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -81,9 +82,14 @@ class Bed:
                 self.client.apply(item, namespace)
 
     def wait_for_crd(self, name: str) -> None:
-        """Until its kind is served. `kubectl wait` fails where there are no conditions yet."""
-        look = ("get", f"crd/{name}", "-o", "jsonpath={.status.conditions[?(@.type=='Established')].status}")
-        wait_until(lambda: self.kubectl(*look) == "True", 30, f"{name} is established")
+        """Until its kind is served. `kubectl wait` fails where the conditions of a new one are null yet."""
+
+        def established() -> bool:
+            crd = json.loads(self.kubectl("get", f"crd/{name}", "-o", "json"))
+            conditions = crd.get("status", {}).get("conditions") or ()
+            return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+        wait_until(established, 30, f"{name} is established")
 
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any] | None:
         """The object, or None where there is none."""
