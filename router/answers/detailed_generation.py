@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from octavo.router.answers.answer import Answer
 from octavo.router.answers.delta import Delta
 from octavo.router.answers.generation import Generation
-from octavo.router.jobs.generation import FAILED, LENGTH
-from octavo.router.jobs.refusals import engine_failed
+from octavo.router.jobs.generation import LENGTH
 from octavo.router.text.detokenise import Detokeniser
 from octavo.router.text.logprobs import Scored, TokenEntry, unpack
 from octavo.router.text.stops import StopFinder
@@ -119,13 +118,8 @@ class DetailedGeneration(Generation):
     def tokens(self, ids: Sequence[int], finish: int, cached: int) -> None:
         if self.over or not (ids or finish):
             return
-        answer, details = self._answer, self._details
-        answer.begun()
-        if cached:
-            self.cached += cached
-            answer.tally.cached_tokens += cached
-        if finish == FAILED:
-            self.failed(engine_failed())
+        details = self._details
+        if not self._goes_on(finish, cached):
             return
         if self._echoes_scores and not self._echoed:
             self._echo(())  # a prompt of one token

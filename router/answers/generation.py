@@ -43,12 +43,7 @@ class Generation:
         if self.over:
             return
         answer = self._answer
-        answer.begun()
-        if cached:
-            self.cached += cached
-            answer.tally.cached_tokens += cached
-        if finish == FAILED:
-            self.failed(engine_failed())
+        if not self._goes_on(finish, cached):
             return
         if self._finder is not None:
             self._search(self._finder, ids, finish)
@@ -60,6 +55,17 @@ class Generation:
             self._finish(text + self._detokeniser.flush(), finish)
         elif text:
             answer.writer.text(self.index, text)
+
+    def _goes_on(self, finish: int, cached: int) -> bool:
+        """Take what comes beside the ids; False when the engine has failed, and so has the request."""
+        answer = self._answer
+        answer.begun()
+        if cached:
+            self.cached += cached
+            answer.tally.cached_tokens += cached
+        if finish == FAILED:
+            self.failed(engine_failed())
+        return finish != FAILED
 
     def _search(self, finder: StopFinder, ids: Sequence[int], finish: int) -> None:
         """Id by id: the token count must not depend on how many ids one message carried."""
