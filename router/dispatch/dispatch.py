@@ -260,8 +260,11 @@ class FleetDispatcher:
 
     def _contained(self, in_flight: InFlightJob) -> Contained:
         """A block that serves this job: an error in it fails the job and removes it everywhere."""
-        end = partial(self._fail, in_flight, refusals.failed())
+        end = partial(self._fail_internally, in_flight)
         return self.errors.contained("request %s: its handling", in_flight.job.id, then=end)
+
+    def _fail_internally(self, in_flight: InFlightJob) -> None:
+        self._fail(in_flight, refusals.failed())
 
     def _fail(self, in_flight: InFlightJob, error: RequestError) -> None:
         if in_flight.over:

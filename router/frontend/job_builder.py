@@ -3,7 +3,7 @@
 import secrets
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from octavo.router.answers.answer import Answer
@@ -90,7 +90,7 @@ class RequestPlan:
         request, loaded = self.encoded.request, self.loaded
         seed = (request.sampling.seed + copy) % 2**64 if "seed" in request.given else secrets.randbits(63)
         defaults = unset_defaults(loaded.text.sampling, request.given, loaded.model.features)
-        return replace(request.sampling, seed=seed, **defaults)
+        return request.sampling.replaced(seed=seed, **defaults)
 
     def generation(self, index: int, answer: Answer, form: AnswerForm) -> Generation:
         """The sink of the job with this index."""

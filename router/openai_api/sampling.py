@@ -33,7 +33,8 @@ def rare(kind: str, fields: Fields, options: RequestOptions, max_tokens: int | N
     if max_tokens is not None and values.get("min_tokens", 0) > max_tokens:
         raise invalid("min_tokens", f"min_tokens must be at most max_tokens, {max_tokens}")
     logprobs = _chat_logprobs(fields) if kind == "chat" else _logprobs(fields)
-    return values | _present(logprobs=logprobs, prompt_logprobs=_prompt_logprobs(options, logprobs))
+    scores = {"logprobs": logprobs, "prompt_logprobs": _prompt_logprobs(options, logprobs)}
+    return values | {name: top for name, top in scores.items() if top is not None}
 
 
 def from_json(values: Mapping[str, Any]) -> SamplingParams:  # Any: decoded JSON
@@ -64,11 +65,7 @@ def unset_defaults(defaults: SamplingParams, given: Collection[str], features: C
 
 
 def _read(readers: Readers, fields: Fields) -> Values:
-    return _present(**{name: read(fields) for name, read in readers.items()})
-
-
-def _present(**values: Any) -> Values:  # Any: as in Values
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, read in readers.items() if (value := read(fields)) is not None}
 
 
 def _tuples(value: Any) -> Any:  # Any: decoded JSON

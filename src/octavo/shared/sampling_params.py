@@ -83,6 +83,10 @@ class SamplingParams(_Encoded):
         """What differs from the defaults."""
         return f"SamplingParams({', '.join(f'{name}={value!r}' for name, value in _ALL.changed(self).items())})"
 
+    def replaced(self, **values: Any) -> "SamplingParams":  # Any: as in their fields
+        """A copy with other values of these fields."""
+        return SamplingParams(**(_ALL.values(self) | values))
+
     @property
     def features(self) -> tuple[str, ...]:
         """The FEATURES that it needs of a device, in their order."""
@@ -221,6 +225,10 @@ class _Some:
         self.names: tuple[str, ...] = tuple(one.name for one in chosen)
         self._defaults = tuple(one.default for one in chosen)
         self._values = attrgetter(*self.names)
+
+    def values(self, params: SamplingParams) -> dict[str, Any]:
+        """By name."""
+        return dict(zip(self.names, self._values(params), strict=True))
 
     def changed(self, params: SamplingParams) -> dict[str, Any]:
         """By name, the values that differ from the defaults."""
