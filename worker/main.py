@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import logging
 import sys
+from contextlib import suppress
 
 from octavo.worker.config import Config, parse_bytes
 from octavo.worker.devices import gpu
 from octavo.worker.errors import ConfigError
+from octavo.worker.supervisor.fork_server_client import start
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -61,8 +63,11 @@ def parse(argv: list[str]) -> Config:
 
 def main(argv: list[str]) -> int:
     """Run until drained: 0, or 1 when it failed meanwhile. Bad flags, or a GPU that is not there: 2."""
+    fork_server = None
     try:
         config = parse(argv)
+        with suppress(OSError):  # the first incarnation tries again, and its failure names the cause
+            fork_server = start()
         gpu.check(config.device, config.layout.per_pod)
     except ConfigError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
@@ -72,7 +77,7 @@ def main(argv: list[str]) -> int:
     )
     from octavo.worker.supervisor.supervisor import Supervisor
 
-    return asyncio.run(Supervisor(config).run())
+    return asyncio.run(Supervisor(config, fork_server).run())
 
 
 if __name__ == "__main__":

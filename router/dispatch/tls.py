@@ -4,12 +4,12 @@ Pods are dialled by address, so their certificates carry a fixed name per servic
 again for each channel: a rotated leaf or bundle takes effect at the next connection.
 """
 
-import ipaddress
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 
+from octavo.router.dispatch.rules.loopback import check_loopback
 from octavo.router.dispatch.wire import CHANNEL_OPTIONS
 
 Dial = Callable[[str], grpc.aio.Channel]
@@ -29,19 +29,6 @@ def dialler(tls_dir: Path | None, service_uid: str) -> Dial:
         return grpc.aio.secure_channel(address, _credentials(tls_dir), options=(*CHANNEL_OPTIONS, name))
 
     return dial
-
-
-def check_loopback(address: str) -> None:
-    """Raises ValueError unless plaintext to this address stays on the machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local:
-        raise ValueError(f"{address}: plaintext is allowed only to unix sockets and loopback; give --tls-dir")
 
 
 def _credentials(tls_dir: Path) -> grpc.ChannelCredentials:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from octavo.router.dispatch.tls import check_loopback
+from octavo.router.dispatch.rules.loopback import check_loopback
 from octavo.router.frontend.address import Address
 from octavo.router.frontend.keys import KeyFile, KeysInvalid
 from octavo.router.parsers.parser_flags import ParserFlags

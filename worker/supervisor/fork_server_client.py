@@ -1,4 +1,7 @@
-"""The supervisor's end of the fork server: it asks for ranks one by one, and starts a new server when one is gone."""
+"""The supervisor's end of the fork server: it asks for ranks one by one, and starts a new server when one is gone.
+
+The first server is started before the supervisor itself has its modules: the imports of both take place side by side.
+"""
 
 import asyncio
 import logging
@@ -10,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.rank import fork_server
@@ -25,10 +29,35 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's, started when it is impor
 logger = logging.getLogger(__name__)
 
 
-class ForkServerClient:
-    """Lasts as long as the supervisor, over its incarnations."""
+class ForkServer(NamedTuple):
+    """A process that imports PyTorch, a child of this one, and the socket to it. It ends when that is closed."""
 
-    def __init__(self) -> None:
+    pid: int
+    end: socket.socket
+
+
+def start() -> ForkServer:
+    """Raises OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "octavo.worker.rank.fork_server", str(theirs.fileno()), str(os.getpid())]
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment(os.environ)
+            )
+        except BaseException:
+            ours.close()
+            raise
+    process.returncode = 0  # Children.reap collects it
+    ours.setblocking(False)
+    return ForkServer(process.pid, ours)
+
+
+class ForkServerClient:
+    """Lasts as long as the supervisor, over its incarnations. first: a server that has been started already."""
+
+    def __init__(self, first: ForkServer | None = None) -> None:
+        self._first = first
         self._end: socket.socket | None = None
         self._lock = asyncio.Lock()
         self._forked: asyncio.Future[int] | None = None
@@ -56,6 +85,9 @@ class ForkServerClient:
                 os.close(reading)
 
     def _ask(self, context: ProcessContext, go: int) -> None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            self._attach(first)
         now_s = time.monotonic()
         if not self._unwanted:
             self._silent_since_s = now_s
@@ -71,22 +103,13 @@ class ForkServerClient:
         fork_server.ask(self._open(), context, go)
 
     def _open(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [sys.executable, "-m", "octavo.worker.rank.fork_server", str(theirs.fileno()), str(os.getpid())]
-            try:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment(os.environ)
-                )
-            except BaseException:
-                ours.close()
-                raise
-        process.returncode = 0  # Children.reap collects it
-        self._pid, self._silent_since_s = process.pid, time.monotonic()
-        ours.setblocking(False)
-        asyncio.get_running_loop().add_reader(ours, self._hear)
-        self._end = ours
-        return ours
+        server = start()
+        self._attach(server)
+        return server.end
+
+    def _attach(self, server: ForkServer) -> None:
+        self._pid, self._end, self._silent_since_s = server.pid, server.end, time.monotonic()
+        asyncio.get_running_loop().add_reader(server.end, self._hear)
 
     def _hear(self) -> None:
         assert self._end is not None

@@ -31,7 +31,7 @@ from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, serva
 from octavo.worker.models.sources.resolve import resolve
 from octavo.worker.supervisor.check_config import check_fit
 from octavo.worker.supervisor.child_processes import Children
-from octavo.worker.supervisor.fork_server_client import ForkServerClient
+from octavo.worker.supervisor.fork_server_client import ForkServer, ForkServerClient
 from octavo.worker.supervisor.health import health_pages
 from octavo.worker.supervisor.incarnation_run import IncarnationRun, RunSpec
 from octavo.worker.supervisor.metrics import Totals, metrics_page
@@ -45,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """One pod."""
+    """One pod. fork_server: one that has been started for it already."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, fork_server: ForkServer | None = None) -> None:
         self._config = config
         self._state = GroupState()
         self._totals = Totals()
-        self._fork_server = ForkServerClient()
+        self._fork_server = ForkServerClient(fork_server)
         self._children = Children(self._fork_server)
         self._stopping = asyncio.Event()
         self._started_at_ms = time.time_ns() // 1_000_000

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from octavo.errors import UsageError
 from octavo.local.spec_flags import add_spec_flags, given_for, put_given
 from octavo.operator.api.accelerators import DEVICES, GPU
@@ -140,6 +138,8 @@ def _empty() -> Json:
 
 
 def _read(path: Path) -> Json:
+    import yaml  # only here: most starts have no file
+
     try:
         documents = [d for d in yaml.safe_load_all(path.read_text()) if d is not None]
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

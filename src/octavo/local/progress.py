@@ -5,7 +5,7 @@ import sys
 
 import grpc
 
-from octavo.errors import OctavoError
+from octavo.errors import StartFailed
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.failure_reasons import FailureReason
 
@@ -22,14 +22,6 @@ PHASES = {
 WIDTH = 30
 # The supervisor listens within a second or two: gRPC's default back-off would wait longer each time.
 OPTIONS = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 200))
-
-
-class StartFailed(OctavoError):
-    """A group failed for a reason that a restart cannot fix; the message has the reason. code: exit code."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.code = 2 if reason == FailureReason.CONFIG_INVALID else 1
 
 
 class Progress:

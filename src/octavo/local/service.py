@@ -12,11 +12,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from octavo.errors import StartFailed
 from octavo.local import ask, gpus
 from octavo.local.children import Child
 from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
-from octavo.local.progress import Progress, StartFailed
 from octavo.router.frontend.address import Address
 from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
 from octavo.shared.scratch import scratch
@@ -69,6 +69,8 @@ class Service:
         argv = router_argv(self._settings, self._port, self._grpc_port, self._leaders)
         self._router = Child("router", argv, _report)
         await self._router.start()
+        from octavo.local.progress import Progress  # gRPC takes a while to import: the processes are on their way
+
         progress = Progress()
         for index, leader in enumerate(self._leaders):
             await progress.until_serving(leader.status, f"group {index}")

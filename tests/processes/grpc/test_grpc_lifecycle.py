@@ -105,7 +105,7 @@ async def _answers(router: RunningRouter) -> bool:
 
 
 async def _is_answered(stub: octavo_pb2_grpc.InferenceStub) -> bool:
-    """Or refused. gRPC's server itself cancels a call that arrives when it has begun to stop, until the client knows."""
+    """Or refused. gRPC's server itself cancels a call that arrives once it stops, until its client knows."""
     try:
         await stub.Generate(ASKED)
     except grpc.aio.AioRpcError as error:

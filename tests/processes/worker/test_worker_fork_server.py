@@ -19,6 +19,7 @@ def test_ranks_are_children_of_the_supervisor_wait_for_their_go_and_a_lost_or_si
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stdout.splitlines() == [
         "parent is ours: True",
+        "the one started before is asked: True",
         "threads of the fork_server: 1",
         "waits for its go: True",
         "without it: 1",
@@ -27,6 +28,28 @@ def test_ranks_are_children_of_the_supervisor_wait_for_their_go_and_a_lost_or_si
         "stopped fork_server: another is asked for",
         "is ended: -9",
     ], done.stderr
+
+
+async def test_no_fork_server_outlives_a_worker_that_does_not_start(tmp_path):
+    own = {name: f"unix:{tmp_path}/{name}" for name in ("serve", "group", "health", "metrics")} | {"status": "nowhere"}
+    flags = [f"--{name}={address}" for name, address in own.items()]
+    command = [sys.executable, "-m", "octavo", "worker", "--model=/nowhere", "--device=cpu", *flags]
+    marked = os.environ | {"OCTAVO_TEST_MARK": str(tmp_path)}
+    done = subprocess.run(command, env=marked, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2 and "--status" in done.stderr
+
+    def left() -> list[str]:
+        mark = f"OCTAVO_TEST_MARK={tmp_path}".encode()
+        return [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in _bytes(path)]
+
+    await until(lambda: not left())
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 async def test_a_lost_fork_server_disturbs_no_rank_and_is_replaced_before_it_is_needed(tmp_path):

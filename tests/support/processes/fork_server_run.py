@@ -25,7 +25,8 @@ async def main() -> None:
     config = Config(model="/nowhere", served_name="m", device="cpu", **ADDRESSES)
     report, _ = os.pipe()
     share = ProcessContext(config, "/nowhere", "f", "i", shared, "unix:/tmp/y", report, rank=0, parent=os.getpid())
-    client = ForkServerClient()
+    first = cradles.start()
+    client = ForkServerClient(first)
     unwanted = asyncio.create_task(client.fork_rank(share))
     await asyncio.sleep(0)  # it has asked
     unwanted.cancel()
@@ -34,6 +35,7 @@ async def main() -> None:
     await asyncio.sleep(0.5)  # who was not wanted has ended
     _reap()
     (fork_server,) = [other for other in _children() if other != pid]
+    print("the one started before is asked:", fork_server == first.pid)
     print("threads of the fork_server:", _threads(fork_server))
     print("waits for its go:", b"fork_server" in _command(pid))
     os.close(go)

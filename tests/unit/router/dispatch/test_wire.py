@@ -7,7 +7,7 @@ import pytest
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch import wire
-from octavo.router.dispatch.tls import check_loopback
+from octavo.router.dispatch.rules.loopback import check_loopback
 from octavo.router.jobs.generation import Job
 from octavo.shared.sampling_params import SamplingParams
 
