@@ -32,7 +32,7 @@ SILENT_TICKS = 10  # the leader repeats its credit every second; so much silence
 HEARTBEAT_TICKS = 3
 FIRST_BACK_OFF_S = 0.1
 MAX_BACK_OFF_S = 2.0
-MAX_LOCAL_BACK_OFF_S = 0.2  # a Unix socket: a refusal costs nothing, and on one machine both ends start together
+LOCAL_BACK_OFF_S = 0.05  # a Unix socket: a refusal costs nothing, and on one machine both ends start together
 
 ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngine]
 
@@ -63,11 +63,12 @@ class Upstream:
 
     async def run(self, known: Callable[[str], Model | None]) -> None:
         """known: a model already fetched, by fingerprint."""
-        back_off = FIRST_BACK_OFF_S
-        longest = MAX_LOCAL_BACK_OFF_S if self.address.startswith("unix:") else MAX_BACK_OFF_S
+        local = self.address.startswith("unix:")
+        first, longest = (LOCAL_BACK_OFF_S, LOCAL_BACK_OFF_S) if local else (FIRST_BACK_OFF_S, MAX_BACK_OFF_S)
+        back_off = first
         while True:
             was_open = await self._try(known)
-            back_off = FIRST_BACK_OFF_S if was_open else min(back_off * 2, longest)
+            back_off = first if was_open else min(back_off * 2, longest)
             await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
 
     async def _try(self, known: Callable[[str], Model | None]) -> bool:
