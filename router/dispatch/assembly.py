@@ -45,6 +45,7 @@ async def running(settings: FleetSettings) -> AsyncIterator[FleetDispatcher]:
         dispatcher.retarget(settings.groups)
     else:
         endpoints = Endpoints(in_cluster(), *settings.endpoints, dispatcher.retarget)
+        dispatcher.list_silent_s = lambda: endpoints.silent_s
         watch = background(endpoints.run(), "watch of the endpoints")
     try:
         yield dispatcher

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,12 @@ class Endpoints:
         self._slices: dict[str, Slice] = {}
         self._version = ""
         self._addresses: frozenset[str] | None = None
+        self._heard_at = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the API server last answered: a healthy watch begins anew every WATCH_TIMEOUT_S."""
+        return time.monotonic() - self._heard_at
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -90,6 +97,7 @@ class Endpoints:
         async with session.get(self._path, params=self._params(), headers=self._headers(), timeout=timeout) as response:
             await _check(response)
             body = await response.json()
+        self._heard_at = time.monotonic()
         self._slices = {item["metadata"]["name"]: item for item in body["items"]}
         self._version = body["metadata"]["resourceVersion"]
         self._publish()
@@ -105,7 +113,9 @@ class Endpoints:
         timeout = aiohttp.ClientTimeout(total=None, connect=LIST_TIMEOUT_S, sock_read=WATCH_TIMEOUT_S + 5)
         async with session.get(self._path, params=params, headers=self._headers(), timeout=timeout) as response:
             await _check(response)
+            self._heard_at = time.monotonic()
             async for event in _events(response.content):
+                self._heard_at = time.monotonic()
                 self._take(event)
 
     def _take(self, event: Mapping[str, Any]) -> None:

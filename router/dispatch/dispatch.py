@@ -14,7 +14,7 @@ one call serves many requests: an error in one request's handling ends that requ
 import asyncio
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,6 +64,7 @@ class FleetDispatcher:
         self.fleet = Fleet(dial, hello, self, self.errors)
         self._policy = policy
         self._lists_ready = lists_ready
+        self.list_silent_s: Callable[[], float] = lambda: 0.0  # seconds since the list was last confirmed
         self._queue: Queue[InFlightJob] = Queue(bounds)
         self._loop = asyncio.get_running_loop()
         self._open = 0
@@ -85,7 +86,7 @@ class FleetDispatcher:
 
     @property
     def reachability(self) -> Reachability:
-        return Reachability(self.fleet.listed, self.fleet.missing, self._lists_ready)
+        return Reachability(self.fleet.listed, self.fleet.missing, self._lists_ready, self.list_silent_s())
 
     @property
     def waiting(self) -> int:

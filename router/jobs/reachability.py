@@ -1,25 +1,37 @@
-"""Which of the listed groups a router process has a stream to. Pure."""
+"""Which of the listed groups a router process has a stream to, and whether the list is kept current. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-CUT_OFF_S = 60.0  # without a stream to any group that serves: the cause is this router or its network
+# Without a stream to any group that serves, or without an answer to the watch of the list: the cause is this router,
+# its network or its account.
+CUT_OFF_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reachability:
     """listed: groups in the list now. missing: seconds without a stream, by address. of_ready: the list
-    names only groups that serve, as Kubernetes' does; a fixed list names them in any state."""
+    names only groups that serve, as Kubernetes' does; a fixed list names them in any state. silent_s: seconds since the
+    API server last answered the watch of the list; 0 for a fixed list."""
 
     listed: int = 0
     missing: Mapping[str, float] = field(default_factory=dict)
     of_ready: bool = False
+    silent_s: float = 0.0
+
+    @property
+    def is_stale(self) -> bool:
+        """The watch of the list has been lost for CUT_OFF_S: groups that were created since are not known."""
+        return self.silent_s >= CUT_OFF_S
 
     @property
     def is_cut_off(self) -> bool:
-        """This process has had no stream to any ready group for CUT_OFF_S: clients should be sent to other routers."""
-        all_missing = 0 < self.listed == len(self.missing)
-        return self.of_ready and all_missing and min(self.missing.values()) >= CUT_OFF_S
+        """This process has had no stream to any ready group for CUT_OFF_S, or has none and cannot learn of one: clients
+        should be sent to other routers. With a stream it goes on, since an API server that is away must not end what
+        serves."""
+        if not self.of_ready or self.listed > len(self.missing):
+            return False
+        return self.is_stale or (self.listed > 0 and min(self.missing.values()) >= CUT_OFF_S)
 
     def to_json(self) -> dict[str, object]:
         """As JSON, for health pages."""
@@ -28,4 +40,5 @@ class Reachability:
             "listed": self.listed,
             "connected": self.listed - len(missing),
             "missing": [{"address": one, "seconds": round(missing[one], 1)} for one in sorted(missing)],
+            **({"stale_seconds": round(self.silent_s, 1)} if self.is_stale else {}),
         }

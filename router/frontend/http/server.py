@@ -154,7 +154,7 @@ class HttpServer:
         if not self._services.dispatcher.synced:
             return json_response({"status": "the list of groups is not known yet"}, 503)
         if self._services.dispatcher.reachability.is_cut_off:
-            status = f"none of the groups that serve can be reached, for {CUT_OFF_S:.0f} s or more"
+            status = f"no stream to a group that serves, or no answer about them, for {CUT_OFF_S:.0f} s or more"
             return self._health_response(status, 503)
         return self._health_response("ok", 200)
 

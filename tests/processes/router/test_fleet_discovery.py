@@ -54,7 +54,9 @@ class FakeApi:
 
 
 @asynccontextmanager
-async def following(api: FakeApi, token: Path | None = None) -> AsyncIterator[list[frozenset[str]]]:
+async def following(
+    api: FakeApi, token: Path | None = None, found: list[Endpoints] | None = None
+) -> AsyncIterator[list[frozenset[str]]]:
     app = web.Application()
     app.router.add_get("/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices", api.serve)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -64,7 +66,10 @@ async def following(api: FakeApi, token: Path | None = None) -> AsyncIterator[li
     port = runner.addresses[0][1]
     seen: list[frozenset[str]] = []
     server = ApiServer(f"http://127.0.0.1:{port}", token_file=token)
-    task = asyncio.ensure_future(Endpoints(server, "ns", "chat-leaders", seen.append).run())
+    endpoints = Endpoints(server, "ns", "chat-leaders", seen.append)
+    if found is not None:
+        found.append(endpoints)
+    task = asyncio.ensure_future(endpoints.run())
     try:
         yield seen
     finally:
@@ -91,6 +96,17 @@ async def test_leaders_come_and_go_with_the_watch() -> None:
         await until(lambda: seen[-1] == {"10.0.0.1:8500"})
         api.events.put_nowait(change("DELETED", slice_of("s1", 4)))
         await until(lambda: seen[-1] == frozenset())
+
+
+async def test_a_watch_that_is_refused_is_silent_until_it_is_answered_again() -> None:
+    api, found = FakeApi(), list[Endpoints]()
+    async with following(api, found=found) as seen:
+        await until(lambda: seen and api.watches)
+        api.failures = 10**9  # as after the router's account was deleted
+        api.events.put_nowait(None)
+        await until(lambda: found[0].silent_s > 1.0)
+        api.failures = 0
+        await until(lambda: found[0].silent_s < 1.0)
 
 
 async def test_a_watch_that_ends_goes_on_where_it_was() -> None:

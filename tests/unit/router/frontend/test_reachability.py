@@ -35,6 +35,23 @@ def test_a_router_is_cut_off_when_it_has_reached_no_serving_group_for_a_minute(
     assert not Reachability(listed, missing, of_ready=False).is_cut_off, "a fixed list names groups that load, too"
 
 
+@pytest.mark.parametrize(
+    ("listed", "missing", "silent_s", "cut_off"),
+    [
+        (0, {}, SHORT, False),
+        (0, {}, LONG, True),  # groups may serve that it cannot learn of
+        (1, {"a": SHORT}, LONG, True),
+        (2, {"a": LONG}, LONG, False),  # one stream works: an API server that is away ends nothing
+    ],
+)
+def test_a_router_that_lost_its_watch_for_a_minute_is_cut_off_unless_it_has_a_group(
+    listed: int, missing: dict[str, float], silent_s: float, cut_off: bool
+) -> None:
+    found = Reachability(listed, missing, of_ready=True, silent_s=silent_s)
+    assert found.is_cut_off is cut_off
+    assert ("stale_seconds" in found.to_json()) is (silent_s >= CUT_OFF_S)
+
+
 async def asked(reachability: Reachability, path: str) -> tuple[int, Any]:
     dispatcher = cast(Dispatcher, SimpleNamespace(ready=False, synced=True, reachability=reachability))
     server = HttpServer(Services(dispatcher, ModelLoader(dispatcher), RouterMetrics(), ServerState(), "", 1.0)).build()
@@ -60,6 +77,6 @@ async def test_health_pages_name_the_groups_that_are_missing_and_since_when() ->
 async def test_a_router_that_is_cut_off_takes_no_clients_and_goes_on() -> None:
     reachability = Reachability(1, {"10.0.0.1:8500": LONG}, of_ready=True)
     code, page = await asked(reachability, "/routerz")
-    assert code == 503 and "none of the groups" in page["status"]
+    assert code == 503 and "no stream to a group" in page["status"]
     assert (await asked(reachability, "/livez"))[0] == 200
     assert (await asked(replace(reachability, of_ready=False), "/routerz"))[0] == 200
