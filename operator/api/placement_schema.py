@@ -3,6 +3,7 @@
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.fields import Json
+from octavo.operator.api.pod_rules import KEY_PATTERN, MAX_KEY, MAX_VALUE, VALUE_PATTERN
 from octavo.shared.limits import MAX_RANKS
 
 
@@ -40,9 +41,11 @@ def accelerator() -> Json:
     toleration = fields.record(
         "A toleration, as in a pod's spec.",
         {
-            "key": fields.text("Key of the taint. Empty with operator Exists matches all taints.", 316),
-            "operator": fields.text("How the value is compared.", 16, enum=["Exists", "Equal"]),
-            "value": fields.text("Value of the taint.", 63),
+            "key": fields.text(
+                "Key of the taint. Empty with operator Exists matches all taints.", MAX_KEY, pattern=KEY_PATTERN
+            ),
+            "operator": fields.text("How the value is compared. Exists needs no value.", 16, enum=["Exists", "Equal"]),
+            "value": fields.text("Value of the taint.", MAX_VALUE, pattern=VALUE_PATTERN),
             "effect": fields.text(
                 "Effect of the taint. Empty matches all effects.",
                 32,
@@ -75,7 +78,10 @@ def accelerator() -> Json:
                 MAX_RANKS,
             ),
             "nodeSelector": fields.mapping(
-                "Labels that a node must have to run worker pods.", fields.text("Value of the label.", 63), 32, {}
+                "Labels that a node must have to run worker pods.",
+                fields.text("Value of the label.", MAX_VALUE, pattern=VALUE_PATTERN),
+                32,
+                {},
             ),
             "tolerations": {
                 "type": "array",

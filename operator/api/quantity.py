@@ -13,7 +13,7 @@ _SUFFIXES = {
     },
     **{f"{letter}i": Fraction(1024) ** (power + 1) for power, letter in enumerate("KMGTPE")},
 }
-_SHAPE = re.compile(PATTERN)
+_SHAPE = re.compile(PATTERN.removesuffix("$") + r"\Z")
 
 
 def quantity(value: object) -> Fraction | None:

@@ -8,7 +8,7 @@ from octavo.operator.api.fields import Json
 
 def resources(description: str, default: Json | None = None) -> Json:
     """Schema of requests and limits."""
-    amounts = "By resource name, e.g. cpu: 500m, memory: 2Gi."
+    amounts = "By resource name, e.g. cpu: 500m, memory: 2Gi, example.com/fpga: 1."
     return fields.record(
         f"{description} Setting this field replaces the whole default.",
         {

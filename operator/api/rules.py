@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
+from octavo.operator.api.pod_rules import POD_RULES
 from octavo.operator.api.quantity import quantity
+from octavo.operator.api.validate import Rule
 from octavo.shared import model_uri
 from octavo.shared.limits import MAX_RANKS
 from octavo.shared.router_settings import SETTINGS, Setting
@@ -16,17 +17,6 @@ from octavo.shared.setting_kinds import MAX_DURATION_S, Duration
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule across fields: as CEL, evaluated by the API server at `at`, and as a function of the whole resource."""
-
-    at: str  # "" is the whole resource, else a path such as spec.rollout
-    cel: str
-    field: str  # path of the field in the error
-    message: str
-    holds: Callable[[Mapping[str, Any]], bool]  # Any: JSON
 
 
 def _name_allowed(resource: Mapping[str, Any]) -> bool:
@@ -250,6 +240,7 @@ def _duration_rule(setting: Setting) -> Rule:
     return Rule(record, cel, field, f"{field} must be at most {most}", holds)
 
 
+RULES += POD_RULES
 RULES += tuple(_duration_rule(setting) for setting in SETTINGS.values() if isinstance(setting.kind, Duration))
 
 

@@ -1,7 +1,8 @@
-"""Checks JSON against a structural schema and fills in its defaults, as the API server does."""
+"""Checks JSON against a structural schema and fills in its defaults, as the API server does; and the form of rules."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator.errors import OperatorError
@@ -24,6 +25,17 @@ class SpecError(OperatorError, ValueError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule across fields: as CEL, evaluated by the API server at `at`, and as a function of the whole resource."""
+
+    at: str  # "" is the whole resource, else a path such as spec.rollout
+    cel: str
+    field: str  # path of the field in the error
+    message: str
+    holds: Callable[[Json], bool]
 
 
 def complete(schema: Json, value: Any, path: str) -> Any:  # Any: JSON
@@ -88,7 +100,8 @@ def _check_text(schema: Json, text: str, path: str) -> None:
     if "enum" in schema and text not in schema["enum"]:
         raise SpecError(path, f"must be one of {', '.join(schema['enum'])}, found {_shown(text)}")
     _check_count(schema, len(text), path, "Length")
-    if "pattern" in schema and not re.search(schema["pattern"], text):
+    # The API server's `$` is the end of the text, Python's also stands before a last newline.
+    if "pattern" in schema and not re.search(re.sub(r"\$\Z", r"\\Z", schema["pattern"]), text):
         raise SpecError(path, f"{_shown(text)} does not match {schema['pattern']}")
 
 

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.cluster import pod_fields
 from support.cluster.api_client import ApiError
 from support.cluster.bed import Bed
 from support.cluster.operators import service
+from support.cluster.pod_fields import BAD, as_pod, of_routers
 
 from octavo.operator.api.schema import RULES
 
@@ -140,8 +142,26 @@ def test_a_spec_against_the_rules_is_refused_with_the_rules_message(bed: Bed, sp
 def test_every_rule_refuses_something(bed: Bed, space: str) -> None:
     said = [_refusal(bed, space, service(**case)) for case in CASES.values()]
     said += [_refusal(bed, space, service(name)) for name in ("2chat", "chat-ranks")]
+    said += [
+        _refusal(bed, space, service(**case)) for spec in BAD.values() for case in (spec, of_routers(spec) or spec)
+    ]
     for rule in RULES:
         assert any(rule.message in text for text in said), f"no case breaks the rule: {rule.message}"
+
+
+@pytest.mark.parametrize("what", pod_fields.GOOD)
+def test_what_a_pod_may_have_a_service_may_ask_for(bed: Bed, space: str, what: str) -> None:
+    spec = pod_fields.GOOD[what]
+    assert _refusal(bed, space, as_pod(spec)) == "", "the table is wrong"
+    assert _refusal(bed, space, service(**spec)) == _refusal(bed, space, service(**(of_routers(spec) or {}))) == ""
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_a_pod_may_not_have_is_refused_in_a_service(bed: Bed, space: str, what: str) -> None:
+    spec = BAD[what]
+    assert _refusal(bed, space, as_pod(spec)), "the table is wrong"
+    assert "spec." in _refusal(bed, space, service(**spec))
+    assert "spec.router.resources" in _refusal(bed, space, service(**(of_routers(spec) or {}))) or not of_routers(spec)
 
 
 @pytest.mark.parametrize("where", BOUNDS)
