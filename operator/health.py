@@ -1,7 +1,7 @@
 """`/livez` and `/readyz` for the kubelet, `/metrics` for Prometheus.
 
 Live: the event loop responds, and every watch has received an event or a bookmark within SILENCE_LIMIT_S.
-Ready: the caches are filled.
+Ready: the caches are filled, but for the kinds that the API server refuses to list.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -52,7 +52,7 @@ def _live(caches: Caches) -> Probe:
 
 def _ready(caches: Caches) -> Probe:
     async def ready(_: web.Request) -> web.Response:
-        waiting = sorted({cache.kind.plural for cache in caches if not cache.synced.is_set()})
+        waiting = sorted({cache.kind.plural for cache in caches if not cache.answered.is_set()})
         if waiting:
             return web.Response(status=503, text=f"not yet listed: {', '.join(waiting)}\n")
         return web.Response(text="ok\n")

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from octavo.operator.cluster.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
 from octavo.operator.cluster.string_interning import StringInterner
@@ -29,14 +30,25 @@ OnChange = Callable[[Object], None]
 class Cache:
     """The objects of one kind in one namespace, or in all."""
 
-    def __init__(self, kube: Kube, kind: Kind, namespace: str | None, selector: str, on_change: OnChange) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        kind: Kind,
+        namespace: str | None,
+        selector: str,
+        on_change: OnChange,
+        on_access: Callable[[], None] = lambda: None,
+    ) -> None:
+        """on_access: called when `refusal` changes."""
         self._kube, self.kind, self.namespace, self._selector = kube, kind, namespace, selector
-        self._on_change = on_change
+        self._on_change, self._on_access = on_change, on_access
         self._objects: dict[tuple[str, str], Object] = {}
         self._by_service: dict[str, dict[str, Object]] = {}
         self._interner = StringInterner()
         self._version = ""
         self.synced = asyncio.Event()
+        self.refusal = ""  # the server's words, while it refuses to list or to watch this kind; else empty
+        self.answered = asyncio.Event()  # listed, or refused
         self.last_event_at = time.monotonic()  # of the last list, event or bookmark
 
     def get(self, namespace: str, name: str) -> Object | None:
@@ -63,11 +75,28 @@ class Cache:
             except KubeError as error:
                 if self.last_event_at > started:
                     backoff = FIRST_BACKOFF_S
+                if error.status in (403, 404):
+                    self._refused(error.message)
                 if error.status == 410:
                     self._version = ""
                 log.warning("watch of %s in %s broke, again in %.1f s: %s", *self._where(), backoff, error)
                 await asyncio.sleep(backoff * random.uniform(0.8, 1.2))
                 backoff = min(backoff * 2, MAX_BACKOFF_S)
+
+    def _refused(self, words: str) -> None:
+        """The kind may not be read, or the server has no such kind: the others go on, and services say which it is."""
+        self.last_event_at = time.monotonic()  # the server answers: this watch is not dead
+        self.answered.set()
+        self._version = ""  # a list shows at once when it may be read again; a watch may be silent
+        if self.refusal != words:
+            self.refusal = words
+            self._on_access()
+
+    def _permitted(self) -> None:
+        self.last_event_at = time.monotonic()
+        if self.refusal:
+            self.refusal = ""
+            self._on_access()
 
     def _where(self) -> tuple[str, str]:
         return self.kind.plural, self.namespace or "all namespaces"
@@ -83,13 +112,15 @@ class Cache:
                 self._forget(old)
         for item in fresh.values():
             self._keep(item)
-        self._version, self.last_event_at = version, time.monotonic()
+        self._version = version
         self.synced.set()
+        self.answered.set()
+        self._permitted()
 
     async def _watch(self) -> None:
         timeout_s = random.randint(*WATCH_S)
         async for type_, item in self._kube.watch(self.kind, self.namespace, self._version, self._selector, timeout_s):
-            self.last_event_at = time.monotonic()
+            self._permitted()
             if type_ == "ERROR":
                 raise KubeError(int(item.get("code") or 0), str(item.get("reason", "")), str(item.get("message", "")))
             self._version = item["metadata"]["resourceVersion"]
@@ -139,7 +170,10 @@ class Caches:
         self._started: float | None = None
         for kind in (SERVICE_CR, *CHILD_KINDS, POD):
             selector, on_change = ("", on_service) if kind is SERVICE_CR else (names.SERVICE, on_child)
-            self._caches[kind.kind] = [Cache(kube, kind, scope, selector, on_change) for scope in scopes]
+            self._caches[kind.kind] = [
+                Cache(kube, kind, scope, selector, on_change, partial(self._announce, on_service, scope))
+                for scope in scopes
+            ]
 
     def __iter__(self) -> Iterator[Cache]:
         return (cache for caches in self._caches.values() for cache in caches)
@@ -151,8 +185,23 @@ class Caches:
                 group.create_task(cache.run(), name=f"watch {cache.kind.plural}")
 
     async def wait_synced(self) -> None:
-        for cache in self:
+        """Until the services are listed, and each other kind is listed or refused."""
+        for cache in self._caches[SERVICE_CR.kind]:
             await cache.synced.wait()
+        for cache in self:
+            await cache.answered.wait()
+
+    def _announce(self, on_service: OnChange, namespace: str | None) -> None:
+        """A kind has become readable, or unreadable: its services have another status."""
+        for resource in self.services():
+            if namespace in (None, resource["metadata"]["namespace"]):
+                on_service(resource)
+
+    def unreadable(self, namespace: str) -> tuple[tuple[str, str], ...]:
+        """(kind, the server's words) of the kinds that may not be read in a namespace."""
+        return tuple(
+            (cache.kind.kind, cache.refusal) for cache in self if cache.refusal and cache.namespace in (None, namespace)
+        )
 
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """None also for the kinds that are not cached: Secrets."""

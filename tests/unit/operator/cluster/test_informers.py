@@ -1,10 +1,10 @@
 """A cache follows the API server through news, gaps and namesakes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from octavo.operator.cluster.informers import Cache
+from octavo.operator.cluster.informers import Cache, Caches
 from octavo.operator.cluster.kube import POD, Kube, KubeError, KubeUnreachable
 
 Object = dict[str, Any]
@@ -19,14 +19,17 @@ class Script:
     """An API server that answers lists and watches as written; at the end it is silent."""
 
     def __init__(
-        self, lists: list[tuple[list[Object], str]], watches: list[list[tuple[str, Object] | KubeError]]
+        self, lists: Sequence[tuple[list[Object], str] | KubeError], watches: list[list[tuple[str, Object] | KubeError]]
     ) -> None:
-        self.lists, self.watches = lists, watches
+        self.lists, self.watches = list(lists), watches
         self.versions: list[str] = []
         self.over = asyncio.Event()
 
     async def pages(self, *_: object, **__: object) -> AsyncIterator[tuple[list[Object], str]]:
-        items, version = self.lists.pop(0)
+        answer = self.lists.pop(0)
+        if isinstance(answer, KubeError):
+            raise answer
+        items, version = answer
         for page in [[item] for item in items] or [[]]:
             yield page, version
 
@@ -98,6 +101,48 @@ async def test_a_late_answer_to_our_own_write_does_not_bring_back_what_was_delet
     assert cache.get("ns", "a") is None
     cache.store_written(pod("a", 8))
     assert _names(cache) == ["a"]  # what the watch has yet to tell is known at once
+
+
+async def test_a_kind_that_may_not_be_read_is_said_once_and_read_once_it_may_be() -> None:
+    forbidden = KubeError(403, "Forbidden", "pods is forbidden: User octavo cannot list it")
+    script = Script([forbidden, forbidden, ([pod("a", 1)], "1")], [])
+    seen: list[tuple[str, bool]] = []
+    cache = Cache(
+        cast(Kube, script), POD, "ns", "", lambda _: None, lambda: seen.append((cache.refusal, cache.synced.is_set()))
+    )
+    task = asyncio.create_task(cache.run())
+    await asyncio.wait_for(cache.answered.wait(), 10)
+    assert not cache.synced.is_set() and cache.refusal == forbidden.message
+    await asyncio.wait_for(script.over.wait(), 10)
+    task.cancel()
+    assert seen == [(forbidden.message, False), ("", True)] and _names(cache) == ["a"]
+
+
+async def test_a_permission_that_is_lost_during_the_watch_is_said_and_the_last_state_kept() -> None:
+    forbidden = KubeError(403, "Forbidden", "pods is forbidden")
+    script = Script([([pod("a", 1)], "1"), forbidden, ([], "5")], [[forbidden]])
+    kept: list[list[str]] = []
+    cache = Cache(cast(Kube, script), POD, "ns", "", lambda _: None, lambda: kept.append(_names(cache)))
+    task = asyncio.create_task(cache.run())
+    await asyncio.wait_for(script.over.wait(), 10)
+    task.cancel()
+    assert kept[0] == ["a"] and not cache.refusal and _names(cache) == []
+
+
+async def test_all_other_kinds_are_waited_for_and_named() -> None:
+    caches = Caches(cast(Kube, None), ("ns", "other"), lambda _: None, lambda _: None)
+    for cache in caches:
+        cache.answered.set()
+    waiting = asyncio.create_task(caches.wait_synced())
+    await asyncio.sleep(0)
+    assert not waiting.done(), "without the services there is nothing to do"
+    for cache in caches:
+        if cache.kind.kind == "InferenceService":
+            cache.synced.set()
+        elif cache.kind.kind == "NetworkPolicy" and cache.namespace == "ns":
+            cache.refusal = "cannot list"
+    await asyncio.wait_for(waiting, 10)
+    assert caches.unreadable("ns") == (("NetworkPolicy", "cannot list"),) and caches.unreadable("other") == ()
 
 
 class Paged(Kube):
