@@ -1,10 +1,12 @@
 """Reads one service's children into a Snapshot, from the caches.
 
-In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: warning events of
+In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: events of
 StatefulSets without pods and of stuck pods, and the nodes of pods that are terminating or not ready. The status of a
-group is polled over gRPC: at each reconcile while it is not ready, else once a minute.
+group is polled over gRPC: at each reconcile while it is not ready, else once a minute. While a group is ready, ready
+routers are asked for their health page: at each reconcile while they reach no group, else once a minute.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -14,14 +16,16 @@ from octavo.operator.cluster.apply import owned_by
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
-from octavo.operator.cluster.status_client import get_statuses
+from octavo.operator.cluster.status_client import get_router_page, get_statuses, router_report
 from octavo.operator.groups import names
-from octavo.operator.groups.groups import ready, unix
-from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
+from octavo.operator.groups.groups import condition, ready, unix
+from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, RouterReport, Snapshot, WarningEvent
+from octavo.operator.planning.scheduling import SCALE_UP_EVENTS
 from octavo.proto.v1 import group_pb2
 
 READY_POLL_S = 35.0
 UNREADY_POLL_S = 1.5
+ROUTER_POLL_S = 0.5  # of a router that reaches no group while one is ready: it connects within a second
 RECHECK_S = 5.0  # events and nodes
 STUCK_AFTER_S = 5.0  # of a pending pod: its warning events are then read
 
@@ -33,7 +37,8 @@ class PollState:
     """Last results of the polls of one service."""
 
     reports: dict[str, tuple[int, GroupReport]] = field(default_factory=dict)  # pod uid: group, answer
-    polled_at: dict[str, float] = field(default_factory=dict)  # pod uid
+    polled_at: dict[str, float] = field(default_factory=dict)  # pod uid, of leaders and routers
+    routers: dict[str, RouterReport] = field(default_factory=dict)  # pod uid
     warnings: tuple[WarningEvent, ...] = ()
     warnings_at: float = float("-inf")
 
@@ -60,6 +65,7 @@ class Observer:
         )
         pods = tuple(self._caches.of_service("Pod", key))
         await self._poll_leaders(uid, pods, polled)
+        await self._poll_routers(pods, polled)
         await self._update_warnings(namespace, sets, pods, polled)
         return Snapshot(
             children=tuple(children),
@@ -70,13 +76,16 @@ class Observer:
             warnings=polled.warnings,
             foreign=frozenset(foreign | set(conflicts)),
             lost_nodes=await self._lost_nodes(pods),
+            routers=dict(polled.routers),
+            unreadable=self._caches.unreadable(namespace),
         )
 
     async def _poll_leaders(self, uid: str, pods: tuple[Object, ...], polled: PollState) -> None:
         """Poll the leader pods that are due; drop the reports of deleted pods."""
         now, leaders = time.monotonic(), {pod["metadata"]["uid"]: pod for pod in pods if _is_leader(pod)}
         polled.reports = {pod_uid: kept for pod_uid, kept in polled.reports.items() if pod_uid in leaders}
-        polled.polled_at = {pod_uid: at for pod_uid, at in polled.polled_at.items() if pod_uid in leaders}
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        polled.polled_at = {pod_uid: at for pod_uid, at in polled.polled_at.items() if pod_uid in uids}
         due = {
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in leaders.items()
@@ -91,6 +100,28 @@ class Observer:
             group = int(names.label(leaders[pod_uid], names.GROUP) or 0)
             polled.reports[pod_uid] = (group, report(answer, pod_uid))
 
+    async def _poll_routers(self, pods: tuple[Object, ...], polled: PollState) -> None:
+        """Ask the ready routers that are due. Without a ready group there is nothing to reach, and no report."""
+        routers = {pod["metadata"]["uid"]: pod for pod in pods if _is_ready_router(pod)}
+        if not any(_is_leader(pod) and ready(pod) for pod in pods):
+            polled.polled_at = {pod_uid: at for pod_uid, at in polled.polled_at.items() if pod_uid not in routers}
+            routers = {}
+        polled.routers = {pod_uid: kept for pod_uid, kept in polled.routers.items() if pod_uid in routers}
+        now = time.monotonic()
+        due = {
+            pod_uid: str(pod["status"]["podIP"])
+            for pod_uid, pod in routers.items()
+            if now - polled.polled_at.get(pod_uid, float("-inf")) > _router_poll_s(polled.routers.get(pod_uid))
+        }
+        polled.polled_at |= dict.fromkeys(due, now)
+        pages = await asyncio.gather(*map(get_router_page, due.values()))
+        for pod_uid, page in zip(due, pages, strict=True):
+            found = None if page is None else router_report(*page, polled.routers.get(pod_uid), time.time())
+            if found is None:
+                polled.routers.pop(pod_uid, None)
+            else:
+                polled.routers[pod_uid] = found
+
     async def _update_warnings(
         self, namespace: str, sets: tuple[Object, ...], pods: tuple[Object, ...], polled: PollState
     ) -> None:
@@ -102,15 +133,15 @@ class Observer:
             polled.warnings = tuple([w for item in suspects[:8] for w in await self._warnings(namespace, item)])
 
     async def _warnings(self, namespace: str, item: Object) -> list[WarningEvent]:
-        """The newest warning of each reason. Selected by uid: names can be reused."""
-        chosen = f"involvedObject.uid={item['metadata']['uid']},type=Warning"
+        """The newest event of each reason that counts. Selected by uid: names can be reused."""
+        chosen = f"involvedObject.uid={item['metadata']['uid']}"
         try:
             events, _ = await self._kube.list(EVENT, namespace, fieldSelector=chosen, limit="50")
         except KubeError as error:
             log.warning("events of %s %s cannot be read: %s", item["kind"], item["metadata"]["name"], error)
             return []
         found: dict[str, WarningEvent] = {}
-        for event in events:
+        for event in filter(_counts, events):
             warning = _warning(item, event)
             if warning.reason not in found or found[warning.reason].time_s <= warning.time_s:
                 found[warning.reason] = warning
@@ -165,6 +196,26 @@ def _names(transports: Iterable["group_pb2.Transport.ValueType"]) -> str:
     return ", ".join(known[number].name.lower() if number in known else str(number) for number in transports)
 
 
+def _router_poll_s(last: RouterReport | None) -> float:
+    return ROUTER_POLL_S if last is not None and last.unconnected_since is not None else READY_POLL_S
+
+
+def _is_ready_router(pod: Object) -> bool:
+    is_router = names.label(pod, names.COMPONENT) == "router"
+    return is_router and ready(pod) and bool(pod["status"].get("podIP")) and not _is_deleting(pod)
+
+
+def _is_deleting(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _counts(event: Object) -> bool:
+    """Warnings, but not that the kubelet waits before it pulls an image again; and that an autoscaler adds a node."""
+    if event.get("type") != "Warning":
+        return event.get("reason") in SCALE_UP_EVENTS
+    return not str(event.get("message", "")).startswith(("Error: ImagePullBackOff", "Error: ErrImagePull"))
+
+
 def _named(item: Object) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
@@ -194,9 +245,12 @@ def _lacks_pods(stateful_set: Object) -> bool:
 
 
 def _is_stuck(pod: Object) -> bool:
-    """True if the pod has a node but no container runs after STUCK_AFTER_S: a volume, Secret or sandbox is missing."""
+    """True if the pod finds no node, or no container runs on its node after STUCK_AFTER_S: a volume, Secret or sandbox
+    is missing."""
     status = pod.get("status") or {}
-    placed = any(c["type"] == "PodScheduled" and c["status"] == "True" for c in status.get("conditions") or ())
+    if condition(pod, "PodScheduled").get("reason") == "Unschedulable" and not _is_deleting(pod):
+        return True
+    placed = condition(pod, "PodScheduled").get("status") == "True"
     started = any("running" in (c.get("state") or {}) for c in status.get("containerStatuses") or ())
     age_s = time.time() - (unix(pod["metadata"].get("creationTimestamp")) or 0.0)
     return placed and not started and status.get("phase") == "Pending" and age_s > STUCK_AFTER_S

@@ -1,16 +1,21 @@
-"""Client of the leader pods' status: gRPC `octavo.v1.Status` with the service's TLS, as the role `operator`."""
+"""Clients of the pods' own status: of leaders by gRPC `octavo.v1.Status` with the service's TLS, as the role
+`operator`; of routers by their health page, which is open to all."""
 
 import asyncio
+import json
 import logging
+from typing import Any
 
 import grpc
 
 from octavo.operator.cluster.pki import Pair
 from octavo.operator.groups import names
+from octavo.operator.groups.snapshot import RouterReport
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.grpc_options import OPTIONS
 
 TIMEOUT_S = 1.5
+MAX_PAGE = 65_536  # bytes
 
 log = logging.getLogger(__name__)
 
@@ -47,3 +52,45 @@ async def get_statuses(
     """Statuses of all pods of {pod: address}, read concurrently; pods that did not answer are absent."""
     answers = await asyncio.gather(*(get_status(address, service_uid, own, bundle) for address in addresses.values()))
     return {pod: answer for pod, answer in zip(addresses, answers, strict=True) if answer is not None}
+
+
+Page = dict[str, Any]  # Any: JSON
+
+
+async def get_router_page(address: str, port: int = names.ROUTER_HTTP) -> tuple[int, Page] | None:
+    """(status, JSON) of a router's /readyz: 200 while a group serves through it. None: no answer."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await _http_get(address, port, "/readyz")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        page = json.loads(body)
+        return int(head.split(b" ", 2)[1]), page if isinstance(page, dict) else {}
+    except (OSError, TimeoutError, ValueError, IndexError) as error:
+        log.debug("no answer of the router at %s: %r", address, error)
+        return None
+
+
+def router_report(status: int, page: Page, last: RouterReport | None, now: float) -> RouterReport | None:
+    """The health page of a router as a RouterReport; None for another answer. now: Unix time in seconds."""
+    if status not in (200, 503):
+        return None
+    groups = page.get("groups")
+    stale = isinstance(groups, dict) and "stale_seconds" in groups
+    if status == 200:
+        return RouterReport(None, stale)
+    since = last.unconnected_since if last else None
+    return RouterReport(float(int(now)) if since is None else since, stale)
+
+
+async def _http_get(address: str, port: int, path: str) -> bytes:
+    """The whole answer. One connection for a page a minute needs no client with a pool."""
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        host = f"[{address}]" if ":" in address else address
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while len(answer) < MAX_PAGE and (more := await reader.read(MAX_PAGE)):
+            answer += more
+        return answer
+    finally:
+        writer.close()

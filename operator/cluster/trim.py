@@ -15,9 +15,10 @@ def trim(item: Object) -> Object:
 
 
 def _pod_fields(spec: Object) -> Object:
-    """Of a pod's spec: its node, and its Secret volumes for `planning/diagnosis.py`."""
+    """Of a pod's spec: its node, its scheduling gates, and its Secret volumes for `planning/diagnosis.py`."""
     secrets = [volume for volume in spec.get("volumes") or () if "secret" in volume]
-    return ({"nodeName": spec["nodeName"]} if "nodeName" in spec else {}) | ({"volumes": secrets} if secrets else {})
+    kept = {key: spec[key] for key in ("nodeName", "schedulingGates") if key in spec}
+    return kept | ({"volumes": secrets} if secrets else {})
 
 
 def _applied(meta: Object) -> list[Object]:

@@ -52,8 +52,28 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterReport:
+    """The last answer of a ready router pod on its health page.
+
+    unconnected_since: Unix time since which it reaches none of the groups; None: it reaches one.
+    """
+
+    unconnected_since: float | None = None
+    stale: bool = False  # its watch of the groups is lost: it does not learn of new ones
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A write that the API server refused at the last attempt."""
+
+    action: str  # such as "apply Deployment chat-router"
+    kind: str
+    message: str  # the server's words
+
+
+@dataclass(frozen=True, slots=True)
 class WarningEvent:
-    """The newest Warning event of one reason on a child object; FailedCreate and FailedMount are used."""
+    """The newest event of one reason on a child object: Warnings, and a cluster autoscaler's that it adds a node."""
 
     kind: str  # StatefulSet, ReplicaSet, Pod
     name: str
@@ -76,3 +96,6 @@ class Snapshot:
         frozenset()
     )  # (kind, name) of objects with our names that the service does not own
     lost_nodes: frozenset[str] = frozenset()  # nodes known to be not Ready, where nodes may be read
+    routers: Mapping[str, RouterReport] = field(default_factory=dict)  # by pod uid; absent: no answer
+    refusals: tuple[Refusal, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()  # (kind, the server's words) of children that may not be listed

@@ -31,3 +31,5 @@ def test_a_pod_keeps_its_node_its_secrets_and_its_status() -> None:
     kept = trim(pod)
     assert kept["spec"] == {"nodeName": "node1", "volumes": [keys]} and kept["status"] == pod["status"]
     assert trim({"kind": "Pod", "metadata": {}})["spec"] == {}
+    gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    assert trim({"kind": "Pod", "metadata": {}, "spec": {**gates, "tolerations": []}})["spec"] == gates

@@ -1,0 +1,138 @@
+"""What is asked of the pods themselves, and how often: routers once a minute while all is well."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from support.cluster.services import condition, pod, router_of, service
+
+from octavo.operator import observe
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import EVENT, Kube
+from octavo.operator.groups.snapshot import RouterReport, Snapshot
+from octavo.operator.observe import Observer
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+READY = [condition("PodScheduled", "True"), condition("Ready", "True")]
+
+
+class Cluster:
+    """Pods as cached, a clock, the pages of routers and the events that the API server lists."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        self.pods: list[Json] = []
+        self.status: int | None = 200
+        self.asked = 0
+        self.events: list[Json] = []
+        self.lists = 0
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
+        monkeypatch.setattr(observe, "time", clock)
+        monkeypatch.setattr(observe, "get_router_page", self._page)
+        self.observer = Observer(cast(Kube, self), cast(Caches, self), cast(CertificateKeeper, self))
+
+    async def _page(self, _address: str) -> tuple[int, Json] | None:
+        self.asked += 1
+        return None if self.status is None else (self.status, {"groups": {}})
+
+    def of_service(self, kind: str, _key: str) -> list[Json]:
+        return self.pods if kind == "Pod" else []
+
+    def unreadable(self, _namespace: str) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def operator_pair(self, _uid: str) -> None:
+        return None
+
+    async def list(self, kind: object, *_: object, **__: object) -> tuple[list[Json], str]:
+        assert kind is EVENT
+        self.lists += 1
+        return self.events, "1"
+
+    async def get(self, *_: object) -> Json:
+        return {"status": {"conditions": [condition("Ready", "True")]}}
+
+    async def look(self, after_s: float = 0.0) -> Snapshot:
+        self.now += after_s
+        return await self.observer.snapshot("default", "chat", "uid-chat", ())
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
+
+
+def leader(*, ready: bool = True) -> Json:
+    found = pod("chat-0-0", phase="Running", conditions=READY if ready else READY[:1])
+    found["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "0"
+    found["kind"] = "Pod"
+    return found
+
+
+def router() -> Json:
+    found = router_of(service())
+    found["status"]["podIP"] = "10.0.0.9"
+    return found
+
+
+async def test_a_router_that_reaches_a_group_is_asked_again_after_a_while(cluster: Cluster) -> None:
+    cluster.pods = [leader(), router()]
+    first = await cluster.look()
+    assert first.routers == {"uid-chat-router-0": RouterReport()}
+    assert await cluster.look(after_s=30) == first and cluster.asked == 1
+    await cluster.look(after_s=30)
+    assert cluster.asked == 2
+
+
+async def test_a_router_that_reaches_no_group_is_asked_at_each_look_and_says_since_when(cluster: Cluster) -> None:
+    cluster.pods, cluster.status = [leader(), router()], 503
+    first = await cluster.look()
+    assert first.routers == {"uid-chat-router-0": RouterReport(1_000.0)}
+    assert await cluster.look(after_s=1) == first and cluster.asked == 2
+    cluster.status = 200
+    assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport()}
+
+
+async def test_a_router_that_does_not_answer_is_not_asked_all_the_time(cluster: Cluster) -> None:
+    cluster.pods, cluster.status = [leader(), router()], None
+    for _ in range(10):
+        assert (await cluster.look(after_s=1)).routers == {}
+    assert cluster.asked == 1
+
+
+async def test_without_a_ready_group_no_router_is_asked_and_none_is_known(cluster: Cluster) -> None:
+    cluster.pods = [leader(ready=False), router()]
+    assert (await cluster.look()).routers == {} and cluster.asked == 0
+    cluster.pods = [leader(), router()]
+    assert (await cluster.look(after_s=1)).routers
+    cluster.pods = [leader(ready=False), router()]
+    assert (await cluster.look(after_s=1)).routers == {}
+    cluster.pods, cluster.status = [leader(), router()], 503
+    assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport(cluster.now)}, "asked at once"
+
+
+def event(reason: str, kind: str, message: str) -> Json:
+    return {"metadata": {}, "reason": reason, "type": kind, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"}
+
+
+async def test_events_are_read_of_a_pod_without_a_node_and_those_that_count_are_kept(cluster: Cluster) -> None:
+    found = condition("PodScheduled", "False", reason="Unschedulable")
+    cluster.pods = [{"kind": "Pod", **pod("chat-0-0", phase="Pending", conditions=[found])}]
+    cluster.events = [
+        event("TriggeredScaleUp", "Normal", "pod triggered scale-up"),
+        event("NotTriggerScaleUp", "Normal", "pod did not"),
+        event("FailedScheduling", "Warning", "0/2 nodes"),
+        event("Failed", "Warning", 'Failed to pull image "a": 401'),
+        event("Failed", "Warning", "Error: ImagePullBackOff"),
+    ]
+    snapshot = await cluster.look()
+    assert [(one.reason, one.message) for one in snapshot.warnings] == [
+        ("TriggeredScaleUp", "pod triggered scale-up"),
+        ("FailedScheduling", "0/2 nodes"),
+        ("Failed", 'Failed to pull image "a": 401'),
+    ]
+    await cluster.look(after_s=1)
+    assert cluster.lists == 1
+    cluster.pods = [leader()]
+    assert (await cluster.look(after_s=9)).warnings == () and cluster.lists == 1, "nothing is read while all is well"
