@@ -7,22 +7,23 @@ an unchanged one needs no new plan (`plan_cache.py`).
 import logging
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.cluster.apply import NameConflict, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import SERVICE_CR, KubeError, Object
+from octavo.operator.cluster.kube import SECRET, SERVICE_CR, KubeError, Object
 from octavo.operator.errors import OperatorError
 from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.groups.snapshot import Refusal, Snapshot
 from octavo.operator.observe import Observer
 from octavo.operator.plan_cache import CachedPlan
 from octavo.operator.planning.actions import Event, Plan
-from octavo.operator.planning.plan import plan, plan_invalid
+from octavo.operator.planning.plan import plan
+from octavo.operator.planning.unplanned import plan_invalid
 
 CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again
 
@@ -41,13 +42,16 @@ class NameConflicts:
 
 @dataclass(slots=True)
 class ApplyRun:
-    """One execution of a plan: errors and name conflicts of its steps."""
+    """One execution of a plan: errors, refused writes and name conflicts of its steps."""
 
     key: str
     errors: list[KubeError] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
     conflicts: list[NameConflict] = field(default_factory=list)
 
-    async def attempt(self, what: str, step: Awaitable[object]) -> None:
+    async def attempt(self, action: str, kind: str, reason: str, step: Awaitable[object]) -> None:
+        """Run one step, a write of an object of this kind. action and reason: for the log and the status."""
+        what = f"{action}: {reason}" if reason else action
         try:
             if await step:
                 log.info("service %s: %s", self.key, what)
@@ -56,6 +60,8 @@ class ApplyRun:
             log.warning("service %s: %s: %s", self.key, what, error)
         except KubeError as error:
             self.errors.append(error)
+            if error.refused:
+                self.refusals.append(Refusal(action, kind, error.message))
             log.warning("service %s: %s: %s", self.key, what, error)
 
 
@@ -72,6 +78,7 @@ class Reconciler:
         self._caches, self._observer, self._writer = caches, observer, writer
         self._certificates, self._recorder = certificates, recorder
         self._conflicts: dict[str, NameConflicts] = {}
+        self._refusals: dict[str, tuple[Refusal, ...]] = {}
         self._uids: dict[str, str] = {}
         self._cached_plans: dict[str, CachedPlan] = {}
 
@@ -93,12 +100,13 @@ class Reconciler:
         await self._recheck_conflicts(namespace, uid, conflicts)
         before, now = set(conflicts.found), time.monotonic()
         snapshot = await self._observer.snapshot(namespace, name, uid, before)
+        snapshot = replace(snapshot, refusals=self._refusals.get(uid, ()))
         cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
         planned = None if cached is None else cached.plan(resource, snapshot, now)
         if cached is None or planned is None:
             planned = _plan(resource, snapshot, options)
             cached = CachedPlan.after(planned, resource, snapshot, now)
-        errors = await self._carry_out(planned, resource, conflicts)
+        errors = await self._carry_out(planned, resource, snapshot, options)
         if errors:
             raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
         self._cached_plans[uid] = cached
@@ -118,11 +126,14 @@ class Reconciler:
             else:
                 del conflicts.found[(kind, name)]
 
-    async def _carry_out(self, planned: Plan, resource: Object, conflicts: NameConflicts) -> list[KubeError]:
+    async def _carry_out(
+        self, planned: Plan, resource: Object, snapshot: Snapshot, options: Options
+    ) -> list[KubeError]:
         """Execute the steps in the plan's order; an error does not stop the following steps.
 
         Certificates come first for a new service, whose pods cannot start without them, and last otherwise, so that a
-        user's change does not wait for their check. Returns the errors.
+        user's change does not wait for their check. The status is that of the plan, or of a new one if other writes
+        were refused than at the last attempt. Returns the errors.
         """
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         run = ApplyRun(f"{namespace}/{resource['metadata']['name']}")
@@ -130,19 +141,24 @@ class Reconciler:
         if are_new:
             await self._ensure_certificates(run, planned, resource)
         for step in planned.apply:
-            what = f"apply {step.object['kind']} {step.object['metadata']['name']}: {step.reason}"
-            await run.attempt(what, self._writer.apply(step.object, uid))
+            kind, name = step.object["kind"], step.object["metadata"]["name"]
+            await run.attempt(f"apply {kind} {name}", kind, step.reason, self._writer.apply(step.object, uid))
         for gone in (*planned.delete, *planned.delete_pods):
-            what = f"delete {gone.kind} {gone.name}: {gone.reason}"
-            await run.attempt(what, self._writer.delete(namespace, gone))
+            action = f"delete {gone.kind} {gone.name}"
+            await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone))
         if not are_new:
             await self._ensure_certificates(run, planned, resource)
+        refusals = self._refusals[uid] = tuple(run.refusals)
+        if refusals != snapshot.refusals:
+            planned = _plan(resource, replace(snapshot, refusals=refusals), options)
+        # A refused write is in the status, whose transitions have events.
+        failures = [Event("Warning", "ApplyFailed", str(error)) for error in run.errors if not error.refused]
         if planned.status is not None:
-            await run.attempt("write the status", self._writer.status(resource, planned.status))
-        failures = (Event("Warning", "ApplyFailed", str(error)) for error in run.errors[:3])
-        for event in (*planned.events, *failures):
+            await run.attempt("write the status", SERVICE_CR.kind, "", self._writer.status(resource, planned.status))
+        for event in (*planned.events, *failures[:3]):
             await self._recorder.record(resource, event)
         # The snapshot finds conflicts with cached objects itself.
+        conflicts = self._conflicts[uid]
         hidden = [t for t in run.conflicts if self._caches.get(t.kind, namespace, t.name) is None]
         conflicts.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
         return run.errors
@@ -150,13 +166,15 @@ class Reconciler:
     async def _ensure_certificates(self, run: ApplyRun, planned: Plan, resource: Object) -> None:
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         if planned.certificates is not None and self._certificates.due(uid, ready(resource)):
-            await run.attempt("certificates", self._certificates.ensure(namespace, planned.certificates))
+            step = self._certificates.ensure(namespace, planned.certificates)
+            await run.attempt("write the certificates", SECRET.kind, "", step)
 
     def _forget(self, key: str) -> None:
         uid = self._uids.pop(key, None)
         if uid is None:
             return
         self._conflicts.pop(uid, None)
+        self._refusals.pop(uid, None)
         self._cached_plans.pop(uid, None)
         for part in (self._observer, self._writer, self._certificates, self._recorder):
             part.forget(uid)

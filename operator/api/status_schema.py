@@ -8,10 +8,13 @@ Json = dict[str, Any]  # Any: JSON
 # Type -> meaning, in the order of status.conditions. operator/planning/conditions has a module for each.
 CONDITIONS: Mapping[str, str] = {
     "Ready": "requests are answered",
-    "Progressing": "groups are being created or replaced",
+    "Progressing": "groups or routers are being created or replaced",
     "ModelLoaded": "at least one group has loaded the model",
     "RouterReady": "at least one router accepts requests",
     "Degraded": "there is a failure, or fewer groups serve than desired once a group has served",
+    "Reconciled": "the API server holds all objects of the service as desired",
+    "Reconciling": "the service is on its way to the desired state (kstatus)",
+    "Stalled": "the desired state cannot be reached without a change of the spec or of the cluster (kstatus)",
 }
 
 
@@ -20,8 +23,11 @@ def status_schema() -> Json:
     return {
         "type": "object",
         "description": "Observed state of the service.",
+        "default": {"observedGeneration": -1},  # kstatus takes a new object without this field for done
         "properties": {
-            "observedGeneration": _number("metadata.generation that this status was computed from.", "int64"),
+            "observedGeneration": _number(
+                "metadata.generation that this status was computed from; -1 before the first.", "int64"
+            ),
             "conditions": _conditions(),
             "replicas": _number("Number of groups of any revision, excluding groups that are being deleted."),
             "readyReplicas": _number("Number of groups that serve."),
@@ -103,7 +109,11 @@ def _conditions() -> Json:
                     "description": "Status of the condition.",
                     "enum": ["True", "False", "Unknown"],
                 },
-                "observedGeneration": _number("metadata.generation that the condition was computed from.", "int64"),
+                "observedGeneration": _number(
+                    "metadata.generation that the condition holds for. Ready, ModelLoaded and RouterReady name an "
+                    "earlier one while they are true by its pods.",
+                    "int64",
+                ),
                 "lastTransitionTime": {
                     "type": "string",
                     "format": "date-time",

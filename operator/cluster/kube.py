@@ -41,6 +41,14 @@ class KubeError(OperatorError):
         super().__init__(f"{status} {reason}: {message}")
         self.status, self.reason, self.message = status, reason, message
 
+    @property
+    def refused(self) -> bool:
+        """True if the same call would be refused again, until the object, a quota, a policy or a permission changes.
+        Objects of a namespace that is being deleted are no longer of interest."""
+        if self.status == 500:
+            return "webhook" in self.message
+        return self.status in (400, 403, 404, 413, 422) and "is being terminated" not in self.message
+
 
 class KubeUnreachable(KubeError):
     """The API server did not answer; a write may have been applied or not."""

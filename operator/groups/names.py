@@ -11,6 +11,7 @@ GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
 TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template of the revision, JSON
 PODS = "octavo.dev/pods"  # annotation of a pod template: number of pods of the group; absent: 1
+ACCOUNT = "octavo.dev/account"  # annotation of a router's pod template: uid of a ServiceAccount that was created again
 GANG_BACKOFF = "octavo.dev/gang-backoff"  # annotation: attempts and end of a group's back-off, JSON
 POD_INDEX = "apps.kubernetes.io/pod-index"
 

@@ -6,24 +6,18 @@ the group's leader.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, condition, deleting, ready, timestamp, unix
 from octavo.operator.groups.snapshot import Object, WarningEvent
+from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.scheduling import unscheduled
 from octavo.shared.failure_reasons import FailureReason
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
 _MAX_MESSAGE = 600  # characters of a message in the status
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Cause of a failure. reason: CamelCase; message: a sentence that names the object."""
-
-    reason: str
-    message: str
+ATTACHED_S = 60.0  # in which a volume is detached from another node and attached to the pod's
 
 
 def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Cause | None:
@@ -51,10 +45,17 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
 
 
 def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: Iterable[WarningEvent]) -> Cause | None:
-    """Cause why no router is ready; None if the routers are starting."""
+    """Cause why a router is not ready; None if the routers are ready or starting.
+
+    A pod that has ended, e.g. by an eviction, is the cause only while no other pod has taken its place: a ReplicaSet
+    keeps such pods for long.
+    """
     found = tuple(warnings)
-    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True):
-        if not deleting(pod) and not ready(pod) and (cause := pod_cause(pod, found)):
+    newest = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), reverse=True)
+    present = [pod for pod in newest if not deleting(pod)]
+    running = [pod for pod in present if not ended(pod)]
+    for pod in running or present:
+        if cause := pod_cause(pod, found):
             return cause
     failure = condition(deployment or {}, "ReplicaFailure")
     if deployment and failure.get("status") == "True":
@@ -66,13 +67,12 @@ def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     """Cause why a pod is not ready; None if it is ready, being deleted, or starting."""
     if deleting(pod) or ready(pod):
         return None
-    name = pod["metadata"]["name"]
-    scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-        return _unscheduled(name, str(scheduled.get("message", "")))
+    name, own = pod["metadata"]["name"], _own(pod, warnings)
+    if cause := unscheduled(pod, _short(condition(pod, "PodScheduled").get("message", "")), own):
+        return cause
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
-        if cause := _container(name, container):
+        if cause := _container(name, container, own):
             return cause
     if status.get("phase") == "Failed":
         return Cause(
@@ -81,35 +81,34 @@ def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     return _unmounted(pod, warnings)
 
 
-def _unscheduled(pod: str, message: str) -> Cause:
-    if "persistentvolumeclaim" in message.lower() or "volume node affinity" in message:
-        return Cause("VolumePending", f"{pod}: {_short(message)}")
-    lacking = sorted(set(re.findall(r"Insufficient ([^\s,.]+(?:\.[^\s,.]+)*)", message)))
-    if lacking:
-        return Cause("Unschedulable", f"{pod}: no node has enough {' and '.join(lacking)}: {_short(message)}")
-    return Cause("Unschedulable", f"{pod}: no node is suitable: {_short(message)}")
+def _own(pod: Object, warnings: tuple[WarningEvent, ...]) -> tuple[WarningEvent, ...]:
+    """The events of this pod."""
+    return tuple(event for event in warnings if _is_about(event, "Pod", pod, event.reason))
 
 
-def _container(pod: str, container: Object) -> Cause | None:
+def _container(pod: str, container: Object, events: tuple[WarningEvent, ...]) -> Cause | None:
     state = container.get("state") or {}
     waiting = state.get("waiting") or {}
     reason = str(waiting.get("reason", ""))
     if reason in _IMAGE:
-        return Cause(
-            "ImagePullBackOff",
-            f"{pod}: cannot pull {container.get('image')}: {_short(waiting.get('message') or reason)}",
-        )
-    ended = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
-    if ended and (container.get("restartCount", 0) > 0 or "terminated" in state):
-        return _ended(pod, ended)
+        why = _pull_error(events) or waiting.get("message") or reason
+        return Cause("ImagePullBackOff", f"{pod}: cannot pull {container.get('image')}: {_short(why)}")
+    last = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+    if last and (container.get("restartCount", 0) > 0 or "terminated" in state):
+        return _ended(pod, last)
     if reason not in _BENIGN:
         return Cause(reason, f"{pod}: {_short(waiting.get('message') or reason)}")
     return None
 
 
-def _ended(pod: str, ended: Object) -> Cause | None:
-    code = ended.get("exitCode", 0)
-    if ended.get("reason") == "OOMKilled":
+def _pull_error(events: tuple[WarningEvent, ...]) -> str:
+    """Why the image cannot be pulled: the container's status says so only between two attempts."""
+    return next((event.message for event in events if event.reason == "Failed" and "pull" in event.message), "")
+
+
+def _ended(pod: str, last: Object) -> Cause | None:
+    code = last.get("exitCode", 0)
+    if last.get("reason") == "OOMKilled":
         return Cause(
             FailureReason.OOM_KILLED.value,
             f"{pod}: the container exceeded its memory limit; raise spec.resources.limits.memory",
@@ -118,22 +117,27 @@ def _ended(pod: str, ended: Object) -> Cause | None:
         return None
     return Cause(
         "CrashLoop",
-        f"{pod}: the container exited with code {code}: {_short(_last_line(ended) or ended.get('reason'))}",
+        f"{pod}: the container exited with code {code}: {_short(_last_line(last) or last.get('reason'))}",
     )
 
 
-def _last_line(ended: Object) -> str:
-    lines = str(ended.get("message") or "").strip().splitlines()
+def _last_line(last: Object) -> str:
+    lines = str(last.get("message") or "").strip().splitlines()
     return lines[-1] if lines else ""
 
 
 def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """Cause from FailedMount events. A Secret that the operator is about to create is no cause."""
+    """Cause from events about volumes. A Secret that the operator is about to create is no cause."""
     name = pod["metadata"]["name"]
     if condition(pod, "PodScheduled").get("status") != "True" or started(pod):
         return None
-    for event in warnings:
-        if not _is_about(event, "Pod", pod, "FailedMount"):
+    own = _own(pod, warnings)
+    for event in own:
+        if event.reason == "FailedAttachVolume":  # for a while in the course of things: the earlier pod's node detaches
+            since = unix(condition(pod, "PodScheduled").get("lastTransitionTime")) or 0.0
+            return Cause("FailedAttachVolume", f"{name}: {_short(event.message)}", since + ATTACHED_S)
+    for event in own:
+        if event.reason != "FailedMount":
             continue
         if cause := _secret_missing(pod, event.message):
             return cause
@@ -167,6 +171,11 @@ def _secret_missing(pod: Object, message: str) -> Cause | None:
 def _unmounted_volumes(message: str) -> set[str]:
     listed = re.search(r"unmounted volumes=\[([^\]]*)\]", message)
     return set(re.split(r"[\s,]+", listed[1])) if listed else set(re.findall(r'volume "([^"]+)"', message))
+
+
+def ended(pod: Object) -> bool:
+    """True for a pod that will not run again."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
 
 
 def started(pod: Object) -> bool:

@@ -4,6 +4,7 @@ Pure: the same input gives the same output; the clock is an argument. The order 
 next step of the rollout, desired objects, status.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,27 +12,36 @@ from typing import Any
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
-from octavo.operator.groups.groups import Group, groups, timestamp
+from octavo.operator.groups.groups import Group, deleting, groups, owned_by, timestamp, unix
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
-from octavo.operator.groups.rollout import UNSCHEDULABLE_S, Goal, Step, step, surge_waits_since
+from octavo.operator.groups.rollout import Goal, Step, step
 from octavo.operator.groups.snapshot import Object, Snapshot
+from octavo.operator.planning import hindrances
 from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Leaf, Plan
-from octavo.operator.planning.conditions.evaluate import has_served_before
+from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.facts import Facts
-from octavo.operator.planning.diagnosis import Cause, group_cause, is_worker, router_cause
+from octavo.operator.planning.diagnosis import ended, is_worker
+from octavo.operator.planning.observed_facts import observed_facts
 from octavo.operator.planning.pod_repair import next_check, pods_to_delete
+from octavo.operator.planning.routers import CONNECTED_S
 from octavo.operator.planning.status import events, status
+from octavo.operator.planning.unplanned import plan_unreadable
 from octavo.operator.specs import access, common, policies, router, services, worker
 from octavo.shared.model_uri import parse
 
-__all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan", "plan_invalid"]
+__all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan"]
 
 POLL_S = 2.0  # interval of progress polls of a group that runs and does not serve
+ROUTER_POLL_S = 1.0  # of routers that reach no group, while one serves
 
 
 def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: float) -> Plan:
     """The plan for one service. now: Unix time in seconds. Raises nothing: the status reports what is not possible."""
+    if any(kind in hindrances.NEEDED_TO_PLAN for kind, _ in snapshot.unreadable):
+        cause = hindrances.unreadable(snapshot)
+        assert cause is not None, "a kind is unreadable"
+        return plan_unreadable(service, _certificates(service), cause, now)
     observed = groups(service.name, snapshot)
     goal = _goal(service)
     blocked = _blocked(service, snapshot, options)
@@ -39,10 +49,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     if blocked is None or blocked.reason == "NameConflict":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
     allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, now))
-    waits = surge_waits_since(goal, observed)
-    facts = _facts(
-        service, snapshot, goal, observed, allowed, blocked, waits is not None and now - waits >= UNSCHEDULABLE_S
-    )
+    facts = observed_facts(service, snapshot, goal, observed, allowed, blocked, now)
     present = status(service, facts, observed, now)
     applies = tuple(_applies(service, snapshot, options, goal, allowed))
     deletes = tuple(_delete(group, reason) for group, reason in allowed.delete)
@@ -59,26 +66,9 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
             + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
         ),
-        poll_after=POLL_S if any(map(_is_polled, observed)) else None,
-        changes_after=_changes_after(observed, allowed, snapshot, waits, now),
+        poll_after=_poll_after(observed, facts),
+        changes_after=_changes_after(observed, allowed, snapshot, facts, now),
     )
-
-
-def plan_invalid(resource: Object, error: Exception, now: float) -> Plan:
-    """The plan for a resource that `parse` refuses: report the error in the status, change no other object."""
-    previous: Mapping[str, Any] = resource.get("status") or {}  # Any: JSON
-    old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
-    generation = resource["metadata"].get("generation", 0)
-    said = {"reason": "InvalidSpec", "message": str(error), "observedGeneration": generation}
-    judged = {"Ready": "False", "Progressing": "False", "Degraded": "True"}
-    entries = []
-    for kind, value in judged.items():
-        same = kind in old and old[kind]["status"] == value
-        since = old[kind]["lastTransitionTime"] if same else timestamp(now)
-        entries.append({"type": kind, "status": value, "lastTransitionTime": since, **said})
-    kept = [entry for kind, entry in old.items() if kind not in judged]
-    present = {**previous, "observedGeneration": generation, "conditions": [*entries, *kept]}
-    return Plan(status=present, events=events(previous, present), reasons=(f"invalid: {error}",))
 
 
 def _goal(service: InferenceService) -> Goal:
@@ -88,14 +78,8 @@ def _goal(service: InferenceService) -> Goal:
 
 
 def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) -> Cause | None:
-    conflicts = sorted((kind, name) for kind, name in snapshot.foreign if kind != "StatefulSet")
-    if conflicts:
-        kind, name = conflicts[0]
-        return Cause(
-            "NameConflict",
-            f"{kind} {name} exists and does not belong to this service; it is left unchanged. "
-            "Delete it, or give the service another name",
-        )
+    if conflict := hindrances.name_conflict(snapshot, for_serving=True):
+        return conflict
     if parse(service.spec.model.uri).scheme == "file" and not options.allow_host_path:
         return Cause(
             "HostPathNotAllowed",
@@ -114,38 +98,6 @@ def _foreign_indexes(service: InferenceService, snapshot: Snapshot) -> frozenset
         if kind == "StatefulSet" and name.startswith(prefix)
     )
     return frozenset(int(tail) for tail in tails if tail.isdecimal())
-
-
-def _facts(
-    service: InferenceService,
-    snapshot: Snapshot,
-    goal: Goal,
-    observed: tuple[Group, ...],
-    allowed: Step,
-    blocked: Cause | None,
-    surge_unschedulable: bool,
-) -> Facts:
-    found = {
-        group.index: group_cause(group, names.group(service.name, group.index), snapshot.warnings)
-        for group in allowed.keep
-    }
-    deployment = snapshot.router or {}
-    ready = int((deployment.get("status") or {}).get("readyReplicas") or 0)
-    routers = [pod for pod in snapshot.pods if not is_worker(pod)]
-    return Facts(
-        service=service.name,
-        goal=goal,
-        paused=service.spec.paused,
-        live=allowed.keep,
-        terminating=len(observed) - len(allowed.keep),
-        blocked=blocked,
-        causes={index: cause for index, cause in found.items() if cause},
-        routers_desired=service.spec.router.replicas,
-        routers_ready=ready,
-        router_cause=router_cause(snapshot.router, routers, snapshot.warnings),
-        surge_unschedulable=surge_unschedulable,
-        has_served=has_served_before(service.status, goal.revision),
-    )
 
 
 def _applies(
@@ -177,7 +129,20 @@ def _every(
 def _router(service: InferenceService, snapshot: Snapshot, options: Options) -> Object:
     revision = router_revision(service)
     kept = kept_template(snapshot.router, revision) if snapshot.router else None
-    return router.deployment(service, revision, kept or router.pod_template(service, revision, options))
+    template = kept or router.pod_template(service, revision, options)
+    return router.deployment(service, revision, router.with_account(template, _new_account(service, snapshot)))
+
+
+def _new_account(service: InferenceService, snapshot: Snapshot) -> str | None:
+    """Uid of the routers' ServiceAccount if a router pod is older than it; None: none is."""
+    owner: Object = {"metadata": {"uid": service.uid}}
+    accounts = [item for item in snapshot.children if item["kind"] == "ServiceAccount" and owned_by(item, owner)]
+    pods = [pod for pod in snapshot.pods if not is_worker(pod) and not deleting(pod) and not ended(pod)]
+    for account in accounts:
+        created = unix(account["metadata"].get("creationTimestamp")) or 0.0
+        if any((unix(pod["metadata"].get("creationTimestamp")) or created) < created for pod in pods):
+            return str(account["metadata"]["uid"])
+    return None
 
 
 def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed: Step) -> Iterator[Apply]:
@@ -243,13 +208,22 @@ def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]
 
 
 def _changes_after(
-    observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, waits: float | None, now: float
+    observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, facts: Facts, now: float
 ) -> float | None:
     """Seconds until `plan` returns another result for the same input; None: never. Covers every use of `now`."""
     times = [next_check(observed, snapshot.lost_nodes, now), gangs.next_step(allowed.keep, now)]
-    if waits is not None and now < waits + UNSCHEDULABLE_S:
-        times.append(waits + UNSCHEDULABLE_S - now + 0.1)
+    turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]
+    if facts.routers.disconnected_since is not None:
+        turns.append(facts.routers.disconnected_since + CONNECTED_S)
+    times += [at - now + 0.1 for at in turns if now < at < math.inf]
     return min((time for time in times if time is not None), default=None)
+
+
+def _poll_after(observed: tuple[Group, ...], facts: Facts) -> float | None:
+    """Seconds until groups or routers are asked again, where they say more than watches do; None: no need."""
+    if facts.serving and facts.routers.disconnected_since is not None:
+        return ROUTER_POLL_S
+    return POLL_S if any(map(_is_polled, observed)) else None
 
 
 def _is_polled(group: Group) -> bool:

@@ -8,10 +8,10 @@ from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, timestamp
 from octavo.operator.groups.snapshot import Failure, ModelInfo, Object
 from octavo.operator.planning.actions import Event
+from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.evaluate import conditions
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.conditions.group_state import state_of
-from octavo.operator.planning.diagnosis import Cause
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
@@ -29,7 +29,7 @@ def status(service: InferenceService, facts: Facts, observed: Iterable[Group], n
         "selector": names.leader_selector(service.name),
         "url": url(service),
         "revision": facts.goal.revision,
-        "groups": [_group(group, facts.causes.get(group.index)) for group in existing],
+        "groups": [_group(group, facts.cause_of(group.index)) for group in existing],
     }
     known = next((group.report.model for group in existing if group.report and group.report.model), None)
     if model := _model(known) or service.status.get("model"):
@@ -127,6 +127,8 @@ def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JS
         return Event(
             "Normal" if holds else "Warning", "Ready" if holds else "NotReady", f"{new['reason']}: {new['message']}"
         )
+    if kind == "Reconciled":
+        return Event("Normal" if holds else "Warning", new["reason"], new["message"])
     if kind == "Progressing":
         return Event("Normal", new["reason"], new["message"])
     return None

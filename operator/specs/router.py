@@ -1,6 +1,7 @@
 """The Deployment of the routers. As with groups, the pod template is kept until the revision changes."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
@@ -13,7 +14,7 @@ from octavo.operator.specs.common import Json
 KEYS = "keys"  # the volume, and the file in it
 
 
-def deployment(service: InferenceService, revision: str, template: Mapping[str, object]) -> Json:
+def deployment(service: InferenceService, revision: str, template: Mapping[str, Any]) -> Json:  # Any: JSON
     """The Deployment of the routers."""
     labels = {names.COMPONENT: "router", names.REVISION: revision}
     metadata = common.metadata(service, names.router(service.name), labels)
@@ -30,6 +31,16 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
             "template": dict(template),
         },
     }
+
+
+def with_account(template: Mapping[str, Any], uid: str | None) -> Mapping[str, Any]:
+    """The pod template, changed if the routers' ServiceAccount was created again: tokens of the earlier one are void,
+    so its pods must be replaced. uid: of the present one; None: no pod is older than it."""
+    if uid is None:
+        return template
+    metadata = dict(template.get("metadata") or {})
+    metadata["annotations"] = {**metadata.get("annotations", {}), names.ACCOUNT: uid}
+    return {**template, "metadata": metadata}
 
 
 def pod_template(service: InferenceService, revision: str, options: Options) -> Json:

@@ -71,7 +71,7 @@ class Endpoints:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the API server last answered: a healthy watch begins anew every WATCH_TIMEOUT_S."""
+        """Seconds since the API server last answered: a healthy watch begins again every WATCH_TIMEOUT_S."""
         return time.monotonic() - self._heard_at
 
     async def run(self) -> None:

@@ -1,5 +1,6 @@
 """The operator touches only what is its own, and keeps that as it wished it."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,28 @@ def test_deleted_objects_come_back(bed: Bed, space: str, tmp_path: Path) -> None
         wait_until(lambda: _groups(bed, space) - groups, 60, "a group is back")
         for kind, name in children:
             wait_until(lambda: _uid(bed.get(kind, name, space)) not in (None, old[name]), 60, f"{kind} {name} is back")  # noqa: B023
+
+
+def test_routers_are_replaced_once_when_their_account_was_created_again(bed: Bed, space: str, tmp_path: Path) -> None:
+    """Tokens of the earlier account are void."""
+
+    def routers() -> list[dict[str, Any]]:
+        return bed.objects("pods", space, "octavo.dev/service=chat,octavo.dev/component=router")
+
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(service(), namespace=space)
+        wait_until(routers, 60, "a router pod")
+        (before,) = routers()
+        time.sleep(1.1)  # the API server's times are whole seconds
+        old = _uid(bed.get("serviceaccount", "chat-router", space))
+        bed.kubectl("delete", "serviceaccount", "chat-router", "-n", space)
+        wait_until(lambda: _uid(bed.get("serviceaccount", "chat-router", space)) not in (None, old), 60, "an account")
+        new = _uid(bed.get("serviceaccount", "chat-router", space))
+        wait_until(lambda: any(_uid(pod) != _uid(before) for pod in routers()), 60, "another router pod")
+        settled(bed, space)
+        found = bed.get("deployment", "chat-router", space)
+        assert found is not None and found["metadata"]["generation"] == 2
+        assert found["spec"]["template"]["metadata"]["annotations"] == {"octavo.dev/account": new}
 
 
 def test_drift_is_corrected_and_fields_of_others_stay(bed: Bed, space: str, tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def test_the_smallest_service_gets_its_defaults(bed: Bed, space: str) -> None:
     bed.apply(service(), namespace=space)
     found = bed.get("infsvc", "chat", space)
     assert found is not None
+    assert found["status"] == {"observedGeneration": -1}, "tools wait for the operator's first look"
     assert found["spec"]["parallelism"] == {"tensor": 1, "pipeline": 1}
     assert found["spec"]["replicas"] == 1 and found["spec"]["rollout"] == {"maxSurge": 1, "maxUnavailable": 0}
 

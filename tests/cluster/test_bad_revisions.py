@@ -87,18 +87,22 @@ def test_a_missing_model_and_a_missing_secret_of_keys_are_named_and_used_once_th
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason"),
-    [pytest.param(BAD_IMAGE, "ImagePullBackOff", id="image"), pytest.param(TOO_MUCH, "Unschedulable", id="resources")],
+    ("spec", "reason", "degraded"),
+    [
+        pytest.param(BAD_IMAGE, "ImagePullBackOff", "True", id="image"),
+        pytest.param(TOO_MUCH, "SurgeUnschedulable", "False", id="resources"),
+    ],
 )
 def test_a_wrong_change_leaves_the_old_group_serving_and_can_be_taken_back(
-    letters: Service, spec: dict[str, Any], reason: str
+    letters: Service, spec: dict[str, Any], reason: str, degraded: str
 ) -> None:
     before, right = letters.pods(), letters.spec()
     with Traffic(letters.client(), clients=1):
         letters.change(**spec)
-        letters.wait("Degraded", "True", reason, NAMED_S)
-        assert letters.wait("Progressing", "False", reason)
-        assert letters.condition("Ready")["status"] == "True"
+        letters.wait("Progressing", "False", reason, AGAIN_S)
+        assert letters.wait("Stalled", "True", reason)
+        assert letters.condition("Degraded")["status"] == degraded
+        assert letters.answers() and not letters.condition("Ready"), "by the group of the spec before"
         letters.change(**dict.fromkeys(spec))
         letters.settled()
     assert letters.spec() == right

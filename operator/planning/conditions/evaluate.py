@@ -1,10 +1,13 @@
 """All conditions of a service, by the table in operator/api/status_schema.py.
 
-`lastTransitionTime` changes only with the status, not with reason and message.
+`lastTransitionTime` changes only with the status, not with reason and message. `observedGeneration` is the spec's,
+except where `is_current` of the module is false: then a condition that is true is so by pods of an earlier generation,
+and names that one. So `kubectl wait`, which compares it with metadata.generation, waits for pods of the present spec.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -15,25 +18,39 @@ from octavo.operator.planning.conditions.facts import Facts, Verdict
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
 
-def _verdict(kind: str) -> Callable[[Facts], Verdict]:
-    """`verdict` of the module with the condition's name in snake case. Raises ImportError."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A type of condition: functions of its module."""
+
+    verdict: Callable[[Facts], Verdict]
+    is_current: Callable[[Facts], bool]
+
+
+def _condition(kind: str) -> Condition:
+    """Of the module with the condition's name in snake case. Raises ImportError."""
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", kind).lower()
-    found: Callable[[Facts], Verdict] = import_module(f"octavo.operator.planning.conditions.{name}").verdict
-    return found
+    module = import_module(f"octavo.operator.planning.conditions.{name}")
+    return Condition(module.verdict, getattr(module, "is_current", lambda _: True))
 
 
-_VERDICTS = {kind: _verdict(kind) for kind in CONDITIONS}
+_CONDITIONS = {kind: _condition(kind) for kind in CONDITIONS}
 
 
 def conditions(facts: Facts, previous: Mapping[str, Any], generation: int, now: float) -> list[Json]:  # Any: JSON
     """All conditions, in the order of the table. previous: the last status; now: Unix time in seconds."""
     old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
-    return [_condition(kind, verdict(facts), old.get(kind), generation, now) for kind, verdict in _VERDICTS.items()]
+    return [
+        _entry(kind, condition.verdict(facts), condition.is_current(facts), old.get(kind), generation, now)
+        for kind, condition in _CONDITIONS.items()
+    ]
 
 
-def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, now: float) -> Json:
+def _entry(kind: str, verdict: Verdict, current: bool, old: Json | None, generation: int, now: float) -> Json:
     holds, reason, message = verdict
     status = "True" if holds else "False"
+    if holds and not current:
+        earlier = old.get("observedGeneration", generation) if old else generation
+        generation = max(0, min(earlier, generation - 1))
     kept = old["lastTransitionTime"] if old and old.get("status") == status else None
     return {
         "type": kind,
@@ -46,11 +63,11 @@ def _condition(kind: str, verdict: Verdict, old: Json | None, generation: int, n
 
 
 def has_served_before(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
-    """True if a group served at the last observation, or Degraded was true for the same revision.
+    """True if a group served at the last observation, or Degraded was true for the same revision, and not only since a
+    write was refused.
 
     So Degraded, once true, stays true until all groups serve, even if the cause changes meanwhile.
     """
-    degraded = any(
-        entry["type"] == "Degraded" and entry["status"] == "True" for entry in previous.get("conditions") or ()
-    )
+    last = {entry["type"]: entry["status"] for entry in previous.get("conditions") or ()}
+    degraded = last.get("Degraded") == "True" and last.get("Reconciled") != "False"
     return bool(previous.get("readyReplicas") or (degraded and previous.get("revision") == revision))

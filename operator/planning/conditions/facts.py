@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from octavo.operator.groups.groups import Group
 from octavo.operator.groups.rollout import Goal
-from octavo.operator.planning.diagnosis import Cause
+from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.routers import Routers
 
 Verdict = tuple[bool, str, str]  # status, reason, message
 
@@ -20,10 +21,15 @@ class Facts:
     live: tuple[Group, ...]  # groups that are not deleted
     terminating: int  # number of groups that are being deleted
     blocked: Cause | None  # the spec or a foreign object prevents any change
-    causes: Mapping[int, Cause]  # of groups that do not serve, by index
-    routers_desired: int
-    routers_ready: int
-    router_cause: Cause | None
+    causes: Mapping[int, Cause]  # failures of groups that do not serve, by index
+    waits: Mapping[int, Cause]  # what other groups wait for, by index
+    routers: Routers
+    router_cause: Cause | None  # failure of a router
+    router_wait: Cause | None  # what a router waits for
+    refused: Cause | None  # a write that the API server refused
+    refused_for_serving: Cause | None  # the same, of an object that serving needs
+    unreadable: Cause | None  # a kind of object that the operator may not read
+    name_conflict: Cause | None  # the name of an object that serving does not need is in use
     surge_unschedulable: bool
     has_served: bool  # a group has served: fewer groups than desired are a failure, not the first start
 
@@ -34,6 +40,19 @@ class Facts:
     @property
     def serving(self) -> int:
         return sum(group.serving for group in self.live)
+
+    def cause_of(self, index: int) -> Cause | None:
+        """Why a group does not serve: its failure, or what it waits for."""
+        return self.causes.get(index) or self.waits.get(index)
+
+    @property
+    def serving_current(self) -> int:
+        return sum(group.serving for group in self.current)
+
+    @property
+    def surge(self) -> bool:
+        """There are groups beside the desired number, during a rollout."""
+        return len(self.live) > self.goal.groups
 
     @property
     def group_cause(self) -> Cause | None:

@@ -1,8 +1,9 @@
 """State of a group as the status shows it."""
 
 from octavo.operator.groups.groups import Group
+from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.facts import Facts
-from octavo.operator.planning.diagnosis import Cause, started
+from octavo.operator.planning.diagnosis import started
 
 _PHASES = {
     "STARTING": "Starting",
@@ -12,7 +13,16 @@ _PHASES = {
     "DRAINING": "Draining",
 }
 _PENDING = frozenset(
-    {"Unschedulable", "VolumePending", "ImagePullBackOff", "QuotaExceeded", "PodSecurityViolation", "FailedCreate"}
+    {
+        "Unschedulable",
+        "SchedulingGated",
+        "VolumePending",
+        "FailedAttachVolume",
+        "ImagePullBackOff",
+        "QuotaExceeded",
+        "PodSecurityViolation",
+        "FailedCreate",
+    }
 )
 
 
@@ -39,6 +49,8 @@ def waiting(facts: Facts) -> Cause:
     """State of the first group that does not serve yet."""
     for group in sorted(facts.current, key=lambda group: group.index):
         if not group.serving:
+            if wait := facts.waits.get(group.index):
+                return wait
             state, progress = state_of(group, facts.causes.get(group.index))
             shown = f"{state} {progress} %" if progress is not None else state
             return Cause(state, f"{facts.service}-{group.index}: {shown}")

@@ -11,5 +11,10 @@ def verdict(facts: Facts) -> Verdict:
         return False, facts.blocked.reason, facts.blocked.message
     if facts.goal.groups == 0:
         return facts.no_groups_desired
-    cause = facts.group_cause or waiting(facts)
+    cause = facts.group_cause or facts.refused_for_serving or waiting(facts)
     return False, cause.reason, cause.message
+
+
+def is_current(facts: Facts) -> bool:
+    """True if a group of the desired revision has loaded the model."""
+    return facts.serving_current > 0

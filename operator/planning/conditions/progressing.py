@@ -1,13 +1,16 @@
-"""Condition Progressing: groups are being created or replaced."""
+"""Condition Progressing: groups or routers are being created or replaced."""
 
+from octavo.operator.planning.conditions import router_ready
 from octavo.operator.planning.conditions.facts import Facts, Verdict, count
 from octavo.operator.planning.conditions.group_state import waiting
 
+COMPLETE = "Complete"
+
 
 def verdict(facts: Facts) -> Verdict:
-    goal = facts.goal
-    if facts.blocked:
-        return False, facts.blocked.reason, facts.blocked.message
+    goal, prevented = facts.goal, facts.blocked or facts.refused
+    if prevented:
+        return False, prevented.reason, prevented.message
     if facts.surge_unschedulable:
         return (
             False,
@@ -24,7 +27,7 @@ def verdict(facts: Facts) -> Verdict:
         return (
             True,
             "RollingOut",
-            f"{done} of {goal.groups} groups of revision {goal.revision} serve, {old} older remain",
+            f"{done} of {goal.groups} groups of revision {goal.revision} serve, {old} older remain{_wait(facts)}",
         )
     if len(facts.current) != goal.groups or facts.terminating:
         return (
@@ -34,4 +37,14 @@ def verdict(facts: Facts) -> Verdict:
         )
     if facts.serving < goal.groups:
         return True, "Starting", waiting(facts).message
-    return False, "Complete", f"{count(goal.groups, 'group')} of revision {goal.revision}, as desired"
+    if not facts.routers.complete:
+        if facts.router_cause:
+            return False, facts.router_cause.reason, facts.router_cause.message
+        return True, "RollingOut", router_ready.shown(facts)
+    return False, COMPLETE, f"{count(goal.groups, 'group')} of revision {goal.revision}, as desired"
+
+
+def _wait(facts: Facts) -> str:
+    """What the first new group waits for, if the cluster says so."""
+    wait = next((facts.waits[group.index] for group in facts.current if group.index in facts.waits), None)
+    return f"; {wait.message}" if wait else ""

@@ -116,6 +116,11 @@ class Service:
             {},
         )
 
+    def answers(self) -> bool:
+        """Ready is true, by pods of the present spec or of one before."""
+        conditions = self.object().get("status", {}).get("conditions", [])
+        return any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+
     def wait(self, kind: str, status: str, reason: str = "", timeout_s: float = SERVES_S) -> dict[str, Any]:
         """Until the condition has the status (and the reason)."""
         bound = Bound(timeout_s)

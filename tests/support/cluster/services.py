@@ -3,6 +3,7 @@
 from typing import Any
 
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, parse
+from octavo.operator.groups.revision import router_revision
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 URI = "bundled://smollm2-135m-instruct"
@@ -34,6 +35,18 @@ def pod(name: str, group: int = 0, *, owner: str | None = "sts-uid", **status: A
     if owner:
         metadata["ownerReferences"] = [{"kind": "StatefulSet", "uid": owner, "controller": True}]
     return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": status}
+
+
+def router_of(of: InferenceService, number: int = 0, *, ready: bool = True, **status: Any) -> Json:
+    """A router pod of the service's present configuration, ready or with this status."""
+    found = pod(f"{of.name}-router-{number}", owner="rs-uid", **status)
+    found["metadata"]["labels"] = {
+        "octavo.dev/service": of.name,
+        "octavo.dev/component": "router",
+        "octavo.dev/revision": router_revision(of),
+    }
+    found["status"] |= {"phase": "Running", "conditions": [condition("Ready", "True")]} if ready else {}
+    return found
 
 
 def condition(kind: str, status: str, **more: Any) -> Json:

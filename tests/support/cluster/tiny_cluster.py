@@ -1,7 +1,7 @@
 """A cluster of a few dictionaries: it obeys plans as Kubernetes would, slowly and in any order.
 
 StatefulSets make pods, pods start when told (`advance`), images named `bad` never serve, deleted pods drain first, a
-group serves when all its pods do.
+group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one when told.
 """
 
 import pickle
@@ -29,6 +29,8 @@ class TinyCluster:
         self.sets: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
         self.router: Json | None = None
+        self.routers: dict[str, Json] = {}
+        self.slow_routers = False
         self.room = room
         self.now = 1_000_000.0
         self._uids = 0
@@ -41,7 +43,7 @@ class TinyCluster:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             statefulsets=tuple(_copied(list(self.sets.values()))),
-            pods=tuple(_copied(list(self.pods.values()))),
+            pods=tuple(_copied([*self.pods.values(), *self.routers.values()])),
             router=_copied(self.router),
         )
 
@@ -53,7 +55,9 @@ class TinyCluster:
             if item.object["kind"] == "StatefulSet":
                 self._apply(_copied(dict(item.object)))
             elif item.object["kind"] == "Deployment":
-                self.router = {**_copied(dict(item.object)), "status": {"readyReplicas": 1}}
+                self.router = _copied(dict(item.object))
+                if not self.slow_routers:
+                    self.routers = self._wished_routers()
         for gone in planned.delete:
             if gone.name in self.sets and self.sets[gone.name]["metadata"]["uid"] == gone.uid:
                 self.delete_set(gone.name)
@@ -61,6 +65,23 @@ class TinyCluster:
             self.delete_pod(gone.name)
         self.resource["status"] = planned.status
         return planned
+
+    def _wished_routers(self) -> dict[str, Json]:
+        """Ready router pods as the Deployment has them, by name."""
+        if self.router is None:
+            return {}
+        template = self.router["spec"]["template"]
+        revision = template["metadata"]["labels"]["octavo.dev/revision"]
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        wished = [f"router-{revision}-{index}" for index in range(self.router["spec"]["replicas"])]
+        return {
+            name: {
+                "metadata": {"name": name, "uid": f"uid-{name}", "labels": template["metadata"]["labels"]},
+                "spec": {},
+                "status": status,
+            }
+            for name in wished
+        }
 
     def _apply(self, item: Json) -> None:
         name = item["metadata"]["name"]
@@ -118,6 +139,10 @@ class TinyCluster:
         elif kind == "serve":
             self.pods[name]["status"]["phase"] = "Running"
             _set(self.pods[name], {"type": "Ready", "status": "True"})
+        elif kind == "start":
+            self.routers[name] = self._wished_routers()[name]
+        elif kind == "stop":
+            del self.routers[name]
         else:
             del self.pods[name]
 
@@ -136,7 +161,8 @@ class TinyCluster:
                 found += [f"place {name}"] if self._free() else []
             elif not ready(pod) and self._can_serve(name.rpartition("-")[0]):
                 found.append(f"serve {name}")
-        return found
+        starting = [f"start {name}" for name in self._wished_routers().keys() - self.routers.keys()]
+        return found + (starting or [f"stop {name}" for name in self.routers.keys() - self._wished_routers().keys()])
 
     def _free(self) -> bool:
         return self.room is None or sum(_is(pod, "PodScheduled") for pod in self.pods.values()) < self.room

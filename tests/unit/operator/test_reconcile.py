@@ -25,6 +25,8 @@ class Parts:
         self.done: list[str] = []
         self.is_known = False
         self.error: Exception | None = None
+        self.refused = ""  # the kind that `error` is about; "": all
+        self.written: Mapping[str, Any] = {}  # the last status
 
     def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
         return self.resource if kind == "InferenceService" else None
@@ -43,13 +45,14 @@ class Parts:
         self.done.append("certificates")
 
     async def apply(self, planned: Mapping[str, Any], _uid: str) -> bool:
-        if self.error is not None:
+        if self.error is not None and self.refused in ("", planned["kind"]):
             raise self.error
         self.done.append(planned["kind"])
         return False
 
-    async def status(self, *_: object) -> bool:
+    async def status(self, _resource: object, status: Mapping[str, Any]) -> bool:
         self.done.append("status")
+        self.written = status
         return False
 
     async def record(self, *_: object) -> None: ...
@@ -108,3 +111,44 @@ async def test_after_an_error_all_is_done_again(parts: Parts) -> None:
     parts.done.clear()
     await _look(one)
     assert "StatefulSet" in parts.done
+
+
+def _condition(parts: Parts, kind: str) -> tuple[str, str, str]:
+    entry = next(entry for entry in parts.written["conditions"] if entry["type"] == kind)
+    return entry["status"], entry["reason"], entry["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (403, 'deployments.apps "chat-router" is forbidden: exceeded quota: none'),
+        (403, 'deployments.apps "chat-router" is forbidden: User "octavo" cannot patch resource'),
+        (422, 'Deployment.apps "chat-router" is invalid: spec.template: Invalid value'),
+        (400, 'admission webhook "policies" denied the request: no team'),
+        (500, 'Internal error occurred: failed calling webhook "policies": connection refused'),
+    ],
+)
+async def test_a_refused_write_is_in_the_status_at_once_and_stops_no_other(
+    parts: Parts, status: int, words: str
+) -> None:
+    one, parts.error, parts.refused = _reconciler(parts), KubeError(status, "Refused", words), "Deployment"
+    with pytest.raises(PlanFailed):
+        await _look(one)
+    assert {"StatefulSet", "NetworkPolicy", "status"} <= set(parts.done) and "Deployment" not in parts.done
+    expected = "QuotaExceeded" if "quota" in words else "WriteRefused"
+    assert _condition(parts, "Reconciled") == ("False", expected, f"apply Deployment chat-router: {words}")
+    parts.error = None
+    await _look(one)
+    assert _condition(parts, "Reconciled")[:2] == ("True", "Applied") and "Deployment" in parts.done
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(500, "etcdserver: request timed out"), (429, "too many requests"), (409, "conflict"), (0, "unreachable"),
+     (403, 'namespaces "ns" is forbidden: unable to create new content because it is being terminated')],
+)  # fmt: skip
+async def test_an_error_that_passes_by_itself_is_no_refusal(parts: Parts, status: int, words: str) -> None:
+    one, parts.error = _reconciler(parts), KubeError(status, "Error", words)
+    with pytest.raises(PlanFailed):
+        await _look(one)
+    assert _condition(parts, "Reconciled")[:2] == ("True", "Applied")

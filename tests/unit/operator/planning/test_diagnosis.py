@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.cluster.services import condition, pod, service
+from support.cluster.services import condition, pod, router_of, service
 
 from octavo.operator.cluster.trim import trim
 from octavo.operator.groups.options import Options
@@ -26,7 +26,7 @@ def made(*pods: Json, name: str = "chat-0", spec: Json | None = None, **more: An
     first = plan(service(**spec or {}), Snapshot(), Options(), 0.0)
     found = next(dict(item.object) for item in first.apply if item.object["kind"] == "StatefulSet")
     found["metadata"] = {**found["metadata"], "uid": "sts-uid", "name": name}
-    return Snapshot(statefulsets=(found,), pods=pods, router={"metadata": {}, "status": {"readyReplicas": 1}}, **more)
+    return Snapshot(statefulsets=(found,), pods=(*pods, router_of(service(**spec or {}))), **more)
 
 
 def seen(snapshot: Snapshot, **spec: Any) -> Plan:
@@ -228,6 +228,9 @@ def test_a_serving_group_is_ready_whatever_happened_before() -> None:
         "ModelLoaded": "True",
         "RouterReady": "True",
         "Degraded": "False",
+        "Reconciled": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
     }
     assert planned.requeue_after is None and planned.status is not None
     assert planned.status["groups"][0]["lastFailure"]["reason"] == "RankExited"
@@ -236,7 +239,7 @@ def test_a_serving_group_is_ready_whatever_happened_before() -> None:
 def test_a_service_without_a_router_is_not_ready_and_says_so() -> None:
     ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
     snapshot = made(ready)
-    found = conditions(seen(Snapshot(statefulsets=snapshot.statefulsets, pods=snapshot.pods)))
+    found = conditions(seen(Snapshot(statefulsets=snapshot.statefulsets, pods=(ready,))))
     assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("False", "RouterStarting")
 
 
@@ -306,7 +309,7 @@ def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
     second = {**one.statefulsets[0], "metadata": {**one.statefulsets[0]["metadata"], "name": "chat-1", "uid": "u1"}}
     second["metadata"]["labels"] = {**second["metadata"]["labels"], "octavo.dev/group": "1"}
     broken = pod("chat-1-0", 1, owner="u1", **PODS["ImagePullBackOff"]["status"])
-    both = Snapshot(statefulsets=(one.statefulsets[0], second), pods=(ready, broken), router=one.router)
+    both = Snapshot(statefulsets=(one.statefulsets[0], second), pods=(*one.pods, broken))
     found = conditions(seen(both, replicas=2))
     assert (found["Ready"]["status"], found["Ready"]["reason"]) == ("True", "PartiallyAvailable")
     assert (found["Degraded"]["status"], found["Degraded"]["reason"]) == ("True", "ImagePullBackOff")

@@ -13,7 +13,8 @@ from support.cluster.tiny_cluster import TinyCluster
 from octavo.operator.api.v1alpha1 import SpecError, parse
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
-from octavo.operator.planning.plan import Plan, plan, plan_invalid
+from octavo.operator.planning.plan import Plan, plan
+from octavo.operator.planning.unplanned import plan_invalid
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.router.process.config import parse_arguments
 

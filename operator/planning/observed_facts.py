@@ -1,0 +1,78 @@
+"""Facts of one observation of a service, for its conditions: what fails, what only waits, and what is counted."""
+
+from collections.abc import Mapping
+
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups import names
+from octavo.operator.groups.groups import Group
+from octavo.operator.groups.revision import router_revision
+from octavo.operator.groups.rollout import Goal, Step, surge_waits_since
+from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.planning import hindrances
+from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.conditions.evaluate import has_served_before
+from octavo.operator.planning.conditions.facts import Facts
+from octavo.operator.planning.diagnosis import group_cause, is_worker, router_cause
+from octavo.operator.planning.routers import Routers, routers
+
+
+def observed_facts(
+    service: InferenceService,
+    snapshot: Snapshot,
+    goal: Goal,
+    observed: tuple[Group, ...],
+    allowed: Step,
+    blocked: Cause | None,
+    now: float,
+) -> Facts:
+    """Facts of one observation. blocked: cause that prevents any change. now: Unix time in seconds."""
+    found = _causes(service, snapshot, allowed)
+    router = _router_cause(snapshot)
+    counted = _routers(service, snapshot, now)
+    failures = {index: cause for index, cause in found.items() if now >= cause.failure_at}
+    surge = surge_waits_since(goal, observed) is not None
+    return Facts(
+        service=service.name,
+        goal=goal,
+        paused=service.spec.paused,
+        live=allowed.keep,
+        terminating=len(observed) - len(allowed.keep),
+        blocked=blocked,
+        causes=failures,
+        waits={index: cause for index, cause in found.items() if index not in failures},
+        routers=counted,
+        router_cause=next((c for c in (router, counted.cause) if c and now >= c.failure_at), None),
+        router_wait=router if router and now < router.failure_at else None,
+        refused=hindrances.refused(snapshot.refusals),
+        refused_for_serving=hindrances.refused(snapshot.refusals, for_serving=True),
+        unreadable=hindrances.unreadable(snapshot),
+        name_conflict=hindrances.name_conflict(snapshot, for_serving=False),
+        surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
+        has_served=has_served_before(service.status, goal.revision),
+    )
+
+
+def _causes(service: InferenceService, snapshot: Snapshot, allowed: Step) -> dict[int, Cause]:
+    """Why each group that does not serve does not, by index; also what it only waits for."""
+    causes = (
+        (group.index, group_cause(group, names.group(service.name, group.index), snapshot.warnings))
+        for group in allowed.keep
+    )
+    return {index: cause for index, cause in causes if cause}
+
+
+def _finds_no_node(goal: Goal, group: Group, failures: Mapping[int, Cause]) -> bool:
+    failure = failures.get(group.index)
+    return group.revision == goal.revision and failure is not None and failure.reason == "Unschedulable"
+
+
+def _router_cause(snapshot: Snapshot) -> Cause | None:
+    pods = [pod for pod in snapshot.pods if not is_worker(pod)]
+    return router_cause(snapshot.router, pods, snapshot.warnings)
+
+
+def _routers(service: InferenceService, snapshot: Snapshot, now: float) -> Routers:
+    pods = [pod for pod in snapshot.pods if not is_worker(pod)]
+    was_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in service.status.get("conditions") or ())
+    desired = service.spec.router.replicas
+    return routers(desired, router_revision(service), pods, snapshot.routers, was_ready, now)

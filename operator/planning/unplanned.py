@@ -1,0 +1,56 @@
+"""Plans that leave all objects as they are, and say why in the status."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups.groups import timestamp
+from octavo.operator.planning.actions import Certificates, Plan
+from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.status import events
+
+Json = Mapping[str, Any]  # Any: Kubernetes JSON
+_STALLED = {
+    "Progressing": "False",
+    "Degraded": "True",
+    "Reconciled": "False",
+    "Reconciling": "False",
+    "Stalled": "True",
+}
+
+
+def plan_invalid(resource: Json, error: Exception, now: float) -> Plan:
+    """The plan for a resource that `parse` refuses. now: Unix time in seconds."""
+    cause = Cause("InvalidSpec", str(error))
+    present = _status(resource, {"Ready": "False", **_STALLED}, cause, now)
+    return Plan(
+        status=present, events=events(resource.get("status") or {}, present), reasons=(f"invalid: {cause.message}",)
+    )
+
+
+def plan_unreadable(service: InferenceService, certificates: Certificates, cause: Cause, now: float) -> Plan:
+    """The plan for a service whose groups or routers cannot be read: whether it serves is not known."""
+    resource = {"metadata": {"generation": service.generation}, "status": service.status}
+    unknown = dict.fromkeys(("Ready", "ModelLoaded", "RouterReady"), "Unknown")
+    present = _status(resource, {**unknown, **_STALLED}, cause, now)
+    return Plan(
+        certificates=certificates,
+        status=present,
+        events=events(service.status, present),
+        reasons=(f"unreadable: {cause.message}",),
+    )
+
+
+def _status(resource: Json, judged: Mapping[str, str], cause: Cause, now: float) -> dict[str, Any]:  # Any: JSON
+    """The last status with these conditions, all for the same cause."""
+    previous = resource.get("status") or {}
+    old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
+    generation = resource["metadata"].get("generation", 0)
+    said = {"reason": cause.reason, "message": cause.message, "observedGeneration": generation}
+    entries = []
+    for kind, value in judged.items():
+        same = kind in old and old[kind]["status"] == value
+        since = old[kind]["lastTransitionTime"] if same else timestamp(now)
+        entries.append({"type": kind, "status": value, "lastTransitionTime": since, **said})
+    kept = [entry for kind, entry in old.items() if kind not in judged]
+    return {**previous, "observedGeneration": generation, "conditions": [*entries, *kept]}
