@@ -15,8 +15,6 @@ OctavoError
 └── InvalidSamplingParams  values that fit no message, or bytes that are none: a component's own error names its request
 """
 
-from octavo.shared.failure_reasons import FailureReason
-
 
 class OctavoError(Exception):
     """Root of these errors."""
@@ -24,11 +22,3 @@ class OctavoError(Exception):
 
 class UsageError(OctavoError):
     """Arguments are invalid, or cannot be met here; the message names the option or the field."""
-
-
-class StartFailed(OctavoError):
-    """A group failed for a reason that a restart cannot fix; the message has the reason. code: exit code."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.code = 2 if reason == FailureReason.CONFIG_INVALID else 1

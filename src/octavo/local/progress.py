@@ -5,7 +5,7 @@ import sys
 
 import grpc
 
-from octavo.errors import StartFailed
+from octavo.local.start_failed import StartFailed
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.failure_reasons import FailureReason
 

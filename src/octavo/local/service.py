@@ -12,11 +12,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from octavo.errors import StartFailed
 from octavo.local import ask, gpus
 from octavo.local.children import Child
 from octavo.local.commands import Sockets, pod_name, router_argv, worker_argv
 from octavo.local.flags import Settings
+from octavo.local.start_failed import StartFailed
 from octavo.router.frontend.address import Address
 from octavo.router.process.ports import EXIT_CODE, CannotListen, reserved
 from octavo.shared.scratch import scratch

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from octavo.errors import StartFailed
 from octavo.local.children import Child
 from octavo.local.flags import parse_args
 from octavo.local.service import Service
+from octavo.local.start_failed import StartFailed
 from octavo.router.process.ports import EXIT_CODE
 
 
