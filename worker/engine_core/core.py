@@ -26,14 +26,15 @@ from octavo.worker.ipc.ring_sender import RingSender
 from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
-from octavo.worker.messages.graphs import GraphBook
+from octavo.worker.messages.graphs import GraphBook, mixed_sizes
 from octavo.worker.messages.output import Cancel, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
 from octavo.worker.scheduler.step_deadline import StepDeadline
-from octavo.worker.scheduler.step_time_model import step_time_model_of
+from octavo.worker.scheduler.step_length import step_length_of
+from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
@@ -67,8 +68,9 @@ class Core:
         self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
         self._poll.register(self._grammars.finished, select.POLLIN)
         said = rank_info.intersect(self._wait_for_ranks())
-        step_times = step_time_model_of(said.device, said.block_size, self._layout.pipeline)
-        self._scheduler = Scheduler(rank_info.limits(said, self._config), step_times)
+        step_length = step_length_of(said.device, self._layout.pipeline)
+        step_times = StepTimeModel(mixed_sizes(said.graphs))
+        self._scheduler = Scheduler(rank_info.limits(said, self._config), step_length, step_times)
         self._admission = Admission(self._scheduler, self._grammars, Masker(said.vocabulary, said.device))
         self._constraints = self._admission.constraints
         self._step_deadline = StepDeadline()

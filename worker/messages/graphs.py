@@ -55,6 +55,11 @@ def wanted(max_requests: int, max_batch_tokens: int) -> list[Graph]:
     return sorted(decode) + sorted(mixed, key=lambda graph: (graph.tokens, graph.rows))
 
 
+def mixed_sizes(names: Iterable[str]) -> tuple[int, ...]:
+    """Tokens that the graphs for steps with chunks have, rising; one of them has half as many rows, if so many run."""
+    return tuple(sorted({graph.tokens for graph in map(parse, names) if graph.tokens > graph.rows}))
+
+
 def _decode_rows() -> list[int]:
     """Rows are padded by at most an eighth or so: their keys and values are not read, but their products are made."""
     return [1, 2, 4, 8, 12, 16, *range(24, 64, 8), *range(64, 256, 16), *range(256, 1025, 32)]

@@ -108,6 +108,8 @@ class Request:
     indexed: int = 0  # leading blocks that have been offered to the prefix cache
     expected_hits: int = 0  # tokens found in the prefix cache when it arrived: an estimate, for Load
     cached: int = 0  # tokens taken from the prefix cache at the first admission; 0 once reported
+    arrived_s: float = 0.0  # by the scheduler's own clock, which stands while the device is idle
+    began_s: float = 0.0  # when it last began to decode
     long: bool = False  # its prefill takes many steps of the requests that decode beside it
     scoring: Scoring | None = None  # None: no log-probabilities of the prompt
 

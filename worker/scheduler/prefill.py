@@ -12,6 +12,7 @@ from octavo.worker.scheduler.kv_cache.kv_quarantine import QuarantiningCache
 from octavo.worker.scheduler.micro_batches import MicroBatches
 from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk
+from octavo.worker.scheduler.step_length import StepLength, StreamAges
 from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
 _PASSED = 16  # of the requests that wait for a block that another computes, at most so many are skipped in a step
@@ -39,19 +40,23 @@ class Prefill:
     def __init__(
         self,
         limits: Limits,
+        step_length: StepLength,
         step_times: StepTimeModel,
         cache: QuarantiningCache,
         slots: Slots,
         micro_batches: MicroBatches,
+        ages: StreamAges,
     ) -> None:
         self.waiting: list[Request] = []  # the next one stands last
         self.running: list[Request] = []  # in order of admission
         self._admissions = 0
         self._limits = limits
+        self._step_length = step_length
         self._step_times = step_times
         self._cache = cache
         self._slots = slots
         self._batches = micro_batches
+        self._ages = ages
 
     def wait(self, request: Request) -> None:
         request.phase = Phase.WAITING
@@ -71,11 +76,11 @@ class Prefill:
         admissions = self._admissions
         rows = len(batch.requests)
         budget = self._limits.max_batch_tokens - rows
-        decode = work = Work(rows, batch.context)
+        decode = work = Work(rows, batch.context, rows=rows)
         chunks: list[Chunk] = []
 
         def room(one: Request, start: int, long: bool) -> int:
-            return min(one.known - start, budget, self._room(decode, work, start, long))
+            return min(one.known - start, budget, self._room(decode, work, one, start, long))
 
         for request in self._candidates(admit, room):
             start = request.issued
@@ -87,14 +92,17 @@ class Prefill:
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
         return PrefillPlan(chunks, admitted, work)
 
-    def _room(self, decode: Work, work: Work, start: int, long: bool) -> int:
-        """Tokens from `start` on that the time of this step still allows. Requests of other batches wait for it,
-        too."""
-        decoding = len(self._batches)
-        if not decoding:
+    def _room(self, decode: Work, work: Work, request: Request, start: int, long: bool) -> int:
+        """Tokens of a request from `start` on that the time of this step still allows, beside the requests of all
+        batches: they all wait for it. A step without any prefill so far always takes a block."""
+        if not len(self._batches):
             return self._limits.max_batch_tokens
-        crowd = (len(self.waiting) + len(self.running)) / decoding
-        return self._step_times.room(decode, work, start, long, crowd)
+        if long and self._step_times.decoding_is_stale:
+            return 0
+        waiting, established = len(self.waiting) + len(self.running), self._ages.established(request)
+        allowed_s = self._step_length.allowed_s(self._step_times.decoding_s(decode), long, waiting, established)
+        least = self._limits.block_size if work == decode else 0
+        return max(least, self._step_times.room(work, start, allowed_s))
 
     def _candidates(self, admit: bool, room: Room) -> Iterator[Request]:
         """Requests that get at least one token of the step, each with the state in which it does."""
@@ -128,7 +136,8 @@ class Prefill:
             yield request
 
     def _is_long(self, request: Request, start: int) -> bool:
-        return self._step_times.is_long(start, request.known - start)
+        alone = Work().with_chunk(start, request.known - start)
+        return self._step_times.seconds(alone) > self._step_length.at_once_s
 
     def _admit(self, request: Request, hits: list[int], long: bool) -> None:
         self._cache.admit(request, hits)

@@ -10,18 +10,20 @@ from octavo.worker.scheduler.micro_batches import MicroBatches
 from octavo.worker.scheduler.prefill import Prefill
 from octavo.worker.scheduler.slots import Slots
 from octavo.worker.scheduler.step_builder import Chunk
+from octavo.worker.scheduler.step_length import StepLength, StreamAges
 from octavo.worker.scheduler.step_time_model import StepTimeModel
 from octavo.worker.scheduler.stops import Stops
 
 
 class Requests:
-    def __init__(self, limits: Limits, step_times: StepTimeModel) -> None:
+    def __init__(self, limits: Limits, step_length: StepLength, step_times: StepTimeModel) -> None:
         self._limits = limits
         self.live: dict[int, Request] = {}  # by key
         self.cache = QuarantiningCache(limits)
         self.slots = Slots(limits.slots)
         self.micro_batches = MicroBatches(limits)
-        self.prefill = Prefill(limits, step_times, self.cache, self.slots, self.micro_batches)
+        self.ages = StreamAges()
+        self.prefill = Prefill(limits, step_length, step_times, self.cache, self.slots, self.micro_batches, self.ages)
         self.stops = Stops()
         self.received = 0
         self.preemptions = 0
@@ -40,6 +42,7 @@ class Requests:
             request.expected_hits = len(self.cache.hits(request)) * self._limits.block_size
         self.live[new.key] = request
         self.stops.add(new.stop_ids)
+        self.ages.arrived(request)
         self.prefill.wait(request)
 
     def grow(self, batch: DecodeBatch) -> list[Blocks]:
@@ -73,6 +76,7 @@ class Requests:
         elif samples:
             self.prefill.running.remove(request)
             self.micro_batches.join(request)
+            self.ages.began(request)
 
     def all_issued(self, request: Request) -> None:
         """Its last position was issued: what it needs no more, others may have."""
@@ -106,6 +110,7 @@ class Requests:
         runs = before in (Phase.PREFILLING, Phase.DECODING)
         if before is Phase.DECODING:
             self.micro_batches.leave(request)
+            self.ages.ended(request)
         elif before is Phase.PREFILLING:
             self.prefill.running.remove(request)
         if runs:

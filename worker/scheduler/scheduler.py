@@ -31,9 +31,13 @@ from octavo.worker.scheduler.in_flight import NO_MEMBERS, InFlightStep, ScoredPa
 from octavo.worker.scheduler.prefill import PrefillPlan
 from octavo.worker.scheduler.requests import Requests
 from octavo.worker.scheduler.step_builder import Chunk, Decoding, StepChanges, build_step
+from octavo.worker.scheduler.step_length import StepLength
 from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
 __all__ = ["Invalid", "Limits", "Load", "Output", "Outputs", "RefusedStep", "Scheduler"]
+
+
+_MODERATE = StepLength()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,13 @@ class RefusedStep:
 
 
 class Scheduler:
-    def __init__(self, limits: Limits, step_times: StepTimeModel | None = None) -> None:
+    def __init__(
+        self, limits: Limits, step_length: StepLength = _MODERATE, step_times: StepTimeModel | None = None
+    ) -> None:
+        """step_times: of an engine that has served before, on the same device."""
         self._limits = limits
-        self._step_times = step_times or StepTimeModel(least=limits.block_size)
-        self._requests = Requests(limits, self._step_times)
+        self._step_times = step_times or StepTimeModel()
+        self._requests = Requests(limits, step_length, self._step_times)
         self._in_flight: deque[InFlightStep] = deque()
         self._work: dict[int, Work] = {}  # of steps whose seconds have not been observed; heartbeats teach nothing
         self._number = 0  # newest step issued
@@ -77,6 +84,7 @@ class Scheduler:
 
     def observe(self, number: int, seconds: float) -> None:
         """Step `number` occupied the device for so long; called once its result is here."""
+        self._requests.ages.now_s += seconds
         work = self._work.pop(number, None)
         if work is not None:
             self._step_times.observe(work, seconds)

@@ -1,28 +1,26 @@
-"""How long a step takes, learned from steps that ran, and how much prefill a step may carry while others decode.
+"""How long a step takes, learned from steps that ran, and how much prefill fits into one of a given length
+(step_length.py).
 
     seconds = w . (1, tokens, beyond, reads, attended)
 
-tokens: positions computed; beyond: tokens after the first 128, beside whose products a device has time to read the
-weights. reads: KV positions that decode rows read. attended: for prefill rows, sum of
-count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each weight by a
-power of measured / predicted that grows with its share of the prediction (exponentiated gradient, normalised; Kivinen,
-Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly moved.
+tokens: positions computed, on a device that pads them with the padding; beyond: tokens after the first 128, beside
+whose products a device has time to read the weights. reads: KV positions that decode rows read. attended: for prefill
+rows, sum of count x (start + count / 2). The weights begin at a slow machine's values. A measurement multiplies each
+weight by a power of measured / predicted that grows with its share of the prediction (exponentiated gradient,
+normalised; Kivinen, Warmuth 1997): they stay positive, no unit matters, and a term that hardly took part is hardly
+moved.
 
-How long prefill may make a step is a compromise between requests that decode, each of which waits for the whole step,
-and requests that wait for their first token. A prompt that one step within the target can hold is computed at once:
-cut up, it would cost the device more and delay everybody. A longer one goes in small chunks, each some multiple of
-what decoding alone takes, so that requests beside it hardly see it; with more waiting than decoding, that grows by
-their ratio.
-
-Beside long prompts every step carries prefill. What such steps teach says how long they take, but not for how much of
-it decoding is to blame. How long decoding takes alone is learned by itself, of steps that do nothing else; one step in
-50 does nothing else, so that this stays true.
+Steps that only decode and steps with prefill are learned apart: they run in other graphs and other kernels. Beside long
+prompts every step carries prefill, which does not tell for how much of it decoding is to blame: one step in 50 does
+nothing else, so that what is known of decoding stays true.
 
 What was learned from small steps says little about the first large one. A step more than twice as large as any before
 (by the weights of the beginning) gets a longer timeout, and what it took is believed whole.
 """
 
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PRIOR = (0.02, 1e-3, 1e-3, 2e-7, 1e-6)  # seconds; steps hardly tell what a read costs, so this is a likely one
@@ -38,14 +36,15 @@ Inputs = tuple[float, float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a step has to do, as far as its duration depends on it."""
+    """What a step has to do, as far as its duration depends on it. rows: requests with tokens in it."""
 
     tokens: int = 0
     reads: int = 0
     attended: float = 0.0
+    rows: int = 0
 
     def with_chunk(self, start: int, count: int) -> "Work":
-        return Work(self.tokens + count, self.reads, self.attended + count * (start + count / 2))
+        return Work(self.tokens + count, self.reads, self.attended + count * (start + count / 2), self.rows + 1)
 
 
 class StepTimeWeights:
@@ -75,82 +74,74 @@ class StepTimeWeights:
 
 
 class StepTimeModel:
-    """target_s: inter-token latency that prefill must leave to decoding requests; stretch: where decoding alone comes
-    near the target or misses it, prefill may still make a step this many times as long, so that it never starves.
-    long_prompt_s: the target beside a long prompt; None: the same. least: tokens of prefill that a step may always
-    carry."""
+    """sizes: tokens to which a step with prefill is padded where it has no more, rising: the tokens of a device's
+    graphs, which hold a row for each two of them."""
 
-    def __init__(
-        self, target_s: float = 0.05, stretch: float = 2.0, least: int = 16, long_prompt_s: float | None = None
-    ) -> None:
-        self._target_s = target_s
-        self._long_prompt_s = target_s if long_prompt_s is None else long_prompt_s
-        self._stretch = stretch
-        self._least = least
-        self._any, self._decode_only = StepTimeWeights(), StepTimeWeights()
+    def __init__(self, sizes: Sequence[int] = ()) -> None:
+        self._sizes = sizes
+        self._mixed, self._decode_only = StepTimeWeights(), StepTimeWeights()
         self._largest = 0.0  # of the steps seen
-        self._stale = 0  # steps since one that only decoded
+        self._since_decode_only = 0  # steps
 
     def seconds(self, work: Work) -> float:
         """Predicted duration of a step."""
-        return self._any.seconds(_inputs(work))
+        if work.attended:
+            return self._mixed.seconds(self._inputs(work))
+        return self.decoding_s(work)
+
+    def decoding_s(self, decode: Work) -> float:
+        """Predicted duration of a step that only decodes."""
+        return (self._decode_only if self._decode_only.observed else self._mixed).seconds(self._inputs(decode))
+
+    @property
+    def decoding_is_stale(self) -> bool:
+        """Whether it is time for a step that only decodes."""
+        return self._since_decode_only >= _STALE
 
     def timeout(self, work: Work) -> float:
         """Seconds that a step which is not stuck may be expected to take."""
         return self.seconds(work) * (_UNSEEN if self._unseen(work) else 1.0)
 
-    def is_long(self, start: int, count: int) -> bool:
-        """Whether computing positions start .. start+count-1 takes longer than a step should."""
-        return self.seconds(Work().with_chunk(start, count)) > self._target_s
+    def room(self, work: Work, start: int, allowed_s: float) -> int:
+        """How many prefill tokens from position `start` on may join `work`, for a step of allowed_s.
 
-    def room(self, decode: Work, work: Work, start: int, long_prompt: bool = False, crowd: float = 1.0) -> int:
-        """How many prefill tokens from position `start` may join `work`, a step in which `decode` is the decoding.
-
-        long_prompt: of such a one. crowd: requests that wait for their first token, for each that decodes.
+        Of each size up to which the step would be padded its products are paid for, whatever it holds.
         """
-        if long_prompt and self._stale >= _STALE:
-            return 0
-        shortest = self._long_prompt_s if long_prompt else self._target_s
-        allowed = max(shortest, self._stretch * max(1.0, crowd) * self._decoding(decode))
-        least = self._least if work == decode else 0
-        left = allowed - self.seconds(work)
+        token, beyond, pair = self._mixed.of_prefill
+        most = 0
+        for size in self._sizes[bisect_right(self._sizes, _least_size(work.tokens, work.rows + 1) - 1) :]:
+            left = allowed_s - self._mixed.seconds(_inputs(work, size))
+            if left <= 0:
+                return most
+            most = max(most, min(size - work.tokens, _fitting(left, pair * start, pair)))
+        left = allowed_s - self._mixed.seconds(_inputs(work, work.tokens))
         if left <= 0:
-            return least
-        token, beyond, pair = self._any.of_prefill
+            return most
         hidden = max(0, _HIDDEN - work.tokens)
         count = _fitting(left, token + pair * start, pair)
         if count > hidden:
             count = _fitting(left + beyond * hidden, token + beyond + pair * start, pair)
-        return max(least, count)
-
-    def _decoding(self, decode: Work) -> float:
-        """Predicted duration of a step that only decodes."""
-        return (self._decode_only if self._decode_only.observed else self._any).seconds(_inputs(decode))
+        return count if not self._sizes or work.tokens + count > self._sizes[-1] else most
 
     def observe(self, work: Work, seconds: float) -> None:
         """A step with this work took this long."""
-        inputs = _inputs(work)
+        decodes = work.tokens > 0 and not work.attended
+        weights = self._decode_only if decodes else self._mixed
         if self._unseen(work):
-            self._any.learn(inputs, seconds, _UNSEEN_SURPRISE, 1.0)
+            weights.learn(self._inputs(work), seconds, _UNSEEN_SURPRISE, 1.0)
         else:
-            self._any.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._any.observed))
-        self._stale += 1
-        if work.tokens and not work.attended:
-            self._stale = 0
-            self._decode_only.learn(inputs, seconds, _MOST_SURPRISE, _rate(self._decode_only.observed))
+            weights.learn(self._inputs(work), seconds, _MOST_SURPRISE, _rate(weights.observed))
+        self._since_decode_only = 0 if decodes else self._since_decode_only + 1
         self._largest = max(self._largest, _size(work))
+
+    def _inputs(self, work: Work) -> Inputs:
+        if not work.attended:
+            return _inputs(work, work.tokens)
+        place = bisect_left(self._sizes, _least_size(work.tokens, work.rows))
+        return _inputs(work, self._sizes[place] if place < len(self._sizes) else work.tokens)
 
     def _unseen(self, work: Work) -> bool:
         return _size(work) > 2 * self._largest
-
-
-def step_time_model_of(device: str, least: int, stages: int = 1) -> StepTimeModel:
-    """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply. Of a pipeline
-    each step may take its share of the target: a request that decodes has a row in one of as many."""
-    target_s, long_prompt_s = 0.05 / stages, 0.005 / stages
-    return (
-        StepTimeModel(target_s, 1.8, least, long_prompt_s) if device == "cuda" else StepTimeModel(target_s, least=least)
-    )
 
 
 def _fitting(left: float, slope: float, pair: float) -> int:
@@ -163,10 +154,15 @@ def _rate(observed: int) -> float:
     return max(_RATE, 1 / (1 + observed / 4))
 
 
-def _inputs(work: Work) -> Inputs:
-    return 1.0, work.tokens, max(0, work.tokens - _HIDDEN), work.reads, work.attended
+def _inputs(work: Work, tokens: int) -> Inputs:
+    return 1.0, tokens, max(0, tokens - _HIDDEN), work.reads, work.attended
+
+
+def _least_size(tokens: int, rows: int) -> int:
+    """Tokens that a graph must have which holds so many tokens and rows."""
+    return max(tokens, 2 * rows)
 
 
 def _size(work: Work) -> float:
     """Comparable between steps, whatever was learned."""
-    return sum(weight * amount for weight, amount in zip(_PRIOR, _inputs(work), strict=True))
+    return sum(weight * amount for weight, amount in zip(_PRIOR, _inputs(work, work.tokens), strict=True))

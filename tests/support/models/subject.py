@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
-from octavo.worker.scheduler.step_time_model import StepTimeModel
+from octavo.worker.scheduler.step_length import StepLength
 
 TOKENS = 64
 BOUNDARIES = (15, 16, 17, 31, 32, 33)  # around the ends of blocks
@@ -69,7 +69,7 @@ def make_subject(folder: Path) -> Subject:
     eos_ids = inspect(folder).eos_ids
     asked = [*prompts, *(prompt for pair in prefixed.values() for prompt in pair)]
     engine = LocalEngine(
-        runner, step_times=StepTimeModel(target_s=1e6)
+        runner, step_length=StepLength(interval_s=1e6)
     )  # a slow machine may not spread the prompts out
     answers = [answer.ids for answer in engine.generate(asked, TOKENS, stop_ids=eos_ids)]
     for prompt, answer in zip(asked, answers, strict=True):

@@ -12,14 +12,14 @@ from support.worker.engine import GREEDY, LocalEngine
 from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.runner.base import RunnerConfig
 from octavo.worker.runner.cpu.runner import Runner
-from octavo.worker.scheduler.step_time_model import StepTimeModel
+from octavo.worker.scheduler.step_length import StepLength
 
 
 class Reference:
     def __init__(self, folder: Path) -> None:
         self._engine = LocalEngine(
             Runner(RunnerConfig(folder, max_requests=4, kv_cache_bytes=32 << 20, threads=1)),
-            step_times=StepTimeModel(target_s=1e6),
+            step_length=StepLength(interval_s=1e6),
         )
         self._oracle = Oracle(folder)
 

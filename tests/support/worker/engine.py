@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from octavo.shared.hashing import block_hashes
 from octavo.shared.sampling_params import SamplingParams
-from octavo.worker.messages.graphs import GraphBook
+from octavo.worker.messages.graphs import GraphBook, mixed_sizes
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step
 from octavo.worker.runner.base import DeviceRunner, Pending
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
 from octavo.worker.scheduler.step_deadline import StepDeadline
-from octavo.worker.scheduler.step_time_model import StepTimeModel, step_time_model_of
+from octavo.worker.scheduler.step_length import StepLength, step_length_of
+from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 GREEDY = SamplingParams()
 
@@ -47,13 +48,13 @@ class LocalEngine:
         blocks: int = 0,
         max_batch_tokens: int = 0,
         max_requests: int = 0,
-        step_times: StepTimeModel | None = None,
+        step_length: StepLength | None = None,
         stages: int = 1,
         prefix_caching: bool = True,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """What is 0 is the runner's own. pace: the device's, which learns from the clock, unless given. stages: of its
-        pipeline. clock: nanoseconds."""
+        """What is 0 is the runner's own. step_length: the device's, unless given. stages: of its pipeline. clock:
+        nanoseconds, from which is learned what steps take."""
         self._runner = runner
         self._limits = Limits(
             blocks=blocks or runner.blocks,
@@ -66,8 +67,9 @@ class LocalEngine:
             stages=stages,
         )
         self._clock = clock
-        self._step_times = step_times or step_time_model_of(runner.device, 16, stages)
-        self.scheduler = Scheduler(self._limits, self._step_times)
+        self._step_length = step_length or step_length_of(runner.device, stages)
+        self._step_times = StepTimeModel(mixed_sizes(runner.graphs))
+        self.forget()
         self._graphs = GraphBook(runner.graphs)
         self._step_deadline = StepDeadline()
         self._keys = 0
@@ -76,7 +78,7 @@ class LocalEngine:
 
     def forget(self) -> None:
         """Empty the prefix cache, as a new engine has it. Only when nothing runs."""
-        self.scheduler = Scheduler(self._limits, self._step_times)
+        self.scheduler = Scheduler(self._limits, self._step_length, self._step_times)
 
     def capture(self) -> None:
         """Every graph that the runner has; a server does it between steps that serve."""

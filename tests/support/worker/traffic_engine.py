@@ -15,7 +15,7 @@ from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish
 from octavo.worker.messages.step import Forward, Step
 from octavo.worker.runner.base import DeviceRunner, Pending
-from octavo.worker.scheduler.step_time_model import step_time_model_of
+from octavo.worker.scheduler.step_length import step_length_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TrafficEngine(LocalEngine):
             blocks=setup.blocks,
             max_batch_tokens=setup.max_batch_tokens,
             max_requests=max(setup.max_requests, stages),
-            step_times=step_time_model_of(setup.device, 16, stages),
+            step_length=step_length_of(setup.device, stages),
             stages=stages,
             prefix_caching=setup.prefix_caching,
             clock=self._uneven,

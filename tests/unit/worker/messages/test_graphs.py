@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.worker.messages.graphs import Graph, GraphBook, parse, wanted
+from octavo.worker.messages.graphs import Graph, GraphBook, mixed_sizes, parse, wanted
 from octavo.worker.messages.step import EAGER, Forward, Sample, Step
 
 
@@ -39,6 +39,11 @@ def test_decode_graphs_come_first_and_small_ones_before_large_ones() -> None:
     decode = [graph for graph in graphs if graph.rows == graph.tokens]
     assert graphs[: len(decode)] == decode == sorted(decode)
     assert [graph.tokens for graph in graphs[len(decode) :]] == sorted(graph.tokens for graph in graphs[len(decode) :])
+
+
+def test_sizes_of_steps_with_chunks_are_told_by_the_names_of_graphs() -> None:
+    assert mixed_sizes(graph.name for graph in wanted(64, 512)) == (128, 256, 512)
+    assert mixed_sizes(["decode-1", "decode-128"]) == ()
 
 
 @given(st.integers(1, 300), st.integers(16, 4096))

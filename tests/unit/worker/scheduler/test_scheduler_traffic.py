@@ -12,7 +12,7 @@ from octavo.worker.messages.output import Output
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.scheduler.scheduler import Limits, Scheduler
-from octavo.worker.scheduler.step_time_model import step_time_model_of
+from octavo.worker.scheduler.step_length import step_length_of
 
 CONTEXT, BLOCK = 2200, 16
 PROMPTS, REQUESTS = 40, 64  # so that prompts come again while their prefixes are cached, and when they no longer are
@@ -45,7 +45,7 @@ def test_every_step_can_be_computed_and_every_answer_is_right(seed: int) -> None
         max_requests=rng.choice((24, 64)), context_length=CONTEXT, depth=stages + 1, stages=stages,
         prefix_caching=rng.random() < 0.8,
     )  # fmt: skip
-    scheduler = Scheduler(limits, step_time_model_of(device_name, BLOCK, stages))
+    scheduler = Scheduler(limits, step_length_of(device_name, stages))
     device, arriving = PagedDevice(BLOCK), requests(rng)
     news = {new.key: new for new in arriving}
     shown: dict[int, list[int]] = {key: [] for key in news}
