@@ -21,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--dtype", choices=["auto", "float32", "bfloat16", "float16"], default="auto")
     add("--context-length", type=int, metavar="TOKENS", help="default: the model's")
     add("--max-batch-tokens", type=int, metavar="TOKENS", help="tokens in a step (default: 8192/stages, on CPUs 512)")
-    add("--max-requests", type=int, help="requests that run together (default: 256, on CPUs 64)")
+    add("--max-requests", type=int, help="requests that run together (default: 512, 256 on GPUs < 64 GiB, on CPUs 64)")
     add("--kv-cache-memory", metavar="QUANTITY", help="default: what a GPU has left, on CPUs a quarter of the limit")
     add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto, a GPU where there is one")

@@ -37,8 +37,8 @@ def _matches_any(text: str, patterns: Iterable[str]) -> str:
 def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     engine, defaults = resource["spec"]["engine"], device(resource["spec"])
     stages = resource["spec"]["parallelism"]["pipeline"]
-    requests = engine.get("maxRequests", defaults.max_requests)
-    return bool(requests <= stages * engine.get("maxBatchTokens", defaults.batch_tokens(stages)))
+    most = stages * engine.get("maxBatchTokens", defaults.batch_tokens(stages))
+    return bool(engine.get("maxRequests", most) <= most)
 
 
 def _differ(record: Mapping[str, Any], one: str, other: str) -> bool:
@@ -69,12 +69,6 @@ def _batch_tokens() -> str:
     most, least = _by_device("max_batch_tokens"), _by_device("least_batch_tokens")
     divided = f"{most} / self.parallelism.pipeline"
     return f"({divided} > {least} ? {divided} : {least})"
-
-
-def _shown(default: str) -> str:
-    """The device's default of one field of `Device`, for a message."""
-    on_gpu, on_cpu = (getattr(DEVICES[name], default) for name in (GPU, "cpu"))
-    return f"{on_gpu} on GPUs, {on_cpu} on CPUs"
 
 
 def _shown_tokens() -> str:
@@ -134,11 +128,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec",
-        f"(has(self.engine.maxRequests) ? self.engine.maxRequests : {_by_device('max_requests')}) <= "
-        "self.parallelism.pipeline * "
+        "!has(self.engine.maxRequests) || self.engine.maxRequests <= self.parallelism.pipeline * "
         f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
-        f"maxRequests (default {_shown('max_requests')}) must not exceed parallelism.pipeline x maxBatchTokens "
+        "maxRequests must not exceed parallelism.pipeline x maxBatchTokens "
         f"(default {_shown_tokens()}): each running request takes a token of every step of its micro-batch, and there "
         "is one micro-batch per stage",
         _requests_within_tokens,

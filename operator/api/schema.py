@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from octavo.operator.api import fields
-from octavo.operator.api.accelerators import DEVICES, GPU
+from octavo.operator.api.accelerators import DEVICES, GPU, LARGE_GPU_GIB
 from octavo.operator.api.placement_schema import accelerator, parallelism
 from octavo.operator.api.resource_schema import resources, shown
 from octavo.operator.api.router_schema import router
@@ -146,7 +146,8 @@ def _engine() -> Json:
             ),
             "maxRequests": fields.integer(
                 "Maximum number of concurrent requests per group. Default: "
-                f"{DEVICES[GPU].max_requests} on GPUs, {DEVICES['cpu'].max_requests} on CPUs.",
+                f"{DEVICES[GPU].max_requests} on GPUs of {LARGE_GPU_GIB} GiB or more, {DEVICES[GPU].few_requests} on "
+                f"smaller ones, {DEVICES['cpu'].max_requests} on CPUs; at most parallelism.pipeline x maxBatchTokens.",
                 1,
                 4096,
             ),

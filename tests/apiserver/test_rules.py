@@ -51,7 +51,6 @@ CASES: dict[str, dict[str, Any]] = {
     "a rollout that cannot step": {"rollout": {"maxSurge": 0, "maxUnavailable": 0}},
     "more requests than tokens of a step": {"engine": {"maxRequests": 300, "maxBatchTokens": 256}},
     "more requests than two stages have tokens": {"engine": {"maxRequests": 1025}, "parallelism": {"pipeline": 2}},
-    "more requests than tokens of a step, by a GPU's defaults": {"engine": {"maxBatchTokens": 128}, **GPU},
     "a number format that CPUs lack": {"model": {"uri": MODEL, "dtype": "bfloat16"}},
     "a GPU among the requests": {"resources": {"requests": {"nvidia.com/gpu": 1}}},
     "a GPU among the limits": {"resources": {"limits": {"memory": "1Gi", "nvidia.com/gpu": "2"}}, **GPU},
@@ -122,7 +121,7 @@ GOOD: dict[str, dict[str, Any]] = {
         }
     },
     "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
-    "a step that CPUs' requests fill": {"engine": {"maxBatchTokens": 64}},
+    "a step of fewer tokens than requests by default": {"engine": {"maxBatchTokens": 128}, **GPU},
     "a number format of GPUs": {"model": {"uri": MODEL, "dtype": "bfloat16"}, **GPU},
     "memory beside the GPU": {"resources": {"requests": {"cpu": "4"}, "limits": {"memory": "64Gi"}}, **GPU},
 }

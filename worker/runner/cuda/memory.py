@@ -9,6 +9,19 @@ from octavo.worker.errors import ConfigError, Fault
 _MARGIN_BYTES = 512 << 20
 _SHARE = 0.95  # of the device's memory, all together
 
+LARGE_GIB = 64
+REQUESTS, FEW_REQUESTS = 512, 256
+
+
+def default_requests(device: torch.device) -> int:
+    """How many run at once: what a row costs, in KV and in state, a large device has without asking."""
+    return requests_of(torch.cuda.get_device_properties(device).total_memory)
+
+
+def requests_of(total_bytes: int) -> int:
+    """The same for a device of so much memory."""
+    return REQUESTS if total_bytes >= LARGE_GIB << 30 else FEW_REQUESTS
+
 
 def check_weights(device: torch.device, weight_bytes: int) -> None:
     """Before they are loaded. Raises Fault that says how much is needed and how much there is."""

@@ -42,7 +42,7 @@ from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.buffers import StagingBuffer, StagingBuffers
 from octavo.worker.runner.cuda.head import Head
 from octavo.worker.runner.cuda.logits_processors import GPU_FEATURES, CudaLogitsProcessors, PendingExtras
-from octavo.worker.runner.cuda.memory import check_weights, kv_budget
+from octavo.worker.runner.cuda.memory import check_weights, default_requests, kv_budget
 from octavo.worker.runner.cuda.model_forward import ModelForward
 from octavo.worker.runner.cuda.stages import Stages
 from octavo.worker.runner.cuda.state_update import update_state, zero
@@ -50,7 +50,7 @@ from octavo.worker.runner.cuda.vocab_parallel import FullVocab, ShardedVocab
 from octavo.worker.topology import RankPosition
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
-_REQUESTS, _BATCH_TOKENS, _LEAST_TOKENS = 256, 8192, 2048
+_BATCH_TOKENS, _LEAST_TOKENS = 8192, 2048
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class CudaRunner:
         self._dtype = DTYPES[model.dtype if config.dtype == "auto" else config.dtype]
         self._block_size = config.block_size
         tokens = max(_BATCH_TOKENS // position.layout.pipeline, _LEAST_TOKENS)
-        self.max_requests, self.max_batch_tokens = config.sizes(_REQUESTS, tokens)
+        self.max_requests, self.max_batch_tokens = config.sizes(default_requests(self._device), tokens)
         context = config.context(model.context_length)
         heads = local_heads(model, shard)[0]
         shape = KvShape.of(model, position.layout, config.block_size, self._dtype.itemsize)
