@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from octavo.shared.limits import MAX_RANKS
+from octavo.shared.limits import LEAST_TOKEN_INTERVAL_S, MAX_RANKS, MOST_TOKEN_INTERVAL_S
 from octavo.shared.model_uri import ON_WORKER
 from octavo.worker.addresses import rank_address
 from octavo.worker.errors import ConfigError
@@ -26,16 +26,17 @@ class Config:
     """One worker pod.
 
     model: uri or folder. served_name: what clients ask for. dtype: auto is the checkpoint's, float32 on CPUs.
-    context_length: tokens; None is the model's. max_batch_tokens: tokens in one step; more makes prompts faster and
-    the tokens between them slower. max_requests: rows of request state on the device. Where they are None the device
-    decides. kv_cache_bytes: None is what a GPU has left, on CPUs a quarter of the memory limit, else 1 GiB. device:
-    auto is a GPU where there is one. threads: of each rank on CPUs; None is the pod's CPUs divided among its ranks: too
-    many where several pods share a machine without limits. serve, group, status: gRPC addresses, `unix:/path` or
-    `host:port`. health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext, on this machine
-    only. grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them. log_level: of the
-    supervisor and its children: debug, info, warning or error. tensor, pipeline, ranks_per_pod (0: tensor), pod_index:
-    the group's shape, and which of its pods this is. peers: the `group` address of every pod, as the others dial it;
-    may be empty in a group of one pod.
+    context_length: tokens; None is the model's. max_batch_tokens: tokens in one step; more makes prompts faster and the
+    tokens between them slower. max_requests: rows of request state on the device. token_interval_s: seconds between two
+    tokens of a request while prompts of others are read. Where they are None the device decides, and for the interval
+    what runs and what waits. kv_cache_bytes: None is what a GPU has left, on CPUs a quarter of the memory limit, else 1
+    GiB. device: auto is a GPU where there is one. threads: of each rank on CPUs; None is the pod's CPUs divided among
+    its ranks: too many where several pods share a machine without limits. serve, group, status: gRPC addresses,
+    `unix:/path` or `host:port`. health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext,
+    on this machine only. grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them.
+    log_level: of the supervisor and its children: debug, info, warning or error. tensor, pipeline, ranks_per_pod (0:
+    tensor), pod_index: the group's shape, and which of its pods this is. peers: the `group` address of every pod, as
+    the others dial it; may be empty in a group of one pod.
     """
 
     model: str
@@ -49,6 +50,7 @@ class Config:
     context_length: int | None = None
     max_batch_tokens: int | None = None
     max_requests: int | None = None
+    token_interval_s: float | None = None
     kv_cache_bytes: int | None = None
     prefix_caching: bool = True
     device: str = "auto"
@@ -97,10 +99,11 @@ class Config:
 def _check_numbers(config: Config) -> None:
     bounds = {
         "context_length": (1, 2**24), "max_batch_tokens": (1, 2**20), "max_requests": (1, 4096),
-        "kv_cache_bytes": (2**16, 2**50), "threads": (1, 1024), "grace_s": (0, 86400), "tensor": (1, MAX_RANKS),
-        "pipeline": (1, MAX_RANKS), "ranks_per_pod": (0, MAX_RANKS), "pod_index": (0, MAX_RANKS - 1),
+        "token_interval_s": (LEAST_TOKEN_INTERVAL_S, MOST_TOKEN_INTERVAL_S), "threads": (1, 1024),
+        "kv_cache_bytes": (2**16, 2**50), "grace_s": (0, 86400), "tensor": (1, MAX_RANKS), "pipeline": (1, MAX_RANKS),
+        "ranks_per_pod": (0, MAX_RANKS), "pod_index": (0, MAX_RANKS - 1),
     }  # fmt: skip
-    flags = {"kv_cache_bytes": "kv-cache-memory", "grace_s": "grace-period"}
+    flags = {"kv_cache_bytes": "kv-cache-memory", "grace_s": "grace-period", "token_interval_s": "token-interval"}
     for name, (low, high) in bounds.items():
         value = getattr(config, name)
         if value is not None and not low <= value <= high:

@@ -22,6 +22,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--context-length", type=int, metavar="TOKENS", help="default: the model's")
     add("--max-batch-tokens", type=int, metavar="TOKENS", help="tokens in a step (default: 8192/stages, on CPUs 512)")
     add("--max-requests", type=int, help="requests that run together (default: 512, 256 on GPUs < 64 GiB, on CPUs 64)")
+    add(
+        "--token-interval", type=float, metavar="SECONDS",
+        help="between two tokens of a request while prompts of others are read (default: by what runs and what waits)",
+    )  # fmt: skip
     add("--kv-cache-memory", metavar="QUANTITY", help="default: what a GPU has left, on CPUs a quarter of the limit")
     add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto, a GPU where there is one")
@@ -56,6 +60,7 @@ def parse(argv: list[str]) -> Config:
     values["kv_cache_bytes"] = None if memory is None else parse_bytes("--kv-cache-memory", memory)
     values["prefix_caching"] = not values.pop("no_prefix_caching")
     values["peers"] = tuple(filter(None, values["peers"].split(",")))
+    values["token_interval_s"] = values.pop("token_interval")
     values["grace_s"] = values.pop("grace_period")
     values["served_name"] = values["served_name"] or values["model"].rstrip("/").rpartition("/")[2]
     return Config(**values)

@@ -30,6 +30,11 @@ def text(description: str, longest: int, **more: Any) -> Json:
     return {"type": "string", "description": description, "maxLength": longest, **more}
 
 
+def duration(description: str) -> Json:
+    """Schema of a time such as 500ms, 60s or 2m."""
+    return text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m)$")
+
+
 def flag(description: str, default: bool) -> Json:
     """Schema of a boolean."""
     return {"type": "boolean", "description": description, "default": default}

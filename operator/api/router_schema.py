@@ -48,7 +48,7 @@ def _kind(kind: Kind, description: str) -> Json:
         case Integer():
             return fields.integer(description, kind.low, kind.high)
         case Duration():
-            return fields.text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m)$")
+            return fields.duration(description)
         case Choice():
             return fields.text(description, kind.max_length, enum=list(kind.names))
         case Switch():

@@ -11,7 +11,7 @@ from octavo.operator.api.pod_rules import POD_RULES
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.validate import Rule
 from octavo.shared import model_uri
-from octavo.shared.limits import MAX_RANKS
+from octavo.shared.limits import LEAST_TOKEN_INTERVAL_S, MAX_RANKS, MOST_TOKEN_INTERVAL_S
 from octavo.shared.router_settings import SETTINGS, Setting
 from octavo.shared.setting_kinds import MAX_DURATION_S, Duration
 
@@ -39,6 +39,14 @@ def _requests_within_tokens(resource: Mapping[str, Any]) -> bool:
     stages = resource["spec"]["parallelism"]["pipeline"]
     most = stages * engine.get("maxBatchTokens", defaults.batch_tokens(stages))
     return bool(engine.get("maxRequests", most) <= most)
+
+
+_LEAST_INTERVAL, _MOST_INTERVAL = map(Duration().to_field, (LEAST_TOKEN_INTERVAL_S, MOST_TOKEN_INTERVAL_S))
+
+
+def _interval_allowed(resource: Mapping[str, Any]) -> bool:
+    interval = resource["spec"]["engine"].get("tokenInterval")
+    return interval is None or LEAST_TOKEN_INTERVAL_S <= Duration().from_field(interval) <= MOST_TOKEN_INTERVAL_S
 
 
 def _differ(record: Mapping[str, Any], one: str, other: str) -> bool:
@@ -165,6 +173,14 @@ RULES: tuple[Rule, ...] = (
         "spec.model.dtype",
         f"spec.model.dtype bfloat16 and float16 need spec.accelerator.resource {GPU}: CPUs compute in float32",
         lambda resource: resource["spec"]["model"]["dtype"] in device(resource["spec"]).dtypes,
+    ),
+    Rule(
+        "spec.engine",
+        f"!has(self.tokenInterval) || (duration(self.tokenInterval) >= duration('{_LEAST_INTERVAL}') "
+        f"&& duration(self.tokenInterval) <= duration('{_MOST_INTERVAL}'))",
+        "spec.engine.tokenInterval",
+        f"spec.engine.tokenInterval must be between {_LEAST_INTERVAL} and {_MOST_INTERVAL}",
+        _interval_allowed,
     ),
     Rule(
         "spec.engine",

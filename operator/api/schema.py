@@ -151,6 +151,14 @@ def _engine() -> Json:
                 1,
                 4096,
             ),
+            "tokenInterval": fields.duration(
+                "Upper bound for the time between two tokens of a request while prompts of others are computed, e.g. "
+                "50ms: steps are filled with prompts up to it. A short interval favours running requests, a long one "
+                "(1s) throughput and the first tokens of waiting requests. Where decoding alone takes most of it, "
+                "steps are up to a quarter longer than decoding. Default: requests that were running before long "
+                "prompts came take about twice as long per token beside them; where most requests wait, or have come "
+                "together, prompts are computed in full steps."
+            ),
             "kvCacheMemory": fields.amount(
                 "Memory for the KV cache of each rank, e.g. 512Mi, on its GPU or else in the container. Default: on "
                 "GPUs the memory that weights and steps leave free; on CPUs a quarter of the container's memory limit, "

@@ -14,6 +14,7 @@ from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.validate import SpecError, complete
 from octavo.shared.router_settings import RouterSettings, from_spec
+from octavo.shared.setting_kinds import Duration
 
 __all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "parse"]
 
@@ -46,6 +47,7 @@ class Accelerator:
 class Engine:
     max_batch_tokens: int | None
     max_requests: int | None
+    token_interval_s: float | None
     kv_cache_memory: str | None  # a Kubernetes quantity
     prefix_caching: bool
 
@@ -138,6 +140,7 @@ def parse(resource: Json) -> InferenceService:
 def _spec(spec: Json, name: str) -> Spec:
     model, accelerator, engine = spec["model"], spec["accelerator"], spec["engine"]
     parallelism, memory = spec["parallelism"], engine.get("kvCacheMemory")
+    interval = engine.get("tokenInterval")
     return Spec(
         model=Model(model["uri"], model.get("servedName") or name, model["dtype"], model.get("contextLength")),
         replicas=spec["replicas"],
@@ -151,6 +154,7 @@ def _spec(spec: Json, name: str) -> Spec:
         engine=Engine(
             engine.get("maxBatchTokens"),
             engine.get("maxRequests"),
+            None if interval is None else Duration().from_field(interval),
             None if memory is None else str(memory),
             engine["prefixCaching"],
         ),

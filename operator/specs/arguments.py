@@ -16,6 +16,7 @@ def engine_flags(spec: Spec) -> list[str]:
             ("--context-length", spec.model.context_length),
             ("--max-batch-tokens", spec.engine.max_batch_tokens),
             ("--max-requests", spec.engine.max_requests),
+            ("--token-interval", _seconds(spec.engine.token_interval_s)),
             ("--kv-cache-memory", _bytes(spec.engine.kv_cache_memory)),
         ]
     )
@@ -42,6 +43,10 @@ def router_flags(model: Model, settings: RouterSettings) -> list[str]:
 def flags(pairs: Iterable[tuple[str, object]]) -> list[str]:
     """--flag=value for each pair whose value is not None."""
     return [f"{flag}={value}" for flag, value in pairs if value is not None]
+
+
+def _seconds(duration_s: float | None) -> str | None:
+    return None if duration_s is None else f"{duration_s:g}"
 
 
 def _bytes(amount: str | None) -> int | None:

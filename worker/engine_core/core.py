@@ -68,7 +68,7 @@ class Core:
         self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
         self._poll.register(self._grammars.finished, select.POLLIN)
         said = rank_info.intersect(self._wait_for_ranks())
-        step_length = step_length_of(said.device, self._layout.pipeline)
+        step_length = step_length_of(said.device, self._layout.pipeline, self._config.token_interval_s)
         step_times = StepTimeModel(mixed_sizes(said.graphs))
         self._scheduler = Scheduler(rank_info.limits(said, self._config), step_length, step_times)
         self._admission = Admission(self._scheduler, self._grammars, Masker(said.vocabulary, said.device))

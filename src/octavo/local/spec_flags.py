@@ -49,6 +49,7 @@ FIELDS = (
     ),
     SpecFlag("max-batch-tokens", "engine.maxBatchTokens", "tokens in one step", NUMBER),
     SpecFlag("max-requests", "engine.maxRequests", "requests that run at once in a group", NUMBER),
+    SpecFlag("token-interval", "engine.tokenInterval", "time between tokens while prompts are read, e.g. 50ms", TEXT),
     SpecFlag("kv-cache-memory", "engine.kvCacheMemory", "memory for the KV cache, e.g. 512Mi", TEXT),
     SpecFlag(
         "no-prefix-caching", "engine.prefixCaching", "do not reuse the KV cache of earlier prompts", ON, value=False

@@ -126,6 +126,7 @@ def commands_of(pids: list[int]) -> set[str]:
         (["--grpc-port", "70000"], "--grpc-port"),
         (["--context-length", "-1"], "spec.model.contextLength"),
         (["--kv-cache-memory", "lots"], "spec.engine.kvCacheMemory"),
+        (["--token-interval", "0ms"], "spec.engine.tokenInterval"),
         (["--dtype", "float8"], "spec.model.dtype"),
         (["--no-such-flag"], "--no-such-flag"),
         (["/no/such/folder"], "/no/such/folder"),

@@ -24,6 +24,8 @@ from octavo.worker.channel import OPTIONS
         (["--max-requests", "0"], "--max-requests"),
         (["--context-length", "-5"], "--context-length"),
         (["--threads", "0"], "--threads"),
+        (["--token-interval", "0"], "--token-interval"),
+        (["--token-interval", "61"], "--token-interval"),
         (["--kv-cache-memory", "64 bananas"], "--kv-cache-memory"),
         (["--kv-cache-memory", "9" * 400], "--kv-cache-memory"),
         (["--serve", "0.0.0.0:8500"], "--serve"),

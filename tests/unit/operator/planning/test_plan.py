@@ -183,12 +183,14 @@ def test_fields_reach_the_flags_of_the_router() -> None:
 
 def test_fields_reach_the_flags_of_the_worker() -> None:
     engine = {"maxBatchTokens": 256, "maxRequests": 8, "kvCacheMemory": "0.5Gi", "prefixCaching": False}
+    engine["tokenInterval"] = "50ms"
     made = objects(
         fresh(model={"uri": "bundled://x", "servedName": "n", "contextLength": 99}, engine=engine, image="mine")
     )
     (container,) = made["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
     desired = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
-    assert {*desired.split(), "--kv-cache-memory=536870912", "--no-prefix-caching"} <= set(container["args"])
+    others = {"--token-interval=0.05", "--kv-cache-memory=536870912", "--no-prefix-caching"}
+    assert {*desired.split(), *others} <= set(container["args"])
     assert container["image"] == "mine"
 
 
