@@ -20,7 +20,7 @@ import torch
 from record import Found
 from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
-from workloads import Request, workload
+from workloads import USUAL, Request, workload
 
 from octavo.worker.models.config.model_config import ModelConfig
 from octavo.worker.models.folder.config import read_config
@@ -159,10 +159,16 @@ def run(engine: LocalEngine, requests: list[Request]) -> float:
     return seconds
 
 
+def context_of(workloads: list[str]) -> int:
+    """Tokens that the longest request of the workloads has, and room to warm up."""
+    lengths = (len(one.prompt) + one.new_tokens for name in workloads for one in workload(name))
+    return max(8192, *lengths)
+
+
 def _row(shape: str, name: str, requests: list[Request], runs: list[float], steps: int, model: ModelConfig) -> Row:
     seconds = statistics.median(runs)
     tokens = sum(len(one.prompt) if name == "prefill" else one.new_tokens for one in requests)
-    wanted, vllm = WANTED[shape][name]
+    wanted, vllm = WANTED.get(shape, {}).get(name, (0, 0))
     limit, limit_h100 = (limit_s(model, requests, name, one) for one in (card(), H100))
     return Row(
         shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3), round(limit / seconds, 3),
@@ -207,14 +213,15 @@ def measure_shape(shape: str, args: argparse.Namespace, found: Found) -> None:
     """One GPU, then the group if one is wished for."""
     folder = checkpoint(shape, args.models)
     begin = time.perf_counter()
-    runner = CudaRunner(RunnerConfig(folder, context_length=8192))
+    context = context_of(args.workloads.split(","))
+    runner = CudaRunner(RunnerConfig(folder, context_length=context))
     print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
     alone = measure(shape, runner, folder, args, found)
     del runner
     torch.cuda.empty_cache()
     if args.tensor * args.pipeline > 1:
         begin = time.perf_counter()
-        group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=8192)
+        group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=context)
         print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {group.blocks} blocks", file=sys.stderr)
         try:
             compared(measure(shape, group, folder, args, found), alone, found)
@@ -225,7 +232,9 @@ def measure_shape(shape: str, args: argparse.Namespace, found: Found) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="+", choices=NAMES)
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="comma-separated (default: all)")
+    parser.add_argument(
+        "--workloads", default=",".join(USUAL), help=f"of {', '.join(WORKLOADS)} (default: all but the long)"
+    )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default 3)")
     parser.add_argument("--trace", action="store_true", help="one more run of each: its kernels, and how long none ran")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")

@@ -48,12 +48,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "head_dim": 128,
         "tie_word_embeddings": False, "rope_scaling": _scaling(8.0),
     },
+    "qwen8b": _COMMON | {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288,
+        "num_hidden_layers": 36, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960,
+        "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+    },
 }  # fmt: skip
-NAMES = {"1b": "Llama-3.2-1B", "8b": "Llama-3.1-8B"}
+NAMES = {"1b": "Llama-3.2-1B", "8b": "Llama-3.1-8B", "qwen8b": "Qwen3-8B"}
 
 
 def checkpoint(name: str, root: Path) -> Path:
-    """The folder of shape `1b` or `8b` under `root`; written unless it is there."""
+    """The folder of one of NAMES under `root`; written unless it is there."""
     folder = root / name
     if (folder / "done").exists():
         return folder

@@ -42,8 +42,14 @@ _MAKERS: dict[str, Callable[[random.Random], list[Request]]] = {
     "mixed256": _mixed,
     "prefill": _fixed(32, 4096, 1),
     "prefix": _prefix,
+    "rush64": _fixed(64, 2048, 256),
+    "many512": _fixed(512, 128, 256),
+    "long8": _fixed(8, 32_768, 256),
+    "long1": _fixed(1, 120_000, 128),
 }
 NAMES = tuple(_MAKERS)
+LONG = ("long8", "long1")
+USUAL = tuple(name for name in NAMES if name not in LONG)
 
 
 def workload(name: str) -> list[Request]:
