@@ -3,7 +3,8 @@
     Clients.run(jobs) -> what came back, job by job
 
 A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so those of
-several processes go together. A process (`python streams.py`) reads its share as JSON, says that it is ready, begins
+several processes go together. A process (`python streams.py`, or another
+script that calls serve_share) reads its share as JSON, says that it is ready, begins
 when it is told the moment, and writes the answers as JSON.
 """
 
@@ -13,8 +14,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,12 +29,14 @@ TIMEOUT_S = 540.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """at_s, until_s: from the common beginning; one that is not over by until_s is given up."""
+    """at_s, until_s: from the common beginning; one that is not over by until_s is given up. lane: jobs of one go one
+    after the other; None: whatever else is under way."""
 
     prompt: list[int]
     new_tokens: int
     at_s: float = 0.0
     until_s: float = TIMEOUT_S
+    lane: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,10 @@ def _request(job: Job, model: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+def _prepare(job: Job, model: str, port: int) -> "Ask":
+    return partial(_one, job, _request(job, model), port)
+
+
 async def _one(job: Job, request: bytes, port: int, begin: float) -> Answer:
     await asyncio.sleep(begin + job.at_s - time.monotonic())
     try:
@@ -122,48 +130,63 @@ async def _one(job: Job, request: bytes, port: int, begin: float) -> Answer:
     return stream.answer(begin)
 
 
-async def _serve_share() -> None:
+Ask = Callable[[float], Awaitable[Answer]]  # sends a job's request, given the common beginning
+
+
+async def serve_share(prepare: Callable[[Job, str, int], Ask]) -> None:
+    """Be a client process: read a share of jobs, and write what came back. prepare: of a job, a model, and a port,
+    before the beginning."""
     share = json.loads(sys.stdin.readline())
-    jobs = [Job(**job) for job in share["jobs"]]
-    requests = [_request(job, share["model"]) for job in jobs]
+    lanes: dict[object, list[tuple[int, Ask]]] = {}
+    for number, fields in enumerate(share["jobs"]):
+        job = Job(**fields)
+        lane = ("alone", number) if job.lane is None else job.lane
+        lanes.setdefault(lane, []).append((number, prepare(job, share["model"], share["port"])))
     print("ready", flush=True)
     begin = float(sys.stdin.readline())
-    sent = zip(jobs, requests, strict=True)
-    answers = await asyncio.gather(*(_one(job, request, share["port"], begin) for job, request in sent))
-    print(json.dumps([asdict(answer) for answer in answers]), flush=True)
+
+    async def one_by_one(asks: list[tuple[int, Ask]]) -> list[tuple[int, Answer]]:
+        return [(number, await ask(begin)) for number, ask in asks]
+
+    done = await asyncio.gather(*map(one_by_one, lanes.values()))
+    answers = dict(pair for pairs in done for pair in pairs)
+    print(json.dumps([asdict(answers[number]) for number in sorted(answers)]), flush=True)
 
 
 class Clients:
-    """Client processes that share the jobs between them."""
+    """Client processes that share the jobs between them. script: what they run; it calls serve_share."""
 
-    def __init__(self, port: int, processes: int, model: str = "local") -> None:
-        self._port, self._processes, self._model = port, processes, model
+    def __init__(self, port: int, processes: int, model: str = "local", script: Path = Path(__file__)) -> None:
+        self._port, self._processes, self._model, self._script = port, processes, model, script
 
     def run(self, jobs: Sequence[Job]) -> list[Answer]:
         """The answers, in the order of the jobs."""
-        shares = [list(jobs[first :: self._processes]) for first in range(self._processes)]
-        clients = [self._start(share) for share in shares if share]
+        shares: list[list[int]] = [[] for _ in range(self._processes)]
+        for number, job in enumerate(jobs):
+            shares[(number if job.lane is None else job.lane) % self._processes].append(number)
+        shares = [share for share in shares if share]
+        clients = [self._start([jobs[number] for number in share]) for share in shares]
         try:
-            return self._collected(clients, len(jobs))
+            return self._collected(clients, shares)
         finally:
             for client in clients:
                 client.kill()
                 client.wait()
 
-    def _collected(self, clients: "list[subprocess.Popen[str]]", count: int) -> list[Answer]:
+    def _collected(self, clients: "list[subprocess.Popen[str]]", shares: list[list[int]]) -> list[Answer]:
         for client in clients:
             assert client.stdout is not None and client.stdout.readline() == "ready\n"
         begin = time.monotonic() + 0.2
         for client in clients:
             self._say(client, f"{begin}\n")
-        answers: list[Answer | None] = [None] * count
-        for first, client in enumerate(clients):
-            answers[first :: self._processes] = self._collect(client)
-        return [answer for answer in answers if answer is not None]
+        answers: dict[int, Answer] = {}
+        for client, share in zip(clients, shares, strict=True):
+            answers.update(zip(share, self._collect(client), strict=True))
+        return [answers[number] for number in sorted(answers)]
 
     def _start(self, share: list[Job]) -> "subprocess.Popen[str]":
         client = subprocess.Popen(
-            [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(self._script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         told: dict[str, Any] = {"port": self._port, "model": self._model, "jobs": [asdict(job) for job in share]}
         self._say(client, json.dumps(told) + "\n")
@@ -183,4 +206,4 @@ class Clients:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description="A client process of serve.py, which tells it everything.").parse_args()
-    uvloop.run(_serve_share())
+    uvloop.run(serve_share(_prepare))
