@@ -1,18 +1,23 @@
-"""What sampling fields cost a GPU beside plain decoding.
+"""What sampling costs beside greedy decoding, on one GPU and on ranks that share a model.
 
-    python benchmarks/sampling_fields.py 1b 8b [--requests N] [--out FILE]
+    python benchmarks/sampling_fields.py 1b 8b [--tensor 2] [--rows 1,64,256] [--fields greedy,top_p,...] [--out FILE]
 
-Scheduler and runner in one process, random weights (`--model FOLDER`: others), prompts of 512 tokens. Each field is set
-by all requests, and once by one among plain ones. ms a step: whole seconds, prefill included, by steps; the median of
-three runs.
+Scheduler and runner in one process, with --tensor then ranks with a GPU each, by the rings of a real group; random
+weights (`--model FOLDER`: others), so logits are flat, which is the worst case of filters. All rows decode together and
+set the same fields. ms a step: the time between the results of steps in which all rows decode, the median of some runs.
+of greedy: tokens a second beside those of greedy rows in the same call.
 """
 
 import argparse
+import math
 import statistics
 import sys
 import time
+from collections import deque
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from trace import show, traced
 
 import record
 import served
@@ -21,6 +26,7 @@ from record import Found
 from shapes import NAMES, checkpoint
 
 from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.output import Output
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.rank.devices import open_runner
 from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
@@ -28,85 +34,144 @@ from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
 sys.path.insert(0, str(record.ROOT / "tests"))
 
 from support.worker.engine import LocalEngine
+from support.worker.rank_processes import RankProcesses
 
-PROMPT = 512
-PLAIN = SamplingParams(temperature=0.8, seed=1)
+PROMPT = 256
+LOADED_S = 300.0
+DRAWN = SamplingParams(temperature=0.8, seed=1)
+GREEDY, MASK = "greedy", "mask"
 FIELDS = {
-    "plain": PLAIN,
-    "min_p": replace(PLAIN, min_p=0.05),
-    "penalties": replace(PLAIN, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1),
-    "logit_bias, 300": replace(PLAIN, logit_bias=tuple((100 * token, 1.0) for token in range(300))),
-    "allowed_token_ids, 10,000": replace(PLAIN, allowed_token_ids=tuple(range(10_000))),
-    "logprobs, 5": replace(PLAIN, logprobs=5),
-    "logprobs, 20, penalties": replace(PLAIN, logprobs=20, repetition_penalty=1.1),
+    GREEDY: SamplingParams(),
+    "temperature": DRAWN,
+    "top_p": replace(DRAWN, top_p=0.9),
+    "top_k": replace(DRAWN, top_k=50),
+    "0.7/0.8/20": replace(DRAWN, temperature=0.7, top_p=0.8, top_k=20),
+    "min_p": replace(DRAWN, min_p=0.05),
+    "penalties": replace(DRAWN, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1),
+    "logprobs": replace(DRAWN, logprobs=5),
+    MASK: DRAWN,
+    "logit_bias": replace(DRAWN, logit_bias=tuple((100 * token, 1.0) for token in range(300))),
+    "allowed_token_ids": replace(DRAWN, allowed_token_ids=tuple(range(10_000))),
 }
-MASKS = "masks of a grammar"  # ready at once: what finding them takes is the core's
+DEFAULT = ("greedy", "temperature", "top_p", "top_k", "0.7/0.8/20", "min_p", "penalties", "logprobs", MASK)
 
 
-class Bound(LocalEngine):
-    """The first `bound` samples of every step have a mask, of which every id is allowed."""
+class Timed(LocalEngine):
+    """Times the steps in which all rows decode. masked: every sample has a mask of which each id is allowed, ready at
+    once: what finding masks takes is the core's."""
 
-    bound = 0
+    def __init__(self, runner: DeviceRunner | RankProcesses) -> None:
+        super().__init__(runner)
+        self.spans: list[float] = []
+        self.masked = False
+        self._rows = 0
+        self._full: deque[bool] = deque()  # of the steps under way
+        self._before: float | None = None
+        self._mask = b"\xff" * (-(-runner.vocabulary // 32) * 4)
 
-    @property
-    def vocabulary(self) -> int:
-        return self._runner.vocabulary
+    def step_ms(self, prompts: list[list[int]], tokens: int, params: SamplingParams) -> float:
+        self.spans, self._rows = [], len(prompts)
+        self.generate(prompts, tokens, [replace(params, seed=row) for row in range(len(prompts))])
+        return 1e3 * statistics.mean(self.spans) if self.spans else math.nan
 
     def _give(self, step: Step) -> Pending:
-        if not self.bound:
+        sample, counts = step.sample, step.forward.counts
+        self._full.append(len(sample.rows) == len(counts) == sum(counts) == self._rows)
+        if not self.masked or not sample.rows:
             return super()._give(step)
-        masked = tuple(range(len(step.sample.rows)))[: self.bound]
-        row = b"\xff" * (-(-self._runner.vocabulary // 32) * 4)
-        masks = Masks(step.number, row * len(masked))
-        return self._runner.issue(replace(step, sample=replace(step.sample, masked=masked)), lambda number: masks)
+        entries = tuple(range(len(sample.rows)))
+        masks = Masks(step.number, self._mask * len(entries))
+        return self._runner.issue(replace(step, sample=replace(sample, masked=entries)), lambda number: masks)
+
+    def _settle(self, pending: Pending) -> list[Output]:
+        outputs, now, full = super()._settle(pending), time.perf_counter(), self._full.popleft()
+        if full and self._before is not None:
+            self.spans.append(now - self._before)
+        self._before = now if full else None
+        return outputs
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Milliseconds of a step when all requests set the field, and when one does."""
+    """of_greedy: 1.0 is as fast as greedy rows in the same call."""
 
     shape: str
+    tensor: int
+    rows: int
     field: str
-    requests: int
-    all_ms: float
-    one_ms: float
+    ms_per_step: float
+    tok_s: float
+    of_greedy: float
+    runs: list[float]
 
 
-def step_ms(engine: "Bound", samplings: list[SamplingParams], tokens: int) -> float:
-    size = min(100_000, engine.vocabulary)
-    prompts = [[(31 * index + 7 * row) % size for index in range(PROMPT)] for row in range(len(samplings))]
-    times = []
-    for _ in range(4):  # the first warms up
-        engine.forget()
-        steps, begin = engine.steps, time.perf_counter()
-        engine.generate(prompts, tokens, samplings)
-        times.append(1e3 * (time.perf_counter() - begin) / (engine.steps - steps))
-    return round(statistics.median(times[1:]), 3)
+def prompts_of(rows: int, vocabulary: int) -> list[list[int]]:
+    size = min(100_000, vocabulary)
+    return [[(31 * index + 7 * row) % size for index in range(PROMPT)] for row in range(rows)]
 
 
-def measure(shape: str, runner: DeviceRunner, requests: int, tokens: int, found: Found) -> None:
-    engine = Bound(runner)
+def measure(
+    shape: str, tensor: int, runner: DeviceRunner | RankProcesses, args: argparse.Namespace, found: Found
+) -> None:
+    engine = Timed(runner)
     engine.capture()
-    for name, params in FIELDS.items():
-        each = [step_ms(engine, [params] * count + [PLAIN] * (requests - count), tokens) for count in (requests, 1)]
-        _tell(Row(shape, name, requests, *each), found)
-    each = []
-    for engine.bound in (requests, 1):
-        each.append(step_ms(engine, [PLAIN] * requests, tokens))
-    _tell(Row(shape, MASKS, requests, *each), found)
+    for rows in args.rows:
+        prompts, greedy = prompts_of(rows, runner.vocabulary), 0.0
+        engine.step_ms(prompts, args.tokens, FIELDS[GREEDY])  # prompts are in the prefix cache then
+        for field in args.fields:
+            engine.masked = field == MASK
+            engine.step_ms(prompts, 8, FIELDS[field])
+            runs = [round(engine.step_ms(prompts, args.tokens, FIELDS[field]), 4) for _ in range(args.repeat)]
+            ms = statistics.median(runs)
+            greedy = greedy or ms
+            row = Row(shape, tensor, rows, field, ms, round(1e3 * rows / ms, 1), round(greedy / ms, 4), runs)
+            print(
+                f"{shape:4}{tensor:7}{rows:6}  {field:20}{ms:9.3f} ms{row.tok_s:11,.0f} tok/s{row.of_greedy:8.1%}",
+                flush=True,
+            )
+            found.put(f"{shape} {tensor} {rows} {field}", asdict(row))
+            if args.trace and tensor == 1:
+                show(traced(partial(engine.step_ms, prompts, 32, FIELDS[field])), 24)
+            engine.masked = False
 
 
-def _tell(row: Row, found: Found) -> None:
-    print(f"{row.shape:4}{row.field:28}{row.requests:5} requests{row.all_ms:9.3f} ms{row.one_ms:9.3f} ms", flush=True)
-    found.put(f"{row.shape} {row.field}", asdict(row))
+def measure_shape(folder: Path, shape: str, args: argparse.Namespace, found: Found) -> None:
+    """One GPU, then the ranks if they are wished for."""
+    context = None if args.model else 4096
+    runner = open_runner(RunnerConfig(folder, context_length=context))
+    measure(shape, 1, runner, args, found)
+    del runner
+    torch.cuda.empty_cache()
+    if args.tensor > 1:
+        group = RankProcesses(folder, args.tensor, 1, LOADED_S, device="cuda", context_length=context)
+        try:
+            measure(shape, args.tensor, group, args, found)
+        finally:
+            group.close()
+
+
+def fields_of(text: str) -> list[str]:
+    fields = text.split(",")
+    if unknown := [field for field in fields if field not in FIELDS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FIELDS)}")
+    return [GREEDY, *(field for field in fields if field != GREEDY)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of random weights: {', '.join(NAMES)}")
     parser.add_argument("--model", type=Path, help="a folder to measure instead")
-    parser.add_argument("--requests", type=int, default=64, help="that decode together (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=128, help="of each answer (default: %(default)s)")
+    parser.add_argument("--tensor", type=int, default=1, help="then a group, each layer split over so many GPUs")
+    parser.add_argument(
+        "--rows", type=lambda text: [int(part) for part in text.split(",")], default=[1, 64, 256],
+        help="that decode together (default: 1,64,256)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fields", type=fields_of, default=list(DEFAULT), help=f"of {', '.join(FIELDS)} (default: {','.join(DEFAULT)})"
+    )
+    parser.add_argument("--tokens", type=int, default=96, help="of each answer (default: %(default)s)")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: %(default)s)")
+    parser.add_argument("--trace", action="store_true", help="one GPU: one more run of each, and its kernels")
     parser.add_argument("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
@@ -115,14 +180,10 @@ def main() -> None:
     if not args.shapes and args.model is None:
         parser.error("give a SHAPE or --model")
     made_on = record.machine(["torch"]) | {"gpu": served.gpu()}
-    print(f"{'':46}{'all':>12}{'one':>12}")
+    print(f"{'':4}{'tensor':>7}{'rows':>6}  {'':20}{'a step':>12}{'':17}{'of greedy':>8}")
     with Found(args.out, made_on) as found:
         for shape in args.shapes or [args.model.name]:
-            folder = args.model or checkpoint(shape, args.models)
-            runner = open_runner(RunnerConfig(folder, context_length=None if args.model else 8192))
-            measure(shape, runner, args.requests, args.tokens, found)
-            del runner
-            torch.cuda.empty_cache()
+            measure_shape(args.model or checkpoint(shape, args.models), shape, args, found)
 
 
 if __name__ == "__main__":

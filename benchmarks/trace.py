@@ -26,7 +26,7 @@ class Trace:
     idle: float
 
 
-def traced(work: Callable[[], None]) -> Trace:
+def traced(work: Callable[[], object]) -> Trace:
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         work()
