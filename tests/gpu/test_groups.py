@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import gpu_logits
+from support.models import gpu_logits, gpu_sampling
 from support.models.checkpoints import random_checkpoint
 from support.models.gpu_ranks import on_gpus
 from support.models.scores import same_scores
@@ -164,6 +164,16 @@ def same(expected: list[Answer], found: list[Answer]) -> None:
             same_scores(one.prompt_scores, other.prompt_scores, how.prompt_logprobs)
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_call_of_a_step_waits_for_the_device(whole: Whole, ranks: int) -> None:
+    """Whatever its rows want: filters, penalties, log-probabilities, masks. And every rank has what all have drawn."""
+    if torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    found = on_gpus(ranks, gpu_sampling.of_rank, whole.folder, SETTINGS, whole.prompts, TOKENS, asked())
+    for answers in found:
+        same(whole.bound, answers)
+
+
 @pytest.mark.parametrize(("tensor", "pipeline", "path"), [(2, 1, "nccl"), (1, 2, "local")])
 def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: int, path: str) -> None:
     if torch.cuda.device_count() < tensor * pipeline:
@@ -173,6 +183,9 @@ def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: 
         assert group.path == path
         assert texts(group, whole) == whole.greedy
         assert texts(group, whole, draws()) == whole.drawn
+        engine = Masking(group, stages=group.layout.pipeline)
+        engine.capture()
+        same(whole.bound, engine.generate(whole.prompts, TOKENS, asked()))
     finally:
         group.close()
 

@@ -4,7 +4,7 @@
 //     a row of any type -> masks, allowed, forbidden -> bad words -> bias -> penalties -> a row of float32
 //
 // The given rows stay as they are: log-probabilities are of these. A CTA has kSpan neighbouring ids of a row in shared
-// memory and does everything for them; the ids of a rank's columns begin at `base`. What has been generated stands in the token pool, and each CTA reads all of it for
+// memory and does everything for them. What has been generated stands in the token pool, and each CTA reads all of it for
 // the ids that are its own: 4 bytes a token, where attention reads 100,000. So nothing is counted from step to step, and
 // nothing has to be counted again when a request is preempted.
 #include "sample.cuh"
@@ -96,7 +96,7 @@ __device__ __forceinline__ float penalised(float logit, unsigned seen, float rep
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    adjust_kernel(Logits<T> logits, int base, const int4 *__restrict__ rows, Tokens tokens, Masks masks,
+    adjust_kernel(Logits<T> logits, const int4 *__restrict__ rows, Tokens tokens, Masks masks,
                   float *__restrict__ out, int64_t out_stride) {
   constexpr int kSize = Vec<T>::kSize;
   __shared__ float values[kSpan];
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   release_next();
   const Row row = row_of(rows, blockIdx.y);
   const Change change = change_of(row.change);
-  const int column = blockIdx.x * kSpan, columns = min(kSpan, logits.vocabulary - column), first = base + column;
+  const int first = blockIdx.x * kSpan, columns = min(kSpan, logits.vocabulary - first);
   const int *ids = tokens.at + int64_t(row.slot) * tokens.stride;
   const int prompt = change.count(kPrompt);
   const auto own = [&](int id) { return unsigned(id - first) < unsigned(columns); };
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   const int *mask = row.mask < 0 ? nullptr : masks.at + int64_t(row.mask) * masks.words;
   const int *allowed = change.count(kAllowedWords) ? change.allowed : nullptr;
   for (int i = threadIdx.x * kSize; i < columns; i += kThreads * kSize) {
-    const Vec<T> some = load_logits(logits, given, column + i);
+    const Vec<T> some = load_logits(logits, given, first + i);
     const unsigned kept = bits_from(mask, masks.words, first + i) &
                           bits_from(allowed, change.count(kAllowedWords), first + i);
 #pragma unroll
@@ -165,34 +165,33 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  float *to = out + blockIdx.y * out_stride + column;
+  float *to = out + blockIdx.y * out_stride + first;
   for (int i = threadIdx.x; i < columns; i += kThreads) {
     to[i] = penalises ? penalised(values[i], seen[i], repetition, presence, frequency) : values[i];
   }
 }
 
 template <typename T>
-int adjust(const void *at, int64_t stride, int vocabulary, int base, const void *rows, int count, const Tokens &tokens,
+int adjust(const void *at, int64_t stride, int vocabulary, const void *rows, int count, const Tokens &tokens,
            const Masks &masks, float *out, int64_t out_stride, cudaStream_t stream) {
   const bool aligned = stride % Vec<T>::kSize == 0 && reinterpret_cast<uintptr_t>(at) % 16 == 0;
   const Logits<T> logits = {(const T *)at, stride, vocabulary, aligned};
   return launch(adjust_kernel<T>, dim3((vocabulary + kSpan - 1) / kSpan, count), dim3(kThreads), 0, stream, logits,
-                base, (const int4 *)rows, tokens, masks, out, out_stride);
+                (const int4 *)rows, tokens, masks, out, out_stride);
 }
 
 }  // namespace
 }  // namespace octavo
 
-// vocabulary: columns, of ids from `base` on. rows: [count] of a Row, 16 bytes aligned. masks: [?, mask_words]. out:
-// [count, vocabulary] float32.
-extern "C" int octavo_adjust(const void *logits, int64_t stride, int vocabulary, int base, const void *rows, int count,
+// rows: [count] of a Row, 16 bytes aligned. masks: [?, mask_words]. out: [count, vocabulary] float32.
+extern "C" int octavo_adjust(const void *logits, int64_t stride, int vocabulary, const void *rows, int count,
                              const void *tokens, int tokens_stride, const void *masks, int mask_words, void *out,
                              int64_t out_stride, int dtype, cudaStream_t stream) {
   using namespace octavo;
   const Tokens pool = {(const int *)tokens, tokens_stride};
   const Masks bits = {(const int *)masks, mask_words};
   const auto call = [&](auto adjust) {
-    return adjust(logits, stride, vocabulary, base, rows, count, pool, bits, (float *)out, out_stride, stream);
+    return adjust(logits, stride, vocabulary, rows, count, pool, bits, (float *)out, out_stride, stream);
   };
   switch (dtype) {
     case kF32: return call(adjust<float>);

@@ -20,16 +20,16 @@ struct alignas(16) Share {
   int above;
 };
 
-// A row of the logits; the token after it stands in the pool.
+// A row of the logits; the token after it stands in the pool. place: of its result.
 struct Asked {
-  int row, token;
+  int row, token, place;
 };
 
 __device__ __forceinline__ Asked asked_of(const int4 *asked, int index, const int *tokens, int tokens_stride,
                                           int vocabulary) {
-  const int4 one = asked[index];  // row, slot, position
+  const int4 one = asked[index];  // row, slot, position, place
   const int token = tokens[int64_t(one.y) * tokens_stride + one.z];
-  return {one.x, min(max(token, 0), vocabulary - 1)};
+  return {one.x, min(max(token, 0), vocabulary - 1), one.w};
 }
 
 // The greatest of a thread's entries below `bound`; 0 when there is none.
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   const float log_mass = logf(mass);
   const auto log_probability = [&](float logit) { return fmaxf((logit - best) - log_mass, kFloor); };  // of a NaN: kFloor
 
-  int *ids = told + int64_t(blockIdx.x) * (kTold + 2 * (1 + top)) + kTold;
+  int *ids = told + int64_t(own.place) * (kTold + 2 * (1 + top)) + kTold;
   float *values = reinterpret_cast<float *>(ids + 1 + top);
   if (threadIdx.x == 0) {
     ids[-2] = isfinite(best);
@@ -153,9 +153,9 @@ int logprobs(const void *at, int64_t stride, int vocabulary, const int4 *asked, 
 }  // namespace
 }  // namespace octavo
 
-// asked: [count] of row, slot, position, 0; the token after a row is tokens[slot, position]. top: at most `vocabulary`.
+// asked: [count] of row, slot, position, place; the token after a row is tokens[slot, position]. top: at most `vocabulary`.
 // With chunks = ceil(vocabulary / 4096), parts: [count, chunks] of a Share, lists: [count, chunks, top] of 8 bytes.
-// told: [count, 2 + 2 * (1 + top)] words: finite, rank, ids (the token, then the likeliest), their log-probabilities.
+// told: [places, 2 + 2 * (1 + top)] words: finite, rank, ids (the token, then the likeliest), their log-probabilities.
 extern "C" int octavo_logprobs(const void *logits, int64_t stride, int vocabulary, const void *asked, int count,
                                const void *tokens, int tokens_stride, int top, void *parts, void *lists, void *told,
                                int dtype, cudaStream_t stream) {

@@ -126,13 +126,14 @@ __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 
   __shared__ uint64_t scratch[2][32];
   __shared__ float sums[33];
   __shared__ unsigned bar;
-  const int sample = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  const int at = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   const int first = blockIdx.x * turns * Turn::kAll + warp * 32 * Turn::kEach + lane * Turn::kSize;
-  const T *row = logits.at + sample * logits.stride;
+  const T *row = logits.at + at * logits.stride;
   Turn turn, next;
   wait_for_previous();
   next.read(logits, row, first);
-  const int real = samples.header[3], slot = samples.slots[sample], counter = samples.counters[sample];
+  const int sample = samples.of_row(at), real = samples.header[3];
+  const int slot = samples.slots[sample], counter = samples.counters[sample];
   if (turns == 1) release_next();
   if (sample >= real) return;
   const Choice choice = choice_of(requests, slot, counter);
@@ -142,17 +143,17 @@ __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 
   float best = -INFINITY, mass = 0.0f;  // best: NaN if there was one
   int index = first;
   Candidate own;
-  for (int at = 0; at < turns; at++) {
+  for (int turned = 0; turned < turns; turned++) {
     turn = next;
-    if (at + 1 < turns) next.read(logits, row, first + (at + 1) * Turn::kAll);
-    if (at + 2 == turns) release_next();
+    if (turned + 1 < turns) next.read(logits, row, first + (turned + 1) * Turn::kAll);
+    if (turned + 2 == turns) release_next();
     const float top = turn.best(), before = best;
     best = max_or_nan(best, top);
     if (greedy && top > before) index = turn.find(top);
-    if (filtered) write_maxima(turn, maxima + sample * logits.groups(), logits.groups());
+    if (filtered) write_maxima(turn, maxima + int64_t(at) * logits.groups(), logits.groups());
     if (weighs) mass = add_mass(turn, mass, before, best, choice.temperature);
     if (competes) {
-      if (at == 0) start(turn, top, choice, own, bar);
+      if (turned == 0) start(turn, top, choice, own, bar);
       compete(turn, row, logits.vocabulary, choice, own, bar);
     }
   }
@@ -173,11 +174,11 @@ __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 
     part.logit = own.logit;
     part.noise = own.noise;
   }
-  if (writes) parts[int64_t(sample) * gridDim.x + blockIdx.x] = part;
+  if (writes) parts[int64_t(at) * gridDim.x + blockIdx.x] = part;
 }
 
 struct Plan {
-  int each, turns, ranks;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second, or 0
+  int each, turns, ranks;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second
 };
 
 template <typename T>
@@ -192,26 +193,26 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
                   maxima);
   };
   const int error = plan.each == kFew ? call(parts_kernel<T, kFew / kSize>) : call(parts_kernel<T, kMany / kSize>);
-  if (error || plan.ranks == 0) return error;
+  if (error) return error;
   return launch_finish(logits, rows, plan.ranks, chunks, samples, requests, parts, maxima, stream);
 }
 
 }  // namespace
 }  // namespace octavo
 
-// `of_samples`: addresses of header, slots, ends, counters, ids, failed; `of_requests`: of temperature, top_p, min_p,
-// top_k, seeds, tokens. parts: [rows, ceil(vocabulary / (256 * each * turns))] of a Part; maxima: float32, one for each
-// 512 bytes of a row. each: 8 or 16. first: id of the first column. ranks: CTAs that share a row with filters; 0: the
-// parts are all that is wanted.
+// `of_samples`: addresses of header, slots, ends, counters, ids, failed, and of the samples that the rows are of, or null
+// where they are first, first + apart, ...; `of_requests`: of temperature, top_p, min_p, top_k, seeds, tokens. parts: [rows, ceil(vocabulary / (256 * each * turns))] of a Part; maxima: float32, one for each
+// 512 bytes of a row. each: 8 or 16. ranks: CTAs that share a row with filters.
 extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int vocabulary, void *const *of_samples,
-                             void *const *of_requests, int tokens_stride, int first, void *parts, void *maxima,
-                             int each, int turns, int ranks, int dtype, cudaStream_t stream) {
+                             void *const *of_requests, int tokens_stride, int first, int apart, void *parts,
+                             void *maxima, int each, int turns, int ranks, int dtype, cudaStream_t stream) {
   using namespace octavo;
   const Samples samples = {(const int *)of_samples[0], (const int *)of_samples[1], (const int *)of_samples[2],
-                           (const int *)of_samples[3], (int *)of_samples[4],       (int *)of_samples[5]};
+                           (const int *)of_samples[3], (const int *)of_samples[6], (int *)of_samples[4],
+                           (int *)of_samples[5],       first,                      apart};
   const Requests requests = {(const float *)of_requests[0], (const float *)of_requests[1],
                              (const float *)of_requests[2], (const int *)of_requests[3],
-                             (const int64_t *)of_requests[4], (int *)of_requests[5], tokens_stride, first};
+                             (const int64_t *)of_requests[4], (int *)of_requests[5], tokens_stride};
   const Plan plan = {each, turns, ranks};
   const auto call = [&](auto sample) {
     return sample(logits, stride, rows, vocabulary, samples, requests, (Part *)parts, (float *)maxima, plan, stream);

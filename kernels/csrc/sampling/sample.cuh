@@ -16,17 +16,20 @@ constexpr float kReach = 32.0f;
 constexpr float kLog2E = 1.4426950408889634f;
 
 // Requests by slot, and the samples of a step. header[3] says how many samples there are; the others do nothing.
-// first: the id of the logits' first column, where ranks share the vocabulary.
 struct Requests {
   const float *temperature, *top_p, *min_p;
   const int *top_k;
   const int64_t *seeds;
   int *tokens;
-  int tokens_stride, first;
+  int tokens_stride;
 };
+// The rows of the logits are those of some samples: of `chosen`, or, where that is null, of first, first + apart, ...
 struct Samples {
-  const int *header, *slots, *ends, *counters;
+  const int *header, *slots, *ends, *counters, *chosen;
   int *ids, *failed;
+  int first, apart;
+
+  __device__ __forceinline__ int of_row(int row) const { return chosen == nullptr ? first + row * apart : chosen[row]; }
 };
 
 template <typename T> struct Logits {
@@ -101,7 +104,6 @@ __device__ __forceinline__ Choice choice_of(const Requests &requests, int slot, 
   choice.min_p = requests.min_p[slot];
   choice.top_k = requests.top_k[slot];
   choice.key = mixed(mixed(uint64_t(requests.seeds[slot])) + uint64_t(int64_t(counter)) * kGolden);
-  choice.key += uint64_t(requests.first) * kGolden;  // so that a column's state is that of its id
   return choice;
 }
 

@@ -68,7 +68,7 @@ __device__ __forceinline__ Shared &of_rank(Shared &own, int rank) {
 
 // f(vector, index of its first entry) for this CTA's share of the groups that have an entry within `reach`.
 template <typename T, typename F> __device__ __forceinline__ void for_each(const Row<T> &row, float reach, F f) {
-  constexpr int kSize = Vec<T>::kSize, kAtOnce = 16 / kSize;
+  constexpr int kSize = Vec<T>::kSize, kAtOnce = 4;
   const int lane = threadIdx.x & 31, warps = row.ranks * kFinishWarps, groups = row.logits.groups();
   for (int base = row.rank * kFinishWarps + threadIdx.x / 32; base < groups; base += 32 * warps) {
     const int own = base + lane * warps;
@@ -139,6 +139,28 @@ template <typename T> __device__ __noinline__ Ahead ahead_of(Row<T> &row, Shared
     sum.above = fminf(sum.above, other.above[phase]);
   }
   return sum;
+}
+
+// The mass of what lies ahead of an entry, in units of the best's; 0 of nothing. All CTAs of the row; each gets it.
+template <typename T> __device__ __noinline__ float mass_ahead_of(Row<T> &row, Shared &own, Entry entry) {
+  const float scale = -kLog2E / row.temperature, edge = distance_of(entry);
+  const int index = index_in(entry);
+  float mass = 0.0f;
+  for_each(row, edge, [&, best = row.best](const Vec<T> &values, int first) {
+#pragma unroll
+    for (int j = 0; j < Vec<T>::kSize; j++) {
+      const float distance = best - to_float(values.at[j]);
+      if (distance < edge || (distance == edge && first + j < index)) mass += exp2_fast(distance * scale);
+    }
+  });
+  const int phase = row.phase++ & 1;
+  mass = block_sum(mass, own.sums);
+  if (threadIdx.x == 0) own.mass[phase] = mass;
+  row_sync(row.ranks);
+  if (row.ranks == 1) return mass;
+  mass = 0.0f;
+  for (int rank = 0; rank < row.ranks; rank++) mass += of_rank(own, rank).mass[phase];
+  return mass;
 }
 
 // The first CTA's list becomes the entries within [low, high); returns how many there are, also where they do not fit.

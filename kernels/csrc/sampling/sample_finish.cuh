@@ -23,27 +23,45 @@ __device__ int draw_listed(Shared &own, uint64_t key, int count, float temperatu
   return index_of(block_greatest<kFinishThreads>(best, own.scratch));
 }
 
-// The winner among the row's entries before `end`. All CTAs of the row; each gets it.
+// The winner among the row's entries before `end`. All CTAs of the row; each gets it. The likeliest entry of each thread's
+// first ones competes at once: without something to beat, noise would be made for every entry.
 template <typename T> __device__ __noinline__ int draw(Row<T> &row, Shared &own, uint64_t key, Entry end) {
   const float scale = -kLog2E / row.temperature;
   uint64_t winner = ranked(-INFINITY, 0);
   if (threadIdx.x == 0) own.bar = winner;
   __syncthreads();
   const volatile uint64_t &bar = own.bar;  // stale is only slower
+  bool begun = false;
+  const auto rank_of = [&](int index) {
+    return ranked(noise_of(key, index) - row.distance(index) / row.temperature, index);
+  };
   for_each(row, distance_of(end), [&, best = row.best](const Vec<T> &values, int first) {
-    const float offset = 32.02f - score_of(bar) * kLog2E;
-    const uint64_t state = state_of(key, first);
+    Entry nearest = end;
     unsigned left = 0;
 #pragma unroll
     for (int j = 0; j < Vec<T>::kSize; j++) {
       const float distance = best - to_float(values.at[j]);
-      const bool before = distance < INFINITY && entry_of(distance, first + j) < end;
-      if (before && may_win(state + j * kGolden, fmaf(distance, scale, offset))) left |= 1u << j;
+      const Entry entry = entry_of(distance, first + j);
+      if (!(distance < INFINITY) || entry >= end) continue;
+      left |= 1u << j;
+      nearest = min(nearest, entry);
+    }
+    if (!begun) {  // all lanes of the warp are here
+      begun = true;
+      if (left) winner = rank_of(index_in(nearest));
+      const uint64_t level = warp_greatest(winner);
+      if ((threadIdx.x & 31) == 0) atomicMax((unsigned long long *)&own.bar, (unsigned long long)level);
+      __syncwarp();
+    }
+    const float offset = 32.02f - score_of(bar) * kLog2E;
+    const uint64_t state = state_of(key, first);
+#pragma unroll
+    for (int j = 0; j < Vec<T>::kSize; j++) {
+      const float distance = best - to_float(values.at[j]);
+      if (!may_win(state + j * kGolden, fmaf(distance, scale, offset))) left &= ~(1u << j);
     }
     for (; left; left &= left - 1) {
-      const int index = first + __ffs(left) - 1;
-      const float x = row.distance(index) / row.temperature;
-      const uint64_t rank = ranked(noise_of(key, index) - x, index);
+      const uint64_t rank = rank_of(first + __ffs(left) - 1);
       if (rank <= winner) continue;
       winner = rank;
       atomicMax((unsigned long long *)&own.bar, (unsigned long long)rank);
@@ -101,8 +119,8 @@ __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, flo
   }
   while (choice.by_mass()) {
     const Entry entry = entry_of(row.distance(drawn), drawn);
-    const Ahead ahead = ahead_of(row, own, entry, entry);
-    if (ahead.count == 0 || ahead.mass < choice.top_p * mass) break;
+    const float ahead = mass_ahead_of(row, own, entry);
+    if (ahead == 0.0f || ahead < choice.top_p * mass) break;
     drawn = draw(row, own, choice.key, entry);
   }
   row_sync(row.ranks);  // nobody leaves while others may read its results
@@ -114,18 +132,18 @@ __global__ void __launch_bounds__(kFinishThreads, 4)
     finish_kernel(Logits<T> logits, int chunks, Samples samples, Requests requests, const Part *__restrict__ parts,
                   const float *__restrict__ maxima) {
   __shared__ Shared own;
-  const int sample = blockIdx.y, rank = blockIdx.x, ranks = gridDim.x;
-  parts += int64_t(sample) * chunks;
+  const int at = blockIdx.y, rank = blockIdx.x, ranks = gridDim.x;
+  parts += int64_t(at) * chunks;
   wait_for_previous();
   release_next();
-  const int real = samples.header[3], slot = samples.slots[sample], end = samples.ends[sample];
-  const int counter = samples.counters[sample];
+  const int sample = samples.of_row(at), real = samples.header[3], slot = samples.slots[sample];
+  const int end = samples.ends[sample], counter = samples.counters[sample];
   const bool filtered = parts[0].filtered;
   if (sample >= real || (!filtered && (rank > 0 || threadIdx.x >= 32))) return;
-  Joined joined = join(parts, chunks, 1, 0, 0);  // each warp that is left for itself
+  Joined joined = join(parts, chunks);  // each warp that is left for itself
   if (filtered && isfinite(joined.best)) {
     const Choice choice = choice_of(requests, slot, counter);
-    Row<T> row = {logits, logits.at + sample * logits.stride, maxima + int64_t(sample) * logits.groups(), rank, ranks,
+    Row<T> row = {logits, logits.at + at * logits.stride, maxima + int64_t(at) * logits.groups(), rank, ranks,
                   joined.best, choice.temperature, 0};
     joined.id = draw_filtered(row, own, choice, joined.mass, joined.id);
   }

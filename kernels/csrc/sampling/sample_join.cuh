@@ -12,21 +12,13 @@ struct Joined {
   int id;
 };
 
-// By one warp. Where ranks share the vocabulary, each has chunks of its own: those of the next one lie `apart` parts
-// further, and their columns begin `columns` ids later.
-__device__ __forceinline__ Joined join(const Part *parts, int chunks, int ranks, int64_t apart, int columns) {
-  const int lane = threadIdx.x & 31, all = ranks * chunks;
-  const auto part_at = [&](int i) {
-    const int rank = ranks > 1 ? i / chunks : 0;
-    Part part = parts[rank * apart + i - rank * chunks];
-    part.index += rank * columns;
-    part.drawn += rank * columns;
-    return part;
-  };
+// By one warp.
+__device__ __forceinline__ Joined join(const Part *parts, int chunks) {
+  const int lane = threadIdx.x & 31;
   uint64_t greatest = 0;
   float best = -INFINITY, temperature = 0.0f;
-  for (int i = lane; i < all; i += 32) {
-    const Part part = part_at(i);
+  for (int i = lane; i < chunks; i += 32) {
+    const Part part = parts[i];
     best = max_or_nan(best, part.best);
     greatest = max(greatest, ranked(part.best, part.index));
     temperature = part.temperature;
@@ -37,8 +29,8 @@ __device__ __forceinline__ Joined join(const Part *parts, int chunks, int ranks,
   Joined joined = {best, 0.0f, index_of(warp_greatest(greatest))};
   if (!isfinite(best) || !(temperature > 0.0f)) return joined;
   greatest = 0;
-  for (int i = lane; i < all; i += 32) {
-    const Part part = part_at(i);
+  for (int i = lane; i < chunks; i += 32) {
+    const Part part = parts[i];
     greatest = max(greatest, ranked((part.logit - best) / temperature + part.noise, part.drawn));
     joined.mass += part.mass * exp2_fast((part.best - best) * (kLog2E / temperature));
   }

@@ -67,7 +67,7 @@ class Team:
                 raise ValueError(f"residual: {residual.dtype} {tuple(residual.shape)}; x: {x.dtype} {tuple(x.shape)}")
         if x.numel():
             onto = None if residual is None else residual.data_ptr()
-            _sum()(self._address, self.rank, self.size, x.data_ptr(), onto, x.numel(), self._most_small, code)
+            _sum()(self.address, self.rank, self.size, x.data_ptr(), onto, x.numel(), self._most_small, code)
 
     def norms(self, x: torch.Tensor) -> bool:
         """Whether sum_norm takes such an x: few rows of any number of ranks, or all of two."""
@@ -89,7 +89,7 @@ class Team:
         out = torch.empty_like(x)
         if rows:
             _sum_norm()(
-                self._address, self.rank, self.size, x.data_ptr(), residual.data_ptr(), weight.data_ptr(),
+                self.address, self.rank, self.size, x.data_ptr(), residual.data_ptr(), weight.data_ptr(),
                 out.data_ptr(), rows, width, eps, self._most_small, DTYPES[x.dtype],
             )  # fmt: skip
         return out
@@ -106,11 +106,12 @@ class Team:
             words = torch.nn.functional.pad(words, (0, whole * _WORD_BYTES - size))
         out = torch.empty((self.size, whole * _WORD_BYTES), dtype=torch.uint8, device=x.device)
         if size:
-            _gather()(self._address, self.rank, self.size, words.data_ptr(), out.data_ptr(), whole)
+            _gather()(self.address, self.rank, self.size, words.data_ptr(), out.data_ptr(), whole)
         return out[:, :size].contiguous().view(x.dtype).view(self.size, *x.shape)
 
     @property
-    def _address(self) -> int:
+    def address(self) -> int:
+        """Of the addresses of the regions."""
         return ctypes.addressof(self._regions)
 
 

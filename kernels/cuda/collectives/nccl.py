@@ -1,4 +1,4 @@
-"""NCCL's sums and gathers on the current stream, where GPUs do not reach each other's memory; in a CUDA graph too.
+"""NCCL's sums, gathers and swaps on the current stream, where GPUs do not reach each other's memory; in graphs, too.
 
 The library that PyTorch has loaded is called by its C interface: PyTorch's own groups bring threads and global state.
 NVLink multicast (NVLS) stays off: its memory outlives killed ranks on some hosts.
@@ -6,6 +6,7 @@ NVLink multicast (NVLS) stays off: its memory outlives killed ranks on some host
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,8 @@ def _library() -> ctypes.CDLL:
     loaded.ncclCommInitRank.argtypes = [ctypes.POINTER(pointer), number, _Id, number]
     loaded.ncclAllReduce.argtypes = [pointer, pointer, size, number, number, pointer, pointer]
     loaded.ncclAllGather.argtypes = [pointer, pointer, size, number, pointer, pointer]
+    for name in ("ncclSend", "ncclRecv"):
+        getattr(loaded, name).argtypes = [pointer, size, number, number, pointer, pointer]
     loaded.ncclGetErrorString.argtypes, loaded.ncclGetErrorString.restype = [number], ctypes.c_char_p
     return loaded
 
@@ -71,6 +74,15 @@ class Nccl:
         size = x.numel() * x.element_size()
         _call("ncclAllGather", x.data_ptr(), out.data_ptr(), size, _TYPES[torch.uint8], self._comm, _stream())
         return out
+
+    def swap(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
+        """came[rank] becomes what that rank has sent to this one; sent[rank] goes there. All are contiguous."""
+        _call("ncclGroupStart")
+        for call, tensors in (("ncclSend", sent), ("ncclRecv", came)):
+            for rank, x in enumerate(tensors):
+                if size := x.numel() * x.element_size():
+                    _call(call, x.data_ptr(), size, _TYPES[torch.uint8], rank, self._comm, _stream())
+        _call("ncclGroupEnd")
 
 
 def _stream() -> int:

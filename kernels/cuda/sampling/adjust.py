@@ -104,7 +104,7 @@ def new_rows(rows: int, vocabulary: int, device: torch.device | str) -> torch.Te
 
 @cache
 def _adjust() -> Callable[..., None]:
-    sizes = (POINTER, LONG, INT, INT, POINTER, INT, POINTER, INT, POINTER, INT, POINTER, LONG, INT)
+    sizes = (POINTER, LONG, INT, POINTER, INT, POINTER, INT, POINTER, INT, POINTER, LONG, INT)
     return function("adjust", "octavo_adjust", *sizes)
 
 
@@ -114,13 +114,12 @@ def adjust(
     tokens: torch.Tensor,
     masks: torch.Tensor | None,
     out: torch.Tensor,
-    first: int = 0,
 ) -> None:
     """out [n, V] float32 becomes the rows of logits [?, V] that `rows` names, changed; logits stay as they are.
 
     rows: [8 n] int32, what pack_rows made, on the device; what its addresses point to must live until this has run.
     tokens: [slots, context] int32. masks: [m, words] int32, a row of bits for each bound row; ids beyond them are
-    forbidden. first: id of the first column, where a rank has only some of the vocabulary.
+    forbidden.
     """
     count, vocabulary = out.shape
     code = dtype_code("logits", logits)
@@ -136,7 +135,7 @@ def adjust(
         wants_int32("masks", masks, *masks.shape)
     if count:
         _adjust()(
-            logits.data_ptr(), logits.stride(0), vocabulary, first, rows.data_ptr(), count, tokens.data_ptr(),
-            tokens.shape[1], None if masks is None else masks.data_ptr(), 0 if masks is None else masks.shape[1],
+            logits.data_ptr(), logits.stride(0), vocabulary, rows.data_ptr(), count, tokens.data_ptr(), tokens.shape[1],
+            None if masks is None else masks.data_ptr(), 0 if masks is None else masks.shape[1],
             out.data_ptr(), out.stride(0), code,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
-from octavo.kernels.cuda.sampling.sample import MOST_VOCABULARY
+from octavo.kernels.cuda.sampling.sample import ALL, MOST_VOCABULARY, Part
 from octavo.kernels.cuda.step_layout.changes import Words
 
 ASKED_WORDS = 4
@@ -22,28 +22,30 @@ _SPAN, _SHARE_WORDS = 4096, 4  # of csrc/sampling/logprobs.cu: ids of a CTA, wor
 
 
 class Asked(NamedTuple):
-    """A row of the logits, and where the token after it stands: at `position` of `slot`."""
+    """A row of the logits, and where the token after it stands: at `position` of `slot`. place: of its result."""
 
     row: int
     slot: int
     position: int
+    place: int
 
 
 def pack_asked(asked: Sequence[Asked]) -> Words:
     """[asked * 4] words."""
     packed = np.zeros((len(asked), ASKED_WORDS), np.int32)
     if asked:
-        packed[:, :3] = asked
+        packed[:] = asked
     return packed.reshape(-1)
 
 
-def pack_prompt(slot: int, first: int, count: int, each: int) -> Words:
-    """The same for the tokens of `slot` from position `first` on, when `each` rows of logits are made at a time."""
-    packed = np.zeros((count, ASKED_WORDS), np.int32)
-    packed[:, 0] = np.arange(count) % each
-    packed[:, 1] = slot
-    packed[:, 2] = np.arange(first, first + count)
-    return packed.reshape(-1)
+def pack_prompt(slot: int, first: int, count: int, each: int, part: Part = ALL) -> Words:
+    """The same for those of the tokens of `slot` from position `first` on that are the part's, when `each` rows of
+    logits are made at a time, and of these a rank has its part."""
+    places = np.arange(count)
+    rows = places % each
+    own = rows % part.size == part.rank
+    packed: Words = np.stack((rows // part.size, np.full(count, slot), first + places, places), axis=1, dtype=np.int32)
+    return packed[own].reshape(-1)
 
 
 def result_words(top: int) -> int:
@@ -59,14 +61,14 @@ def _logprobs() -> Callable[..., None]:
 
 
 def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor) -> None:
-    """results [n, result_words(top)] int32 becomes the results for `asked` [4 n] int32, what pack_asked made, on the
-    device.
+    """results [places, result_words(top)] int32 has the results for `asked` [4 n] int32, what pack_asked made, on the
+    device, each in its place.
 
     logits: [?, V], rows apart or not. tokens: [slots, context] int32. top: at most V.
     """
-    count, vocabulary = results.shape[0], logits.shape[1]
+    count, vocabulary = asked.numel() // ASKED_WORDS, logits.shape[1]
     code = dtype_code("logits", logits)
-    wants_int32("results", results, count, result_words(top))
+    wants_int32("results", results, results.shape[0], result_words(top))
     wants_int32("asked", asked, ASKED_WORDS * count)
     wants_int32("tokens", tokens, *tokens.shape)
     if logits.stride(1) != 1 or not top <= vocabulary <= MOST_VOCABULARY:

@@ -10,6 +10,7 @@ entries first, the ones whose chance is less than min_p times the best's, then t
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
@@ -41,63 +42,71 @@ class Samples(Protocol):
     def counters(self) -> torch.Tensor: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of a step's samples a rank draws: rank, rank + size, and so on."""
+
+    rank: int = 0
+    size: int = 1
+
+    def count(self, samples: int) -> int:
+        """Of so many samples, how many are its own."""
+        return len(range(self.rank, samples, self.size))
+
+
+ALL = Part()
+
+
 @cache
 def _sample() -> Callable[..., None]:
-    values = (POINTER, LONG, INT, INT, *[POINTER] * 2, INT, INT, *[POINTER] * 2, *[INT] * 4)
+    values = (POINTER, LONG, INT, INT, *[POINTER] * 2, INT, INT, INT, *[POINTER] * 2, *[INT] * 4)
     return function("sample", "octavo_sample", *values)
 
 
 def sample(
-    logits: torch.Tensor, step: Samples, state: DeviceState, out: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(ids, failed), int32 [S], of logits [S, V], rows apart or not; ids go into state.tokens at step.sample_ends too.
+    logits: torch.Tensor,
+    step: Samples,
+    state: DeviceState,
+    out: torch.Tensor | None = None,
+    part: Part = ALL,
+    chosen: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """[2, S] int32, ids and failures of the step's S samples; ids go into state.tokens at step.sample_ends too.
 
-    failed: 1 where the greatest logit is not finite; the id is then any. Samples beyond header[3] are left as they are.
-    out: where ids, then failed shall lie; int32 of at least 2 S.
+    logits [n, V], rows apart or not: of the samples of `part`, or of those that `chosen` [n] int32 names, as many at
+    most as the step has. All others, and those beyond header[3], are left as they are. failed: 1 where the greatest
+    logit is not finite; the id is then any. out: where they shall lie.
     """
-    samples = logits.shape[0]
-    out = torch.empty(2 * samples, dtype=torch.int32, device=logits.device) if out is None else out[: 2 * samples]
-    wants_int32("out", out, 2 * samples)
-    ids, failed = out[:samples], out[samples:]
-    _launch(logits, step, state, ids, failed, 0, _ranks(samples))
-    return ids, failed
-
-
-def sample_parts(logits: torch.Tensor, step: Samples, state: DeviceState, first: int) -> torch.Tensor:
-    """What the parts of each row would draw, [S, parts, 8] int32, of logits [S, columns] whose ids begin at `first`;
-    for sample_split.py, once the parts of all ranks are together."""
-    unused = torch.empty(0, dtype=torch.int32, device=logits.device)
-    return _launch(logits, step, state, unused, unused, first, 0)
-
-
-def _launch(
-    logits: torch.Tensor, step: Samples, state: DeviceState, ids: torch.Tensor, failed: torch.Tensor, first: int,
-    ranks: int,
-) -> torch.Tensor:  # fmt: skip
-    samples, vocabulary = logits.shape
+    rows, vocabulary = logits.shape
+    samples = step.sample_slots.numel()
+    out = torch.empty((2, samples), dtype=torch.int32, device=logits.device) if out is None else out
     code = _checked(logits, step)
-    each, turns, chunks = _partition(samples, vocabulary)
+    wants_int32("out", out, 2, samples)
+    if chosen is not None:
+        wants_int32("chosen", chosen, rows)
+    elif rows != part.count(samples):
+        raise ValueError(f"logits: {rows} rows; {part.count(samples)} of {samples} samples are rank {part.rank}'s")
+    each, turns, chunks = _partition(rows, vocabulary)
     groups = -(-vocabulary * logits.element_size() // _GROUP_BYTES)
     parts, maxima = (
-        torch.empty((samples, size), dtype=torch.int32, device=logits.device) for size in (chunks * _PART_WORDS, groups)
+        torch.empty((rows, size), dtype=torch.int32, device=logits.device) for size in (chunks * _PART_WORDS, groups)
     )
-    of_samples = _addresses(step.header, step.sample_slots, step.sample_ends, step.counters, ids, failed)
+    of_samples = _addresses(step.header, step.sample_slots, step.sample_ends, step.counters, out[0], out[1], chosen)
     of_requests = _addresses(state.temperature, state.top_p, state.min_p, state.top_k, state.seeds, state.tokens)
-    if samples:
+    if rows:
         _sample()(
-            logits.data_ptr(), logits.stride(0), samples, vocabulary, ctypes.addressof(of_samples),
-            ctypes.addressof(of_requests), state.tokens.shape[1], first, parts.data_ptr(), maxima.data_ptr(), each,
-            turns, ranks, code,
+            logits.data_ptr(), logits.stride(0), rows, vocabulary, ctypes.addressof(of_samples),
+            ctypes.addressof(of_requests), state.tokens.shape[1], part.rank, part.size, parts.data_ptr(),
+            maxima.data_ptr(), each, turns, _ranks(rows), code,
         )  # fmt: skip
-    return parts.view(samples, chunks, _PART_WORDS)
+    return out
 
 
 def _checked(logits: torch.Tensor, step: Samples) -> int:
-    samples, vocabulary = logits.shape
-    if logits.stride(1) != 1 or vocabulary > MOST_VOCABULARY:
+    if logits.stride(1) != 1 or logits.shape[1] > MOST_VOCABULARY:
         raise ValueError(f"logits: {tuple(logits.shape)}, strides {logits.stride()}; rows of at most {MOST_VOCABULARY}")
     for name in ("sample_slots", "sample_ends", "counters"):
-        wants_int32(name, getattr(step, name), samples)
+        wants_int32(name, getattr(step, name), step.sample_slots.numel())
     wants_int32("header", step.header, HEADER_WORDS)
     return dtype_code("logits", logits)
 
@@ -120,5 +129,5 @@ def _ranks(samples: int) -> int:
     return next((ranks for ranks in (8, 4, 2) if ranks * samples <= 4 * _SMS), 1)
 
 
-def _addresses(*tensors: torch.Tensor) -> "ctypes.Array[ctypes.c_void_p]":
-    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+def _addresses(*tensors: torch.Tensor | None) -> "ctypes.Array[ctypes.c_void_p]":
+    return (ctypes.c_void_p * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))

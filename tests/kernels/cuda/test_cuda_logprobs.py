@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, result_words
+from octavo.kernels.cuda.sampling.sample import Part
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
@@ -16,15 +17,18 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.
 
 
 def on_device(logits: torch.Tensor, rows: list[int], ids: torch.Tensor, top: int) -> np.ndarray:
-    """[rows, words]; checks that nothing beyond was touched. ids: of the tokens after `rows`."""
+    """[rows, words], which were put in any order; checks that nothing beyond was touched. ids: of the tokens after
+    `rows`."""
     pool = torch.randint(0, 1 << 30, (len(rows) + 2, 31), dtype=torch.int32)
     slots, positions = torch.randperm(len(rows) + 2)[: len(rows)], torch.randint(0, 31, (len(rows),))
     pool[slots, positions] = ids.int()
-    asked = [Asked(*one) for one in zip(rows, slots.tolist(), positions.tolist(), strict=True)]
+    places = torch.randperm(len(rows) + 1)[: len(rows)]
+    asked = [Asked(*one) for one in zip(rows, slots.tolist(), positions.tolist(), places.tolist(), strict=True)]
     results = torch.full((len(rows) + 1, result_words(top)), UNTOUCHED, dtype=torch.int32, device="cuda")
-    logprobs(logits, torch.from_numpy(pack_asked(asked)).cuda(), pool.cuda(), top, results[: len(rows)])
-    assert (results[-1] == UNTOUCHED).all()
-    return results[: len(rows)].cpu().numpy()
+    logprobs(logits, torch.from_numpy(pack_asked(asked)).cuda(), pool.cuda(), top, results)
+    found = results.cpu()
+    assert int((found == UNTOUCHED).all(dim=1).sum()) == 1
+    return found[places].numpy()
 
 
 def check(logits: torch.Tensor, top: int, rows: list[int] | None = None) -> None:
@@ -95,7 +99,10 @@ def test_rows_that_are_not_finite_are_told_apart() -> None:
 
 def test_positions_of_a_prompt_are_those_of_its_tokens_in_portions() -> None:
     rows = pack_prompt(slot=7, first=11, count=5, each=3).reshape(-1, 4)
-    assert rows.tolist() == [[0, 7, 11, 0], [1, 7, 12, 0], [2, 7, 13, 0], [0, 7, 14, 0], [1, 7, 15, 0]]
+    assert rows.tolist() == [[0, 7, 11, 0], [1, 7, 12, 1], [2, 7, 13, 2], [0, 7, 14, 3], [1, 7, 15, 4]]
+    first, second = (pack_prompt(7, 11, 5, 3, Part(rank, 2)).reshape(-1, 4) for rank in range(2))
+    assert first.tolist() == [[0, 7, 11, 0], [1, 7, 13, 2], [0, 7, 14, 3]]
+    assert second.tolist() == [[0, 7, 12, 1], [0, 7, 15, 4]]
 
 
 def test_what_does_not_fit_is_refused_by_name() -> None:

@@ -7,7 +7,7 @@ by 1e-6 or so, and the drawn id differs only where two scores are that close: ab
 import pytest
 import torch
 
-from octavo.kernels.cuda.sampling.sample import sample
+from octavo.kernels.cuda.sampling.sample import Part, sample
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, StepBuffers, new_state, step_buffers
 from octavo.worker.distributed.collective import ALONE
 from octavo.worker.runner.cpu import sampler
@@ -69,9 +69,9 @@ def on_device(logits: torch.Tensor, draw: Draw, room: int = 0) -> tuple[torch.Te
     step, state = step_of(draw, room)
     if room:
         logits = torch.cat((logits, logits.new_full((room, logits.shape[1]), float("nan"))))
-    out = torch.full((2 * (rows + room) + 1,), UNTOUCHED, dtype=torch.int32, device="cuda")
-    ids, failed = sample(logits, step, state, out)
-    assert (ids[rows:] == UNTOUCHED).all() and (failed[rows:] == UNTOUCHED).all() and out[-1] == UNTOUCHED
+    memory = torch.full((2 * (rows + room) + 1,), UNTOUCHED, dtype=torch.int32, device="cuda")
+    ids, failed = sample(logits, step, state, memory[:-1].view(2, -1))
+    assert (ids[rows:] == UNTOUCHED).all() and (failed[rows:] == UNTOUCHED).all() and memory[-1] == UNTOUCHED
     slots, ends = step.sample_slots[:rows].long(), step.sample_ends[:rows].long()
     assert torch.equal(state.tokens[slots, ends], ids[:rows])
     assert int((state.tokens != UNTOUCHED).sum()) == rows
@@ -214,3 +214,28 @@ def test_a_graph_draws_anew_with_new_counters() -> None:
         step.counters.copy_(draw.counters)
         graph.replay()
         assert torch.equal(ids.cpu().long(), expect(logits.cpu(), draw)[0])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize(("samples", "real"), [(1, 1), (7, 5), (64, 64)])
+def test_parts_of_the_samples_are_drawn_apart(samples: int, real: int, size: int) -> None:
+    """By as many ranks, each of rows that are its own; and again, of rows that are named."""
+    logits, draw = normal(samples, 20_011, torch.bfloat16).cuda(), mixed_draws(samples)
+    step, state = step_of(draw, 0)
+    step.header[3] = real
+    wanted = sample(logits, step, state, torch.full((2, samples), UNTOUCHED, dtype=torch.int32, device="cuda"))
+    tokens = state.tokens.clone()
+    for named in (False, True):
+        found = torch.full_like(wanted, UNTOUCHED)
+        state.tokens.fill_(UNTOUCHED)
+        for part in (Part(rank, size) for rank in range(size)):
+            chosen = torch.arange(part.rank, samples, size, dtype=torch.int32, device="cuda").flip(0)
+            rows = logits[chosen.long()] if named else logits[part.rank :: size]
+            sample(rows, step, state, found, part, chosen if named else None)
+        assert torch.equal(found, wanted) and torch.equal(state.tokens, tokens)
+
+
+def test_logits_of_other_rows_than_the_parts_are_refused() -> None:
+    step, state = step_of(draws(5), 0)
+    with pytest.raises(ValueError, match=r"2 rows; 3 of 5 samples are rank 0's"):
+        sample(normal(2, 50).cuda(), step, state, part=Part(0, 2))

@@ -158,4 +158,9 @@ def by_nccl(gloo: Gloo) -> list[str]:
     found = together.gather(torch.full((3,), gloo.rank, dtype=torch.int32, device="cuda"))
     if found.tolist() != [[rank] * 3 for rank in range(gloo.size)]:
         wrong.append(f"what was gathered: {found.tolist()}")
+    sent = [torch.full((rank + 1,), 10 * gloo.rank + rank, device="cuda") for rank in range(gloo.size)]
+    came = [torch.zeros(gloo.rank + 1, dtype=torch.int64, device="cuda") for _ in sent]
+    together.swap(sent, came)
+    if [one.tolist() for one in came] != [[10 * rank + gloo.rank] * (gloo.rank + 1) for rank in range(gloo.size)]:
+        wrong.append(f"what was swapped: {came}")
     return wrong

@@ -7,7 +7,7 @@ import torch
 
 from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
-from octavo.kernels.cuda.sampling.sample import Samples
+from octavo.kernels.cuda.sampling.sample import ALL, Part, Samples
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Masks
@@ -16,6 +16,8 @@ from octavo.worker.runner.cpu import sampler
 from octavo.worker.runner.cpu.logits_processors import AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
+
+UNTOUCHED = -5
 
 
 def upload_words(words: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -32,7 +34,6 @@ def adjust(
     tokens: torch.Tensor,
     masks: torch.Tensor | None,
     out: torch.Tensor,
-    first: int = 0,
 ) -> None:
     table = rows.view(-1, ROW_WORDS)
     assert table.shape[0] == out.shape[0]
@@ -41,12 +42,12 @@ def adjust(
         changed.copy_(logits[row])
         if mask != NO_MASK:
             assert masks is not None
-            bind(changed, [0], Masks(0, masks[mask].numpy().tobytes()), first)
+            bind(changed, [0], Masks(0, masks[mask].numpy().tobytes()), 0)
         low, high = (word & 0xFFFFFFFF for word in address)
         if low or high:
             prompt, how = read_changes(low | high << 32)
             known = tokens[slot, :end].long()
-            adjust_(changed, [AdjustedRow(0, RowChanges(how, Columns(first, out.shape[1])), known, end - prompt)])
+            adjust_(changed, [AdjustedRow(0, RowChanges(how, Columns(0, out.shape[1])), known, end - prompt)])
 
 
 def read_changes(address: int) -> tuple[int, SamplingParams]:
@@ -75,23 +76,35 @@ def _words(address: int, count: int) -> np.ndarray:
 
 
 def sample(
-    logits: torch.Tensor, step: Samples, state: DeviceState, out: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    count, slots = logits.shape[0], step.sample_slots.long()
-    assert step.header[3] >= count and len(slots) == count and len(out) == 2 * count
+    logits: torch.Tensor,
+    step: Samples,
+    state: DeviceState,
+    out: torch.Tensor | None = None,
+    part: Part = ALL,
+    chosen: torch.Tensor | None = None,
+) -> torch.Tensor:
+    samples = step.sample_slots.numel()
+    out = torch.full((2, samples), UNTOUCHED, dtype=torch.int32) if out is None else out
+    entries = torch.arange(part.rank, samples, part.size) if chosen is None else chosen.long()
+    assert step.header[3] == samples and len(logits) == len(entries)
+    if not len(entries):
+        return out
+    slots = step.sample_slots[entries].long()
     names = ("temperature", "top_k", "top_p", "seeds")
     temperature, top_k, top_p, seeds = (getattr(state, name)[slots] for name in names)
-    draw = Draw(temperature, top_k.long(), top_p, seeds, step.counters.long(), state.min_p[slots])
+    draw = Draw(temperature, top_k.long(), top_p, seeds, step.counters[entries].long(), state.min_p[slots])
     ids, finite = sampler.sample(logits.float(), draw, Vocabulary(logits.shape[1]))
-    state.tokens[slots, step.sample_ends.long()] = ids.int()
-    out[:count], out[count:] = ids, ~finite
-    return out[:count], out[count:]
+    state.tokens[slots, step.sample_ends[entries].long()] = ids.int()
+    out[0, entries], out[1, entries] = ids.int(), (~finite).int()
+    return out
 
 
 def logprobs(logits: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, top: int, results: torch.Tensor) -> None:
-    rows, slots, positions, _ = asked.view(-1, ASKED_WORDS).long().unbind(1)
+    if not asked.numel():
+        return
+    rows, slots, positions, places = asked.view(-1, ASKED_WORDS).long().unbind(1)
     ids = tokens[slots, positions].long()
     found = cpu.logprobs(logits[rows].float(), ids, top, Vocabulary(logits.shape[1]))
-    results[:, 0] = found.finite
-    for row in range(len(ids)):
-        results[row, 1:] = torch.from_numpy(np.frombuffer(found.pack(row, top), np.int32).copy())
+    results[places, 0] = found.finite.int()
+    for row, place in enumerate(places):
+        results[place, 1:] = torch.from_numpy(np.frombuffer(found.pack(row, top), np.int32).copy())

@@ -18,16 +18,28 @@ _SPARE = 3
 
 @dataclass(slots=True)
 class StagingBuffer:
-    """down: what the host says; up: ids and failures, [2, S]. done: everything of the step has happened."""
+    """down: what the host says; up: ids and failures, [2 S], of a bucket of S. done: everything of the step has
+    happened. samples: S of the step."""
 
     down: torch.Tensor
     up: torch.Tensor
     done: torch.cuda.Event
+    samples: int = 0
 
     @property
     def words(self) -> Words:
         array: Words = self.down.numpy()
         return array
+
+    def fetch(self, drawn: torch.Tensor) -> None:
+        """drawn: [2, S], ids and failures of a pass; `drawn` has them once the step is done."""
+        self.samples = drawn.shape[1]
+        self.up[: drawn.numel()].copy_(drawn.view(-1), non_blocking=True)
+
+    def drawn(self, samples: int) -> Words:
+        """[2, samples], of the first ones."""
+        whole: Words = self.up[: 2 * self.samples].numpy()
+        return whole.reshape(2, self.samples)[:, :samples]
 
 
 class StagingBuffers:
@@ -38,7 +50,7 @@ class StagingBuffers:
         self._staging = [
             StagingBuffer(
                 torch.zeros(words, dtype=torch.int32, pin_memory=True),
-                torch.zeros((2, rows), dtype=torch.int32, pin_memory=True),
+                torch.zeros(2 * rows, dtype=torch.int32, pin_memory=True),
                 torch.cuda.Event(blocking=True),
             )
             for _ in range(stages + _SPARE)
@@ -75,19 +87,29 @@ class StepLayout:
 
 
 class _Memory:
-    """Memory on the device, as other libraries tell of theirs."""
+    """Memory on the device, as other libraries tell of theirs. size: bytes of a number."""
 
-    def __init__(self, x: torch.Tensor, kind: str) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], stride: tuple[int, ...], size: int) -> None:
         self.__cuda_array_interface__ = {
-            "data": (x.data_ptr(), False), "shape": tuple(x.shape), "typestr": kind, "version": 3,
-            "strides": tuple(x.element_size() * stride for stride in x.stride()),
+            "data": (address, False), "shape": shape, "typestr": f"<i{size}", "version": 3,
+            "strides": tuple(size * each for each in stride),
         }  # fmt: skip
+
+
+def memory_at(
+    address: int, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A tensor that does not own what lies there. dtype: of 2 or 4 bytes."""
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype, device=device)
+    number = {2: torch.int16, 4: torch.int32}[dtype.itemsize]  # the interface does not know bfloat16
+    memory = _Memory(address, shape, stride, dtype.itemsize)
+    return torch.as_tensor(memory, dtype=number, device=device).view(dtype)
 
 
 def unowned(x: torch.Tensor) -> torch.Tensor:
     """The same memory, which the tensor does not keep: the allocator may use it again when x is gone."""
-    number = {2: torch.int16, 4: torch.int32}[x.element_size()]  # the interface does not know bfloat16
-    return torch.as_tensor(_Memory(x, f"<i{x.element_size()}"), dtype=number, device=x.device).view(x.dtype)
+    return memory_at(x.data_ptr(), tuple(x.shape), x.stride(), x.dtype, x.device)
 
 
 def upload_words(words: Words, device: torch.device) -> torch.Tensor:

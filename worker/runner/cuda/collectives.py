@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from octavo.kernels.cuda.collectives import allreduce, nccl
+from octavo.kernels.cuda.collectives.rows import RowBox
 from octavo.proto.v1 import group_pb2
 from octavo.worker.distributed.collective import ALONE, Collective
 from octavo.worker.runner.cuda.shared import Exchange, Unshared, share
@@ -20,32 +21,34 @@ class Peers:
     transport = group_pb2.PEERS
 
     def __init__(self, rank: int, regions: list[int], large: nccl.Nccl | None = None) -> None:
-        """large: what adds up more than some MiB; None: the same as the rest."""
+        """regions: addresses of all ranks' memory; what is beyond that of sums are boxes for rows (`boxes`). large:
+        what adds up more than some MiB; None: the same as the rest."""
         self.rank, self.size = rank, len(regions)
-        self._team = allreduce.Team(rank, regions)
+        self.team = allreduce.Team(rank, regions)
+        self.boxes = [region + allreduce.region_bytes(self.size) for region in regions]
         self._large = large
         self._side = None if large is None else torch.cuda.Stream()
 
     def sum_(self, x: torch.Tensor) -> torch.Tensor:
         if self._is_large(x) and self._large is not None:
             return self._large.sum_(x)
-        self._team.sum_(x)
+        self.team.sum_(x)
         return x
 
     def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
         if self._is_large(x) and self._large is not None:
             self._large.add_sum_(residual, x)
         else:
-            self._team.sum_(x, residual)
+            self.team.sum_(x, residual)
 
     def add_sum_norm_(
         self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float
     ) -> torch.Tensor | None:
         """One row is normalised by the product that reads it."""
-        if x.shape[0] == 1 or self._is_large(x) or not self._team.norms(x):
+        if x.shape[0] == 1 or self._is_large(x) or not self.team.norms(x):
             self.add_sum_(residual, x)
             return None
-        return self._team.sum_norm(x, residual, weight, eps)
+        return self.team.sum_norm(x, residual, weight, eps)
 
     def overlaps(self, x: torch.Tensor) -> bool:
         return self._side is not None and self._is_large(x)
@@ -66,7 +69,7 @@ class Peers:
         return x.numel() * x.element_size() > _LARGE_BYTES and x.dtype in (torch.bfloat16, torch.float16)
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
-        return self._team.gather(x)
+        return self.team.gather(x)
 
 
 class Nccl(nccl.Nccl):
@@ -75,15 +78,17 @@ class Nccl(nccl.Nccl):
     transport = group_pb2.NCCL
 
 
-def on_device(host: Collective) -> Collective:
-    """The same ranks' collective for tensors of the current device. host: theirs on CPUs, by which they agree."""
+def on_device(host: Collective, box: RowBox | None = None) -> Collective:
+    """The same ranks' collective for tensors of the current device. host: theirs on CPUs, by which they agree. box: for
+    the rows that each of them draws; None on stages that do not."""
     if host.size == 1:
         return ALONE
     exchange = exchange_by(host)
     why = f"a stage of {host.size} ranks has more than {allreduce.MOST_RANKS}"
     if host.size <= allreduce.MOST_RANKS:
         try:
-            regions = share(allreduce.region_bytes(host.size), host.rank, exchange)
+            size = allreduce.region_bytes(host.size) + (0 if box is None else box.bytes)
+            regions = share(size, host.rank, exchange)
             return Peers(host.rank, regions, _nccl(host, exchange))
         except Unshared as error:
             why = str(error)

@@ -32,7 +32,6 @@ from octavo.worker.errors import ConfigError
 from octavo.worker.messages import graphs
 from octavo.worker.messages.graphs import Graph
 from octavo.worker.messages.step import EAGER, LOCAL, Forward, MaskSource, Sample, Step, StepResult, no_masks
-from octavo.worker.models.config.model_config import ModelConfig
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.checkpoint import Checkpoint, inspect
 from octavo.worker.models.sharding.shard import Shard
@@ -44,9 +43,9 @@ from octavo.worker.runner.cuda.head import Head
 from octavo.worker.runner.cuda.logits_processors import GPU_FEATURES, CudaLogitsProcessors, PendingExtras
 from octavo.worker.runner.cuda.memory import check_weights, default_requests, kv_budget
 from octavo.worker.runner.cuda.model_forward import ModelForward
+from octavo.worker.runner.cuda.row_share import row_box, row_share
 from octavo.worker.runner.cuda.stages import Stages
 from octavo.worker.runner.cuda.state_update import update_state, zero
-from octavo.worker.runner.cuda.vocab_parallel import FullVocab, ShardedVocab
 from octavo.worker.topology import RankPosition
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
@@ -87,7 +86,8 @@ class CudaRunner:
         self._layers = len(shard.layers(model))
         check_weights(self._device, shard.parameters(model) * self._dtype.itemsize)
         with torch.inference_mode():
-            stage_collective = collectives.on_device(collective)
+            box = row_box(self.max_requests, model.vocabulary, shard.size, self._dtype.itemsize)
+            stage_collective = collectives.on_device(collective, box if shard.last else None)
             self._stages = None if links is None else self._stages_of(links, position, model.hidden)
             self.path, self.collective = path_of(stage_collective), stage_collective.transport
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
@@ -100,8 +100,11 @@ class CudaRunner:
                 upload.finish()
             logger.info("loaded weights of %.2f GB in %.2f s", checkpoint.size_bytes / 1e9, time.monotonic() - begin)
             progress("Warming", 0)
-            self._head = self._head_of(model, shard, stage_collective) if shard.last else None
-            self._processors = None if self._head is None else self._processors_of(model, shard, self._head)
+            self._head, self._processors = None, None
+            if shard.last:
+                rows = row_share(stage_collective, box, model.vocabulary, self._dtype)
+                self._head = Head(self._model, rows)
+                self._processors = CudaLogitsProcessors(model.vocabulary, self.max_requests, self._device, rows)
             plan = self._plan(config, checkpoint, context, shape, heads)
             self._allocate(plan, shape, heads)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
@@ -112,26 +115,11 @@ class CudaRunner:
             logger.warning("%s", plan.note)
         logger.info("KV cache: %d blocks of %d tokens", self.blocks, self._block_size)
         self._staging = StagingBuffers(self.max_requests, position.layout.pipeline)
-        self._redrawn: set[int] = set()  # slots of requests whose draws need sums over the ranks
         torch.cuda.synchronize(self._device)
 
     def _stages_of(self, links: Links, position: RankPosition, hidden: int) -> Stages:
         arrived = torch.zeros((self.max_batch_tokens, hidden), dtype=self._dtype, device=self._device)
         return Stages(links, position, self.max_requests, arrived)
-
-    def _head_of(self, model: ModelConfig, shard: Shard, stage_collective: Collective) -> Head:
-        columns = shard.vocabulary(model.vocabulary)
-        rows = self.max_requests if shard.size > 1 else 0
-        logits = torch.empty((rows, columns.stop - columns.start), dtype=self._dtype, device=self._device)
-        return Head(self._model, model.vocabulary, stage_collective, logits)
-
-    def _processors_of(self, model: ModelConfig, shard: Shard, head: Head) -> CudaLogitsProcessors:
-        columns = shard.vocabulary(model.vocabulary)
-        vocab_sampler = FullVocab() if shard.size == 1 else ShardedVocab(head.shared)
-        return CudaLogitsProcessors(
-            model.vocabulary, columns.stop - columns.start, self.max_requests, self._device, vocab_sampler,
-            self._stages is not None,
-        )  # fmt: skip
 
     def _traits(self) -> list[str]:
         """For people."""
@@ -193,8 +181,6 @@ class CudaRunner:
         if not forward.admits and not forward.blocks:
             return
         for admit in forward.admits:
-            redraws = self._head is not None and self._head.redraws(admit.sampling)
-            (self._redrawn.add if redraws else self._redrawn.discard)(admit.slot)
             if self._processors is not None:
                 self._processors.admit(admit)
         update_state(forward, self._state, pad=self._pools[0].shape[2] - 1)
@@ -215,18 +201,14 @@ class CudaRunner:
         if self._stages is not None and self._head is None:
             self._stages.send_hidden(step, output.hidden)
             return None
-        assert self._head is not None and output.ids is not None and output.failed is not None
+        assert output.drawn is not None, "the last stage draws"
         buffers = self._model_forward.layout.view(graph)
-        if self._redrawn:
-            redrawn = [entry for entry, row in enumerate(wanted.rows) if forward.slots[row] in self._redrawn]
-            self._head.redraw(output.ids, redrawn, buffers, self._state)
-        for row, values in zip(staging.up, (output.ids, output.failed), strict=True):
-            row[: graph.rows].copy_(values, non_blocking=True)
         pending_extras = None
         if extras is not None and self._processors is not None:
-            pending_extras = self._processors.start(step, extras, output, self._model_forward, masks)
+            pending_extras = self._processors.start(step, extras, output, buffers, self._model_forward, masks)
+        staging.fetch(output.drawn)
         if self._stages is not None:
-            self._stages.send_sampled(step, buffers, output.ids)
+            self._stages.send_sampled(step, buffers, output.drawn[0])
         return pending_extras
 
     def _lay_out(self, rows: Rows, graph: Graph, staging: StagingBuffer) -> None:
@@ -239,8 +221,7 @@ class CudaRunner:
         staging.done.synchronize()
         if self._head is None:
             return StepResult(step.number)
-        count = len(step.sample.rows)
-        drawn = staging.up.numpy()[:, :count]
+        drawn = staging.drawn(len(step.sample.rows))
         if pending_extras is not None:
             return pending_extras.result(step, drawn)
         ids, failures = drawn

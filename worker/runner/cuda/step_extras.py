@@ -1,18 +1,18 @@
-"""What one step does beside its pass for some of its rows: packed for the device, read when the step is done."""
+"""What one step does beside its pass for some of its rows: packed for the device, read when the step is done. Where
+ranks share the rows, each does it for its own, and has the results of all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.kernels.cuda.sampling.adjust import NO_MASK, Row, pack_rows
 from octavo.kernels.cuda.sampling.logprobs import Asked, pack_asked, pack_prompt, result_words
+from octavo.kernels.cuda.sampling.sample import Part
 from octavo.kernels.cuda.step_layout.changes import Words
 from octavo.worker.messages.step import Step, StepResult
-
-SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
+from octavo.worker.runner.cuda.row_share import SCORED_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,15 @@ class PromptPart:
 
 @dataclass(frozen=True, slots=True)
 class StepExtras:
-    """Of a step. drawn: entries (of Sample.rows) that are drawn again from changed logits, and `rows` and `counters` of
-    these. reported: entries whose log-probabilities are reported, with `asked` and how many of the likeliest each
-    wants."""
+    """Of a step. part: whose rows this rank does. drawn: entries (of Sample.rows) that are drawn again from changed
+    logits; chosen: those of its own, `rows` what to change, and `masks` which of the step's masks they need. reported:
+    entries whose log-probabilities are reported; asked: its own; tops: how many of the likeliest each wants."""
 
+    part: Part
     drawn: tuple[int, ...]
+    chosen: tuple[int, ...]
     rows: tuple[Row, ...]
-    counters: tuple[int, ...]
+    masks: tuple[int, ...]
     reported: tuple[int, ...]
     asked: tuple[Asked, ...]
     tops: tuple[int, ...]
@@ -55,29 +57,22 @@ class StepExtras:
         """Of the likeliest ids, so many are found for every reported entry."""
         return max(self.tops, default=0)
 
-    def pack(self) -> Words:
-        """For the device: rows to change [8 n], asked [4 m], of each part of a prompt asked [4 each], then slots [n],
-        ends [n], counters [n]. What is read 16 bytes at a time comes first."""
-        prompts = (pack_prompt(one.slot, one.position, one.count, SCORED_ROWS) for one in self.prompts)
-        draws = np.array(
-            [[row.slot for row in self.rows], [row.end for row in self.rows], self.counters], dtype=np.int32
-        )
-        return np.concatenate((pack_rows(self.rows), pack_asked(self.asked), *prompts, draws.reshape(-1)))
+    def pack(self) -> tuple[Words, list[int]]:
+        """For the device, and the sizes of its parts: rows to change, asked, of each part of a prompt asked, entries
+        that are drawn again. What is read 16 bytes at a time comes first."""
+        prompts = [pack_prompt(one.slot, one.position, one.count, SCORED_ROWS, self.part) for one in self.prompts]
+        parts = [pack_rows(self.rows), pack_asked(self.asked), *prompts, np.array(self.chosen, np.int32)]
+        return np.concatenate(parts), [len(part) for part in parts]
 
     @property
     def sizes(self) -> list[int]:
-        """Words of the results: drawn ids and failures [2 n], log-probabilities of tokens, and of each part of a
-        prompt."""
+        """Words of the results: log-probabilities of tokens, and of each part of a prompt."""
         prompts = (one.count * result_words(one.top) for one in self.prompts)
-        return [2 * len(self.drawn), len(self.reported) * result_words(self.top), *prompts]
+        return [len(self.reported) * result_words(self.top), *prompts]
 
-    def result(self, step: Step, drawn: npt.NDArray[np.int32], words: Words, room: int) -> StepResult:
-        """drawn: ids and failures [2, samples] of all entries, overwritten where they were drawn again. words: as
-        `sizes` says. room: how many were drawn at a time."""
-        resampled, reported, *prompts = np.split(words, list(accumulate(self.sizes))[:-1])
-        for first in range(0, len(self.drawn), room):
-            entries = self.drawn[first : first + room]
-            drawn[:, list(entries)] = resampled[2 * first : 2 * (first + len(entries))].reshape(2, -1)
+    def result(self, step: Step, drawn: Words, words: Words) -> StepResult:
+        """drawn: ids and failures [2, samples] of all entries. words: as `sizes` says."""
+        reported, *prompts = np.split(words[: sum(self.sizes)], list(accumulate(self.sizes))[:-1])
         ids, failures = drawn
         return StepResult(
             step.number,
@@ -103,38 +98,48 @@ def _prompt(reported: Words) -> bytes:
 
 
 def step_extras(
-    step: Step, device_params: Mapping[int, DeviceParams], tops: Mapping[int, int], prompt_tops: Mapping[int, int]
+    step: Step,
+    part: Part,
+    device_params: Mapping[int, DeviceParams],
+    tops: Mapping[int, int],
+    prompt_tops: Mapping[int, int],
 ) -> StepExtras | None:
     """None when there is nothing to do. By slot: changes, and how many of the likeliest are reported beside tokens."""
     sample, forward = step.sample, step.forward
     if not (device_params or tops or sample.masked or sample.scored):
         return None
-    masks = {entry: index for index, entry in enumerate(sample.masked)}
+    of_masks = {entry: index for index, entry in enumerate(sample.masked)}
     slots, affected = forward.slots, device_params.keys() | tops.keys()
-    drawn, rows, reported, asked = [], [], [], []
+    drawn, chosen, rows, masks = list[int](), list[int](), list[Row](), list[int]()
+    reported, asked, wanted = list[int](), list[Asked](), list[int]()
     for entry, row in enumerate(sample.rows):
-        if (slot := slots[row]) not in affected and entry not in masks:
+        if (slot := slots[row]) not in affected and entry not in of_masks:
             continue
+        own = entry % part.size == part.rank
         end = forward.starts[row] + forward.counts[row]
         changes = device_params.get(slot)
         address = changes.address if changes is not None and end < changes.until else 0
-        if address or entry in masks:
+        if address or entry in of_masks:
             drawn.append(entry)
-            rows.append(Row(entry, slot, end, masks.get(entry, NO_MASK), address))
+            if own:
+                mask = NO_MASK
+                if entry in of_masks:
+                    mask = len(masks)
+                    masks.append(of_masks[entry])
+                chosen.append(entry)
+                rows.append(Row(entry // part.size, slot, end, mask, address))
         if slot in tops:
+            if own:
+                asked.append(Asked(entry // part.size, slot, end, len(reported)))
             reported.append(entry)
-            asked.append(Asked(entry, slot, end))
+            wanted.append(tops[slot])
     if not (drawn or reported or sample.scored):
         return None
+    prompts = _prompts(step, prompt_tops) if sample.scored else ()
     return StepExtras(
-        drawn=tuple(drawn),
-        rows=tuple(rows),
-        counters=tuple(sample.counters[entry] for entry in drawn),
-        reported=tuple(reported),
-        asked=tuple(asked),
-        tops=tuple(tops[one.slot] for one in asked),
-        prompts=_prompts(step, prompt_tops) if sample.scored else (),
-    )
+        part, tuple(drawn), tuple(chosen), tuple(rows), tuple(masks), tuple(reported), tuple(asked), tuple(wanted),
+        prompts,
+    )  # fmt: skip
 
 
 def _prompts(step: Step, tops: Mapping[int, int]) -> tuple[PromptPart, ...]:

@@ -1,6 +1,7 @@
 """What the host packs and reads for sampling fields is what the CPU gives; the kernels are in PyTorch here."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,8 @@ from octavo.worker.runner.cpu.logprobs import Logprobs
 from octavo.worker.runner.cpu.masks import bind
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary
 from octavo.worker.runner.cpu.sampler import sample as sample_on_cpu
-from octavo.worker.runner.cuda import logits_processors
-from octavo.worker.runner.cuda import vocab_parallel as vocab_sampler
-from octavo.worker.runner.cuda.model_forward import ForwardOutput
-from octavo.worker.runner.cuda.step_extras import SCORED_ROWS
+from octavo.worker.runner.cuda import head, logits_processors
+from octavo.worker.runner.cuda.row_share import SCORED_ROWS, AllRows, RowShare, SwappedRows
 
 SIZE, SLOTS, CONTEXT, HIDDEN = 70, 9, 400, 8
 HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
@@ -33,10 +32,9 @@ HEAD = torch.randn(HIDDEN, SIZE, generator=torch.Generator().manual_seed(1)) * 3
 
 @pytest.fixture(autouse=True)
 def portable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("adjust", "upload_words", "download_words"):
+    for name in ("adjust", "sample", "logprobs", "upload_words", "download_words"):
         monkeypatch.setattr(logits_processors, name, getattr(portable_device, name))
-    monkeypatch.setattr(vocab_sampler, "sample", portable_device.sample)
-    monkeypatch.setattr(vocab_sampler.kernels, "logprobs", portable_device.logprobs)
+    monkeypatch.setattr(head, "sample", portable_device.sample)
 
 
 def logits_of(hidden: torch.Tensor) -> torch.Tensor:
@@ -55,7 +53,7 @@ class Pair:
     admits: list[Admit] = field(default_factory=list)
     head: torch.Tensor = field(default_factory=lambda: HEAD)
     pads: int = 0  # of its columns
-    vocabulary: Vocabulary = field(default_factory=lambda: Vocabulary(SIZE))
+    rows: RowShare = field(default_factory=AllRows)
 
     def logits_of(self, hidden: torch.Tensor) -> torch.Tensor:
         logits = hidden @ self.head
@@ -102,38 +100,47 @@ class Pair:
         scores = self.cpu_logprobs.scores(raw, slots, ids)
         return StepResult(step.number, tuple(ids.tolist()), failed, scores, prompts)
 
-    def pass_draws(self, logits: torch.Tensor, draws: logits_processors.Draws, drawn: torch.Tensor) -> None:
-        if self.vocabulary.collective.size == 1:
-            portable_device.sample(logits, draws, self.state, drawn)
-        else:
-            vocab_sampler.ShardedVocab(self.vocabulary).sample(logits, draws, self.state, drawn)
-
     def on_gpu(self, step: Step, hidden: torch.Tensor, masks: Masks) -> StepResult:
         """As worker/runner/cuda/runner.py has it; the pass draws for all rows."""
         forward, wanted = step.forward, step.sample
         begins = torch.tensor(forward.counts).cumsum(0).tolist()
-        logits = self.logits_of(hidden[[begins[row] - 1 for row in wanted.rows]])
         slots = torch.tensor([forward.slots[row] for row in wanted.rows], dtype=torch.int32)
         ends = torch.tensor([forward.starts[row] + forward.counts[row] for row in wanted.rows], dtype=torch.int32)
-        header = torch.full((16,), len(slots))
-        draws = logits_processors.Draws(header, slots, ends, torch.tensor(wanted.counters, dtype=torch.int32))
-        drawn = torch.zeros(2 * len(slots), dtype=torch.int32)
-        self.pass_draws(logits, draws, drawn)
-        output = ForwardOutput(*drawn.view(2, -1), logits, hidden)
+        counters = torch.tensor(wanted.counters, dtype=torch.int32)
+        buffers: Any = SimpleNamespace(
+            header=torch.full((16,), len(slots)), sample_slots=slots, sample_ends=ends, counters=counters
+        )
+        model: Any = SimpleNamespace(logits=self.logits_of)
+        lasts = hidden[[begins[row] - 1 for row in wanted.rows]]
+        output = head.Head(model, self.rows).sample(lasts, buffers, self.state)._replace(hidden=hidden)
+        assert output.drawn is not None
         model_forward: Any = SimpleNamespace(state=self.state, logits_of=self.logits_of)
         extras = self.gpu.of(step)
         if extras is None:
-            ids, failed = drawn.view(2, -1)
+            ids, failed = output.drawn
             return StepResult(step.number, tuple(ids.tolist()), tuple(failed.nonzero()[:, 0].tolist()))
-        reported = self.gpu.start(step, extras, output, model_forward, lambda number: masks)
-        return reported.result(step, drawn.view(2, -1).numpy())
+        reported = self.gpu.start(step, extras, output, buffers, model_forward, lambda number: masks)
+        return reported.result(step, output.drawn.numpy())
+
+
+class Swapping:
+    """Threads that swap what they have by gathering it."""
+
+    def __init__(self, collective: Collective) -> None:
+        self.rank, self.size, self.transport = collective.rank, collective.size, collective.transport
+        self.sum_, self.add_sum_, self.gather = collective.sum_, collective.add_sum_, collective.gather
+
+    def swap(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
+        for rank, x in enumerate(sent):
+            gathered = self.gather(x)
+            if rank == self.rank:
+                for into, one in zip(came, gathered, strict=True):
+                    into.copy_(one)
 
 
 def pair(room: int = SLOTS) -> Pair:
     state = new_state(SLOTS, CONTEXT, 4, 0, "cpu")
-    gpu = logits_processors.CudaLogitsProcessors(
-        SIZE, SIZE, room, torch.device("cpu"), vocab_sampler.FullVocab(), sends_ids=False
-    )
+    gpu = logits_processors.CudaLogitsProcessors(SIZE, room, torch.device("cpu"), AllRows())
     tokens = torch.zeros((SLOTS, CONTEXT + 1), dtype=torch.int64)
     whole = Vocabulary(SIZE)
     return Pair(OnCpu(whole, tokens), Logprobs(whole, tokens), tokens, gpu, state)
@@ -235,8 +242,8 @@ def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None
 
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, ranks: int) -> None:
-    """Each with its columns, of which the last one's pad; all of them draw the same, for the pool and for who asked."""
+def test_ranks_that_share_the_rows_find_what_one_finds(seed: int, ranks: int) -> None:
+    """Each with its columns, of which the last one's pad, and with rows of its own; all have what all have found."""
     draw, both = random.Random(seed), pair()
     lives = [begin(draw, both, slot) for slot in range(6)]
     steps = [prefill(1, lives)]
@@ -255,17 +262,10 @@ def test_ranks_that_share_the_vocabulary_tell_what_one_has_found(seed: int, rank
         pads = torch.full((HIDDEN, max(0, first + columns - SIZE)), 0.0)
         head = torch.cat((HEAD[:, first : first + columns], pads), dim=1)
         mine = replace(both, state=replace(both.state, tokens=begun.clone()), head=head, pads=pads.shape[1])
-        mine.gpu = logits_processors.CudaLogitsProcessors(
-            SIZE,
-            columns,
-            SLOTS,
-            torch.device("cpu"),
-            vocab_sampler.ShardedVocab(Vocabulary(SIZE, first, collective)),
-            sends_ids=True,
-        )
+        mine.rows = SwappedRows(Swapping(collective), SIZE)
+        mine.gpu = logits_processors.CudaLogitsProcessors(SIZE, SLOTS, torch.device("cpu"), mine.rows)
         for admit in admits:
             mine.gpu.admit(admit)
-        mine.vocabulary = Vocabulary(SIZE, first, collective)
         return [mine.on_gpu(*one) for one in zip(steps, hiddens, masks, strict=True)], mine.state.tokens
 
     for results, tokens in on_each(ranks, of_rank):
