@@ -64,7 +64,7 @@ class RowTeam:
     ) -> None:
         """Of logits [S, columns], each rank's rows are in its box then, whole, from row `first` on.
 
-        header: of a step; those of header[3] samples are exchanged, else all. settles: False where all ranks have
+        header: of a step, of whose samples there are header[3]; None: all are real. settles: False where all ranks have
         called something else since the rows that lay there were last read.
         """
         samples, columns = logits.shape

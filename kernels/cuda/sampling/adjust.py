@@ -90,7 +90,7 @@ def pack_rows(rows: Sequence[Row]) -> Words:
     """[rows * 8] words."""
     packed = np.zeros((len(rows), ROW_WORDS), np.int32)
     if rows:
-        table = np.array(rows, np.int64)
+        table = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(Row._fields)).reshape(len(rows), -1)
         packed[:, :4] = table[:, :4]
         packed[:, 4:6] = np.ascontiguousarray(table[:, 4]).view(np.int32).reshape(-1, 2)
     return packed.reshape(-1)

@@ -7,6 +7,7 @@ The likeliest are in the order of their logits, of equal ones by id.
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -32,15 +33,12 @@ class Asked(NamedTuple):
 
 def pack_asked(asked: Sequence[Asked]) -> Words:
     """[asked * 4] words."""
-    packed = np.zeros((len(asked), ASKED_WORDS), np.int32)
-    if asked:
-        packed[:] = asked
-    return packed.reshape(-1)
+    return np.fromiter(chain.from_iterable(asked), np.int32, len(asked) * ASKED_WORDS)
 
 
 def pack_prompt(slot: int, first: int, count: int, each: int, part: Part = ALL) -> Words:
-    """The same for those of the tokens of `slot` from position `first` on that are the part's, when `each` rows of
-    logits are made at a time, and of these a rank has its part."""
+    """The same for the tokens of `slot` from position `first` on, when `each` rows of logits are made at a time, of
+    which a rank has its part; for that part alone."""
     places = np.arange(count)
     rows = places % each
     own = rows % part.size == part.rank

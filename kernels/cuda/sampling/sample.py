@@ -73,9 +73,9 @@ def sample(
 ) -> torch.Tensor:
     """[2, S] int32, ids and failures of the step's S samples; ids go into state.tokens at step.sample_ends too.
 
-    logits [n, V], rows apart or not: of the samples of `part`, or of those that `chosen` [n] int32 names, as many at
-    most as the step has. All others, and those beyond header[3], are left as they are. failed: 1 where the greatest
-    logit is not finite; the id is then any. out: where they shall lie.
+    logits [n, V], rows apart or not: of the samples of `part`, or of the ones that `chosen` [n] int32 names. All
+    others, and samples beyond header[3], are left as they are. failed: 1 where the greatest logit is not finite; the id
+    is then any. out: where ids and failures shall lie.
     """
     rows, vocabulary = logits.shape
     samples = step.sample_slots.numel()

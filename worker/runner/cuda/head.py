@@ -17,7 +17,7 @@ from octavo.worker.runner.cuda.row_share import RowShare
 
 class ForwardOutput(NamedTuple):
     """Of a pass: on the last stage, of the sampled rows, ids, and 1 where the logits were not finite ([2, rows] int32),
-    and the logits [own rows, vocabulary] of those that this rank draws. hidden: states of all tokens [tokens, hidden],
+    and the logits [own rows, vocabulary] that this rank draws from. hidden: states of all tokens [tokens, hidden],
     on other stages, and of passes that keep them."""
 
     drawn: torch.Tensor | None = None

@@ -39,7 +39,7 @@ class PromptPart:
 @dataclass(frozen=True, slots=True)
 class StepExtras:
     """Of a step. part: whose rows this rank does. drawn: entries (of Sample.rows) that are drawn again from changed
-    logits; chosen: those of its own, `rows` what to change, and `masks` which of the step's masks they need. reported:
+    logits; chosen: this rank's, `rows` what to change, and `masks` which of the step's masks they need. reported:
     entries whose log-probabilities are reported; asked: its own; tops: how many of the likeliest each wants."""
 
     part: Part
