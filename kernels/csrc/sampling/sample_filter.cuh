@@ -68,7 +68,7 @@ __device__ __forceinline__ Shared &of_rank(Shared &own, int rank) {
 
 // f(vector, index of its first entry) for this CTA's share of the groups that have an entry within `reach`.
 template <typename T, typename F> __device__ __forceinline__ void for_each(const Row<T> &row, float reach, F f) {
-  constexpr int kSize = Vec<T>::kSize, kAtOnce = 4;
+  constexpr int kSize = Vec<T>::kSize, kAtOnce = 16 / kSize;
   const int lane = threadIdx.x & 31, warps = row.ranks * kFinishWarps, groups = row.logits.groups();
   for (int base = row.rank * kFinishWarps + threadIdx.x / 32; base < groups; base += 32 * warps) {
     const int own = base + lane * warps;

@@ -36,29 +36,27 @@ template <typename T> __device__ __noinline__ int draw(Row<T> &row, Shared &own,
     return ranked(noise_of(key, index) - row.distance(index) / row.temperature, index);
   };
   for_each(row, distance_of(end), [&, best = row.best](const Vec<T> &values, int first) {
-    Entry nearest = end;
-    unsigned left = 0;
-#pragma unroll
-    for (int j = 0; j < Vec<T>::kSize; j++) {
-      const float distance = best - to_float(values.at[j]);
-      const Entry entry = entry_of(distance, first + j);
-      if (!(distance < INFINITY) || entry >= end) continue;
-      left |= 1u << j;
-      nearest = min(nearest, entry);
-    }
     if (!begun) {  // all lanes of the warp are here
       begun = true;
-      if (left) winner = rank_of(index_in(nearest));
+      Entry nearest = end;
+#pragma unroll
+      for (int j = 0; j < Vec<T>::kSize; j++) {
+        const float distance = best - to_float(values.at[j]);
+        if (distance < INFINITY) nearest = min(nearest, entry_of(distance, first + j));
+      }
+      if (nearest < end) winner = rank_of(index_in(nearest));
       const uint64_t level = warp_greatest(winner);
       if ((threadIdx.x & 31) == 0) atomicMax((unsigned long long *)&own.bar, (unsigned long long)level);
       __syncwarp();
     }
     const float offset = 32.02f - score_of(bar) * kLog2E;
     const uint64_t state = state_of(key, first);
+    unsigned left = 0;
 #pragma unroll
     for (int j = 0; j < Vec<T>::kSize; j++) {
       const float distance = best - to_float(values.at[j]);
-      if (!may_win(state + j * kGolden, fmaf(distance, scale, offset))) left &= ~(1u << j);
+      const bool before = distance < INFINITY && entry_of(distance, first + j) < end;
+      if (before && may_win(state + j * kGolden, fmaf(distance, scale, offset))) left |= 1u << j;
     }
     for (; left; left &= left - 1) {
       const uint64_t rank = rank_of(first + __ffs(left) - 1);

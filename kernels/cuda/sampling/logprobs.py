@@ -43,7 +43,8 @@ def pack_prompt(slot: int, first: int, count: int, each: int, part: Part = ALL) 
     rows = places % each
     own = rows % part.size == part.rank
     packed: Words = np.stack((rows // part.size, np.full(count, slot), first + places, places), axis=1, dtype=np.int32)
-    return packed[own].reshape(-1)
+    words: Words = packed[own].reshape(-1)
+    return words
 
 
 def result_words(top: int) -> int:
