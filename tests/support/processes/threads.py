@@ -8,7 +8,6 @@ from typing import TypeVar
 import torch
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.distributed.collective import Collective
 from octavo.worker.errors import PeerLost
 
 Result = TypeVar("Result")
@@ -51,6 +50,13 @@ class ThreadCollective:
             raise PeerLost("a thread of this stage is gone") from None
         return torch.stack(given)
 
+    def swap(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
+        for rank, x in enumerate(sent):
+            gathered = self.gather(x)
+            if rank == self.rank:
+                for into, one in zip(came, gathered, strict=True):
+                    into.copy_(one)
+
 
 class LateCollective(ThreadCollective):
     """Its sums of several rows are there only once they are waited for; until then nobody finds anything."""
@@ -69,7 +75,7 @@ class LateCollective(ThreadCollective):
         return end
 
 
-def on_each(size: int, work: Callable[[Collective], Result]) -> Sequence[Result]:
+def on_each(size: int, work: Callable[[ThreadCollective], Result]) -> Sequence[Result]:
     """What `work` gives on each of `size` ranks."""
     together = Together(size)
 

@@ -1,7 +1,6 @@
 """What the host packs and reads for sampling fields is what the CPU gives; the kernels are in PyTorch here."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from support.models.scores import same_scores
-from support.processes.threads import on_each
+from support.processes.threads import ThreadCollective, on_each
 from support.worker import portable_device
 
 from octavo.kernels.cuda.sampling.adjust import LogitsChanges
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, new_state
 from octavo.shared.sampling_params import LOGITS_FIELDS, SamplingParams
-from octavo.worker.distributed.collective import Collective
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Forward, Masks, Sample, Scored, Step, StepResult
 from octavo.worker.runner.cpu.logits_processors import LogitsProcessors as OnCpu
@@ -121,21 +119,6 @@ class Pair:
             return StepResult(step.number, tuple(ids.tolist()), tuple(failed.nonzero()[:, 0].tolist()))
         reported = self.gpu.start(step, extras, output, buffers, model_forward, lambda number: masks)
         return reported.result(step, output.drawn.numpy())
-
-
-class Swapping:
-    """Threads that swap what they have by gathering it."""
-
-    def __init__(self, collective: Collective) -> None:
-        self.rank, self.size, self.transport = collective.rank, collective.size, collective.transport
-        self.sum_, self.add_sum_, self.gather = collective.sum_, collective.add_sum_, collective.gather
-
-    def swap(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
-        for rank, x in enumerate(sent):
-            gathered = self.gather(x)
-            if rank == self.rank:
-                for into, one in zip(came, gathered, strict=True):
-                    into.copy_(one)
 
 
 def pair(room: int = SLOTS) -> Pair:
@@ -256,13 +239,13 @@ def test_ranks_that_share_the_rows_find_what_one_finds(seed: int, ranks: int) ->
     admits, begun = both.admits, both.state.tokens.clone()
     alone = [both.on_gpu(*one) for one in zip(steps, hiddens, masks, strict=True)]
 
-    def of_rank(collective: Collective) -> tuple[list[StepResult], torch.Tensor]:
+    def of_rank(collective: ThreadCollective) -> tuple[list[StepResult], torch.Tensor]:
         columns = -(-SIZE // ranks)
         first = columns * collective.rank
         pads = torch.full((HIDDEN, max(0, first + columns - SIZE)), 0.0)
         head = torch.cat((HEAD[:, first : first + columns], pads), dim=1)
         mine = replace(both, state=replace(both.state, tokens=begun.clone()), head=head, pads=pads.shape[1])
-        mine.rows = SwappedRows(Swapping(collective), SIZE)
+        mine.rows = SwappedRows(collective, SIZE)
         mine.gpu = logits_processors.CudaLogitsProcessors(SIZE, SLOTS, torch.device("cpu"), mine.rows)
         for admit in admits:
             mine.gpu.admit(admit)
