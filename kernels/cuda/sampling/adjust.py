@@ -60,6 +60,9 @@ class Row(NamedTuple):
     address: int = 0
 
 
+RowWords = tuple[int, int, int, int, int]  # a Row, or its fields
+
+
 def pack_changes_of_logits(changes: LogitsChanges, vocabulary: int) -> Words:
     """One buffer for the device. Ids are below `vocabulary`; no id has two biases."""
     ends = list(accumulate(map(len, changes.bad_words)))
@@ -86,7 +89,7 @@ def _bits(ids: Sequence[int], vocabulary: int) -> Words:
     return np.packbits(flags, bitorder="little").view(np.int32)
 
 
-def pack_rows(rows: Sequence[Row]) -> Words:
+def pack_rows(rows: Sequence[RowWords]) -> Words:
     """[rows * 8] words."""
     packed = np.zeros((len(rows), ROW_WORDS), np.int32)
     if rows:

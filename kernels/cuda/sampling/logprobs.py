@@ -31,7 +31,10 @@ class Asked(NamedTuple):
     place: int
 
 
-def pack_asked(asked: Sequence[Asked]) -> Words:
+AskedWords = tuple[int, int, int, int]  # an Asked, or its fields
+
+
+def pack_asked(asked: Sequence[AskedWords]) -> Words:
     """[asked * 4] words."""
     return np.fromiter(chain.from_iterable(asked), np.int32, len(asked) * ASKED_WORDS)
 

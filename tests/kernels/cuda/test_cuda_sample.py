@@ -229,7 +229,7 @@ def test_parts_of_the_samples_are_drawn_apart(samples: int, real: int, size: int
         found = torch.full_like(wanted, UNTOUCHED)
         state.tokens.fill_(UNTOUCHED)
         for part in (Part(rank, size) for rank in range(size)):
-            chosen = torch.arange(part.rank, samples, size, dtype=torch.int32, device="cuda").flip(0)
+            chosen = torch.arange(samples, dtype=torch.int32, device="cuda")[part.rank :: size].flip(0)
             rows = logits[chosen.long()] if named else logits[part.rank :: size]
             sample(rows, step, state, found, part, chosen if named else None)
         assert torch.equal(found, wanted) and torch.equal(state.tokens, tokens)

@@ -12,7 +12,7 @@ counted on the way, so that nothing has to be counted again when it is preempted
 when the pass is on its way already (docs/decisions/0010).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from octavo.worker.runner.cuda.step_extras import DeviceParams, PromptPart, Step
 
 _ROWS_BYTES = 128 << 20  # of changed rows at a time: 260 of a vocabulary of 128k
 _ALWAYS = 1 << 31
+_NOTHING = torch.empty(0, dtype=torch.int32)
 
 
 def served(known: Collection[str]) -> list[str]:
@@ -104,8 +105,7 @@ class CudaLogitsProcessors:
         assert logits is not None and drawn is not None, "a pass of all the model has logits"
         packed, sizes = extras.pack()
         rows, asked, *of_prompts, chosen = upload_words(packed, self._device).split(sizes)
-        up = self._new_results(sum(extras.sizes))
-        of_tokens, *on_prompts = up[: sum(extras.sizes)].split(extras.sizes)
+        up, of_tokens, on_prompts = self._new_results(extras.sizes)
         for prompt, part, results in zip(extras.prompts, of_prompts, on_prompts, strict=True):
             self._report_prompt(prompt, part, output, model_forward, results)
         if extras.drawn:
@@ -119,12 +119,18 @@ class CudaLogitsProcessors:
             logprobs(logits, asked, state.tokens, extras.top, of_tokens.view(-1, result_words(extras.top)))
         if extras.reported or extras.prompts:
             self._row_share.add_up(up)
-        return PendingExtras(extras, download_words(up))
+        return PendingExtras(extras, download_words(up) if len(up) else up)
 
-    def _new_results(self, words: int) -> torch.Tensor:
-        """Where several ranks fill in theirs, nothing stands in others' places."""
+    def _new_results(self, sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]]:
+        """All words, the ones of tokens, and of each part of a prompt. Where several ranks fill in theirs, zeros stand
+        in others' places."""
+        words = sum(sizes)
+        if not words:
+            return _NOTHING, _NOTHING, ()
         make = torch.empty if self._row_share.part.size == 1 else torch.zeros
-        return make(words + words % 2, dtype=torch.int32, device=self._device)
+        up = make(words + words % 2, dtype=torch.int32, device=self._device)
+        of_tokens, *on_prompts = up[:words].split(sizes)
+        return up, of_tokens, on_prompts
 
     def _upload(self, masks: Masks, extras: StepExtras, bound: int) -> torch.Tensor:
         """[own masks, words], of masks of all bound rows."""

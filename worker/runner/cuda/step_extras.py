@@ -7,8 +7,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from octavo.kernels.cuda.sampling.adjust import NO_MASK, Row, pack_rows
-from octavo.kernels.cuda.sampling.logprobs import Asked, pack_asked, pack_prompt, result_words
+from octavo.kernels.cuda.sampling.adjust import NO_MASK, RowWords, pack_rows
+from octavo.kernels.cuda.sampling.logprobs import AskedWords, pack_asked, pack_prompt, result_words
 from octavo.kernels.cuda.sampling.sample import Part
 from octavo.kernels.cuda.step_layout.changes import Words
 from octavo.worker.messages.step import Step, StepResult
@@ -45,10 +45,10 @@ class StepExtras:
     part: Part
     drawn: tuple[int, ...]
     chosen: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[RowWords, ...]
     masks: tuple[int, ...]
     reported: tuple[int, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedWords, ...]
     tops: tuple[int, ...]
     prompts: tuple[PromptPart, ...]
 
@@ -109,30 +109,30 @@ def step_extras(
     if not (device_params or tops or sample.masked or sample.scored):
         return None
     of_masks = {entry: index for index, entry in enumerate(sample.masked)}
-    slots, affected = forward.slots, device_params.keys() | tops.keys()
-    drawn, chosen, rows, masks = list[int](), list[int](), list[Row](), list[int]()
-    reported, asked, wanted = list[int](), list[Asked](), list[int]()
-    for entry, row in enumerate(sample.rows):
-        if (slot := slots[row]) not in affected and entry not in of_masks:
+    slots, starts, counts, rank, size = forward.slots, forward.starts, forward.counts, part.rank, part.size
+    drawn, chosen, rows, masks = list[int](), list[int](), list[RowWords](), list[int]()
+    reported, asked, wanted = list[int](), list[AskedWords](), list[int]()
+    for entry, row in enumerate(
+        sample.rows
+    ):  # of each row of a busy step: plain tuples, and nothing is looked up twice
+        slot, bound = slots[row], of_masks.get(entry, NO_MASK)
+        changes, top = device_params.get(slot), tops.get(slot)
+        if changes is None and top is None and bound == NO_MASK:
             continue
-        own = entry % part.size == part.rank
-        end = forward.starts[row] + forward.counts[row]
-        changes = device_params.get(slot)
+        own, end = entry % size == rank, starts[row] + counts[row]
         address = changes.address if changes is not None and end < changes.until else 0
-        if address or entry in of_masks:
+        if address or bound != NO_MASK:
             drawn.append(entry)
             if own:
-                mask = NO_MASK
-                if entry in of_masks:
-                    mask = len(masks)
-                    masks.append(of_masks[entry])
                 chosen.append(entry)
-                rows.append(Row(entry // part.size, slot, end, mask, address))
-        if slot in tops:
+                rows.append((entry // size, slot, end, NO_MASK if bound == NO_MASK else len(masks), address))
+                if bound != NO_MASK:
+                    masks.append(bound)
+        if top is not None:
             if own:
-                asked.append(Asked(entry // part.size, slot, end, len(reported)))
+                asked.append((entry // size, slot, end, len(reported)))
             reported.append(entry)
-            wanted.append(tops[slot])
+            wanted.append(top)
     if not (drawn or reported or sample.scored):
         return None
     prompts = _prompts(step, prompt_tops) if sample.scored else ()
