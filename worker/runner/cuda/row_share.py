@@ -1,5 +1,5 @@
 """Ranks of a stage share the rows of a step while they sample: each draws some, from the whole vocabulary, as a rank
-alone does; then all have what was drawn (docs/decisions/0017).
+alone does; then all have what was drawn (docs/decisions/0018).
 
     AllRows       a rank alone: every row is its own
     PeerRows      GPUs that write to each other's memory
