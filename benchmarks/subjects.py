@@ -60,12 +60,12 @@ async def running(model: Path, interval_s: float, log: Path | None = None) -> As
     with tempfile.TemporaryDirectory(prefix="octavo-bench-") as folder:
         address = f"unix:{folder}/leader"
         flags = ["--serve", address, "--interval", str(interval_s), "--ids", json.dumps(ids), "--tokenizer", str(model)]
-        leader = await _start([str(LEADER), *flags, *(["--log", str(log)] if log else [])])
+        leader = await begun([str(LEADER), *flags, *(["--log", str(log)] if log else [])])
         ports = ["--http", f"127.0.0.1:{PORT}", "--metrics", f"127.0.0.1:{PORT + METRICS}"]
         ports += ["--grpc", f"127.0.0.1:{PORT + GRPC}"]
-        router = await _start(["-m", "octavo", "router", *ports, "--group", address])
+        router = await begun(["-m", "octavo", "router", *ports, "--group", address])
         try:
-            yield Bench(PORT, address, await _ready(PORT, router.pid))
+            yield Bench(PORT, address, await ready(PORT, router.pid))
         finally:
             for process in (router, leader):
                 process.terminate()
@@ -73,12 +73,12 @@ async def running(model: Path, interval_s: float, log: Path | None = None) -> As
                     await process.wait()
 
 
-async def _start(arguments: Sequence[str]) -> asyncio.subprocess.Process:
+async def begun(arguments: Sequence[str]) -> asyncio.subprocess.Process:
     quiet = subprocess.DEVNULL
     return await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=quiet, stderr=quiet)
 
 
-async def _ready(port: int, parent: int) -> int:
+async def ready(port: int, parent: int) -> int:
     """The pid of the one router process, once it has answered a completion."""
     request = post("/v1/completions", json.dumps({"model": "fake", "prompt": "hello", "max_tokens": 1}).encode())
     async with asyncio.timeout(60):

@@ -2,6 +2,7 @@
 
 RouterError
 ├── RequestError        one request: a refusal or a failure, ready for its client
+│   └── ModelChanged    the groups of its model have gone, and another model is served
 ├── QueueFull           one request: as many wait as may
 ├── StreamCut           one gRPC stream failed after its first message
 ├── SinkFailed          one request: the reader of its answer raised

@@ -52,6 +52,12 @@ class RouterMetrics:
         yield "octavo_router_prompt_tokens", "Prompt tokens sent to groups", True, tally.prompt_tokens
         yield "octavo_router_completion_tokens", "Tokens received from groups", True, tally.completion_tokens
         yield "octavo_router_cached_tokens", "Prompt tokens that groups had cached", True, tally.cached_tokens
+        yield (
+            "octavo_router_retokenised_requests",
+            "Requests tokenised again, for another model",
+            True,
+            tally.retokenised,
+        )
         yield "octavo_router_merged_writes", "Pieces held back for slow clients", True, tally.merged_writes
 
 

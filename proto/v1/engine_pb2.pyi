@@ -348,15 +348,15 @@ class Welcome(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INCARNATION_FIELD_NUMBER: _builtins.int
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     SERVED_NAME_FIELD_NUMBER: _builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
-    fingerprint: _builtins.str
-    """of the model: groups of one revision must agree"""
+    digest: _builtins.str
+    """of the model: config, text files and the values of the weights; groups of one revision must agree"""
     served_name: _builtins.str
     context_length: _builtins.int
     block_size: _builtins.int
@@ -369,7 +369,7 @@ class Welcome(_message.Message):
         self,
         *,
         incarnation: _builtins.str = ...,
-        fingerprint: _builtins.str = ...,
+        digest: _builtins.str = ...,
         served_name: _builtins.str = ...,
         context_length: _builtins.int = ...,
         block_size: _builtins.int = ...,
@@ -378,7 +378,7 @@ class Welcome(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "features", b"features", "fingerprint", b"fingerprint", "incarnation", b"incarnation", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "digest", b"digest", "features", b"features", "incarnation", b"incarnation", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -595,22 +595,22 @@ class FileChunk(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """tokenizer.json, chat_template.jinja, tokenizer_config.json, generation_config.json, config.json"""
     data: _builtins.bytes
     """appended to what came before under this name"""
-    fingerprint: _builtins.str
+    digest: _builtins.str
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         data: _builtins.bytes = ...,
-        fingerprint: _builtins.str = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "fingerprint", b"fingerprint", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -130,7 +130,7 @@ class JoinHandshake(_message.Message):
     SERVICE_UID_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     POD_FIELD_NUMBER: _builtins.int
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    OUTLINE_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
     PIPELINE_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
@@ -140,8 +140,8 @@ class JoinHandshake(_message.Message):
     revision: _builtins.str
     pod: _builtins.int
     """its index in the group"""
-    fingerprint: _builtins.str
-    """of the model's files"""
+    outline: _builtins.str
+    """of the model: config, text files, and the tensors' names, types and shapes"""
     tensor: _builtins.int
     """ranks of a stage"""
     pipeline: _builtins.int
@@ -158,7 +158,7 @@ class JoinHandshake(_message.Message):
         service_uid: _builtins.str = ...,
         revision: _builtins.str = ...,
         pod: _builtins.int = ...,
-        fingerprint: _builtins.str = ...,
+        outline: _builtins.str = ...,
         tensor: _builtins.int = ...,
         pipeline: _builtins.int = ...,
         ranks: _builtins.int = ...,
@@ -167,7 +167,7 @@ class JoinHandshake(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "name", b"name", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "started_at_ms", b"started_at_ms", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "outline", b"outline", "pipeline", b"pipeline", "pod", b"pod", "ranks", b"ranks", "revision", b"revision", "service_uid", b"service_uid", "started_at_ms", b"started_at_ms", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -568,29 +568,34 @@ Global___GroupStatus: _TypeAlias = GroupStatus  # noqa: Y015
 class ModelInfo(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    OUTLINE_FIELD_NUMBER: _builtins.int
     ARCHITECTURE_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CONTEXT_LENGTH_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
-    fingerprint: _builtins.str
+    DIGEST_FIELD_NUMBER: _builtins.int
+    outline: _builtins.str
+    """as in the handshake"""
     architecture: _builtins.str
     size_bytes: _builtins.int
     context_length: _builtins.int
     note: _builtins.str
     """e.g. why the context length was lowered"""
+    digest: _builtins.str
+    """as in Welcome; empty until the ranks have read the weights"""
     def __init__(
         self,
         *,
-        fingerprint: _builtins.str = ...,
+        outline: _builtins.str = ...,
         architecture: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         context_length: _builtins.int = ...,
         note: _builtins.str = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "context_length", b"context_length", "fingerprint", b"fingerprint", "note", b"note", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["architecture", b"architecture", "context_length", b"context_length", "digest", b"digest", "note", b"note", "outline", b"outline", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,11 +1,12 @@
 """Connects queue, routing policy and streams: sends a job to a group, and again when that group is lost.
 
-    submit -> queue -> select_group -> stream -> sink
-                ^                        |
-                +--------- retry <-------+
+    choose a model -> (tokenise) -> submit -> the model's queue -> select_group -> stream -> sink
+                                                     ^                                |
+                                                     +------------- retry <-----------+
 
-`rules/admission.py` decides when a job is sent, `select_group.py` to which group; `leader_stream.py` sends it;
-`retry.py` decides whether it is sent again after its stream is lost.
+`rules/model_shares.py` chooses the model that a request is tokenised for; `rules/admission.py` decides when a job is
+sent, `select_group.py` to which group; `leader_stream.py` sends it; `retry.py` decides whether it is sent again after
+its stream is lost. A job whose model has gone fails with ModelChanged, and the frontend tokenises its request again.
 
 Everything runs in the event loop's thread and nothing here awaits: a job is sent in the call that made room for it. So
 one call serves many requests: an error in one request's handling ends that request and no other.
@@ -14,7 +15,7 @@ one call serves many requests: an error in one request's handling ends that requ
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,13 +28,15 @@ from octavo.router.dispatch.leader_stream import LeaderStream
 from octavo.router.dispatch.policies.candidate import Policy
 from octavo.router.dispatch.retry import error_of_attempts, error_of_expiry, error_of_lost_stream
 from octavo.router.dispatch.rules.admission import Queue, QueueEntry, QueueFull, QueueLimits, cost
+from octavo.router.dispatch.rules.model_queues import ModelQueues
+from octavo.router.dispatch.rules.model_shares import ModelShares
 from octavo.router.dispatch.rules.prefix_memory import affinity_hashes
-from octavo.router.dispatch.select_group import select_group, unsupported_field
+from octavo.router.dispatch.select_group import select_group, unservable
 from octavo.router.dispatch.tls import Dial
 from octavo.router.internal_errors import Contained, InternalErrors
 from octavo.router.jobs import refusals
 from octavo.router.jobs.counts import Counts
-from octavo.router.jobs.generation import Job, Model, RequestError, Sink
+from octavo.router.jobs.generation import Job, Model, RequestError, ServedModel, Sink
 from octavo.router.jobs.reachability import Reachability
 
 log = logging.getLogger(__name__)
@@ -65,7 +68,8 @@ class FleetDispatcher:
         self._policy = policy
         self._lists_ready = lists_ready
         self.list_silent_s: Callable[[], float] = lambda: 0.0  # seconds since the list was last confirmed
-        self._queue: Queue[InFlightJob] = Queue(bounds)
+        self._queues: ModelQueues[InFlightJob] = ModelQueues(bounds)
+        self._shares = ModelShares()
         self._loop = asyncio.get_running_loop()
         self._open = 0
         self._closed = False
@@ -90,47 +94,58 @@ class FleetDispatcher:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return len(self._queues)
 
     @property
     def under_way(self) -> int:
-        return self._open - len(self._queue)
+        return self._open - len(self._queues)
 
-    def files(self) -> Model | None:
-        return self.fleet.current
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        return self.fleet.served
 
-    async def model(self, deadline: float) -> Model:
+    async def models_changed(self) -> None:
+        await self.fleet.served_changed.wait()
+        self.fleet.served_changed.clear()
+
+    def choose(self, digests: Collection[str]) -> ServedModel | None:
+        known = {one.digest: one for one in self.fleet.served if one.digest in digests}
+        groups = {digest: one.groups for digest, one in known.items() if one.groups}
+        if groups:
+            return known[self._shares.choose(groups, self._has_room)]
+        return None if self.fleet.usable else next(iter(known.values()), None)
+
+    async def model(self, deadline: float) -> ServedModel:
         begun = self._loop.time()
-        latest = min(deadline, begun + self._queue.bounds.max_wait_s)
+        latest = min(deadline, begun + self._queues.bounds.max_wait_s)
         try:
             async with asyncio.timeout_at(latest if latest < math.inf else None):
                 await self._has_model.wait()
         except TimeoutError:
             self.counts.no_capacity += 1
-            raise refusals.no_capacity(self._loop.time() - begun, 0, self._queue.retry_after_s) from None
-        assert self.fleet.current is not None
-        return self.fleet.current
+            raise refusals.no_capacity(self._loop.time() - begun, 0, self._queues.retry_after_s) from None
+        return self.fleet.served[0]
 
     def submit(self, job: Job, sink: Sink) -> JobHandle:
         if self._closed:
             raise refusals.draining()
         if len(job.prompt) > wire.MAX_PROMPT_BYTES:
             raise refusals.too_large(len(job.prompt), wire.MAX_PROMPT_BYTES)
-        if (field := unsupported_field(job, self.fleet.usable)) is not None:
-            raise refusals.unsupported_field(job.client_field(field))
+        if (error := unservable(job, self.fleet.usable_of(job.digest))) is not None:
+            raise error
         now = self._loop.time()
         in_flight = InFlightJob(job, sink, affinity_hashes(job.prompt, job.salt), self.errors)
-        expires = min(job.deadline, now + self._queue.bounds.max_wait_s)
+        expires = min(job.deadline, now + self._queues.bounds.max_wait_s)
         charge = cost(job.prompt_tokens, job.max_tokens)
         in_flight.entry = QueueEntry(in_flight, job.priority, job.tenant, charge, now, expires)
         try:
-            self._queue.push(in_flight.entry)
+            self._queues.push(job.digest, in_flight.entry, job.readmitted)
         except QueueFull as full:
             self.counts.queue_full += 1
             raise refusals.queue_full(str(full), full.retry_after) from None
         self.counts.submitted += 1
         self._open += 1
-        self._pump()
+        self._pump(job.digest)
         return JobHandle(self, in_flight)
 
     def cancel(self, in_flight: InFlightJob) -> None:
@@ -143,10 +158,11 @@ class FleetDispatcher:
         """End every stream and fail the open jobs with `draining`."""
         self._closed = True
         await self.fleet.close()
-        while (entry := self._queue.head()) is not None:
-            self._fail(entry.item, refusals.draining())
-            if entry.waiting:
-                break
+        for queue in self._queues.waiting:
+            while (entry := queue.head()) is not None:
+                self._fail(entry.item, refusals.draining())
+                if entry.waiting:
+                    break
         self._expiry_timer.cancel()
         if self._retry is not None:
             self._retry.cancel()
@@ -155,18 +171,19 @@ class FleetDispatcher:
 
     def retarget(self, addresses: Iterable[str]) -> None:
         self.fleet.retarget(addresses)
-        self._pump()
+        self._pump_all()
 
     # What streams call.
 
     def opened(self, stream: LeaderStream, model: Model) -> None:
         self.fleet.opened(stream, model)
-        if self.fleet.current is not None:
+        if self.fleet.served:
             self._has_model.set()
+        self._pump_all()  # what waits for a model that has gone need wait no longer
 
     def credited(self, stream: LeaderStream) -> None:
-        if len(self._queue):
-            self._pump()
+        if len(self._queues.of(stream.digest)):
+            self._pump(stream.digest)
         if stream.retired and not stream.in_flight_jobs:
             self.fleet.review()
 
@@ -188,6 +205,7 @@ class FleetDispatcher:
     def draining(self, stream: LeaderStream) -> None:
         log.info("group %s: draining, %d requests under way", stream.address, len(stream.in_flight_jobs))
         self.fleet.review()
+        self._pump_all()
 
     def lost(self, stream: LeaderStream) -> None:
         in_flight_jobs, stream.in_flight_jobs = list(stream.in_flight_jobs.values()), {}
@@ -201,7 +219,7 @@ class FleetDispatcher:
                 self._retry_job(in_flight)
         with self.errors.contained("group %s: its end", stream.address):
             self.fleet.review()
-        self._pump()
+        self._pump_all()
 
     # Sending and retrying.
 
@@ -218,38 +236,49 @@ class FleetDispatcher:
             return self._fail(in_flight, end)
         assert in_flight.entry is not None
         self.counts.retried += 1
-        expires = min(in_flight.job.deadline, self._loop.time() + self._queue.bounds.max_wait_s)
-        self._queue.put_back(in_flight.entry, expires)
+        expires = min(in_flight.job.deadline, self._loop.time() + self._queues.bounds.max_wait_s)
+        self._queues.of(in_flight.job.digest).put_back(in_flight.entry, expires)
 
-    def _pump(self) -> None:
+    def _pump_all(self) -> None:
+        """After a change of the groups."""
+        for queue in self._queues.waiting:
+            self._pump_queue(queue)
+        self._queues.forget([one.digest for one in self.fleet.served])
+
+    def _pump(self, digest: str) -> None:
+        """After a change of one model's queue, or of its groups' credit."""
+        self._pump_queue(self._queues.of(digest))
+
+    def _pump_queue(self, queue: Queue[InFlightJob]) -> None:
         """Send heads while there is credit for them. Raises nothing."""
         with self.errors.contained("the queue", then=self._retry_soon):
-            while (entry := self._queue.head()) is not None:
+            while (entry := queue.head()) is not None:
                 with self._contained(entry.item):
-                    self._advance(entry)
+                    self._advance(queue, entry)
                 if entry.waiting:
                     break
-            self._expiry_timer.set(self._queue.next_expiry)
+            self._expiry_timer.set(self._queues.next_expiry)
 
-    def _advance(self, entry: QueueEntry[InFlightJob]) -> None:
-        """Send the head of the queue, or fail it; it goes on waiting while no group has credit."""
+    def _advance(self, queue: Queue[InFlightJob], entry: QueueEntry[InFlightJob]) -> None:
+        """Send the head of a queue, or fail it; it goes on waiting while no group has credit."""
         in_flight = entry.item
-        if self._is_stale(in_flight):
+        usable = self.fleet.usable_of(in_flight.job.digest)
+        if not usable and self.fleet.usable:
             self.counts.model_changed += 1
             return self._fail(in_flight, refusals.model_changed())
-        if (field := unsupported_field(in_flight.job, self.fleet.usable)) is not None:
-            return self._fail(in_flight, refusals.unsupported_field(in_flight.job.client_field(field)))
-        stream = select_group(in_flight, self.fleet.usable, self._policy)
+        if (error := unservable(in_flight.job, usable)) is not None:
+            return self._fail(in_flight, error)
+        stream = select_group(in_flight, usable, self._policy)
         if stream is not None:
-            self._queue.pop(entry, self._loop.time())
+            queue.pop(entry, self._loop.time())
             self._send(in_flight, stream)
         return None
 
-    def _is_stale(self, in_flight: InFlightJob) -> bool:
-        current = self.fleet.current
-        return (
-            bool(in_flight.job.fingerprint) and current is not None and in_flight.job.fingerprint != current.fingerprint
-        )
+    def _has_room(self, digest: str) -> bool:
+        """Whether a request for this model would be sent at once."""
+        if len(self._queues.of(digest)):
+            return False
+        return any(stream.ledger.balance > 0 for stream in self.fleet.usable_of(digest))
 
     def _send(self, in_flight: InFlightJob, stream: LeaderStream) -> None:
         cached = stream.prefixes.cached_tokens(in_flight.hashes)
@@ -278,14 +307,15 @@ class FleetDispatcher:
         in_flight.over = True
         self._open -= 1
         job = in_flight.job
+        queue = self._queues.of(job.digest)
         with self.errors.contained("request %s: its place", job.id):
             if in_flight.entry is not None:
-                self._queue.remove(in_flight.entry)
+                queue.remove(in_flight.entry)
         with self.errors.contained("request %s: its group", job.id):
             if in_flight.stream is not None:
                 in_flight.stream.cancel(in_flight.number)
         with self.errors.contained("request %s: its account", job.id):
-            self._queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
+            queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
 
     # Expiry.
 
@@ -294,14 +324,13 @@ class FleetDispatcher:
         self._retry = None
         now = self._loop.time()
         with self.errors.contained("the queue", then=self._retry_soon):
-            for entry in self._queue.expire(now):
+            for entry in [entry for queue in self._queues.waiting for entry in queue.expire(now)]:
                 with self._contained(entry.item):
-                    waited, groups = now - entry.arrived, len(self.fleet.usable)
-                    late = entry.item.job.deadline <= now
-                    self._fail(
-                        entry.item, error_of_expiry(late, waited, groups, self._queue.retry_after_s, self.counts)
-                    )
-        self._pump()
+                    job, waited = entry.item.job, now - entry.arrived
+                    groups = len(self.fleet.usable_of(job.digest))
+                    late, retry_after_s = job.deadline <= now, self._queues.retry_after_s
+                    self._fail(entry.item, error_of_expiry(late, waited, groups, retry_after_s, self.counts))
+        self._pump_all()
 
     def _retry_soon(self) -> None:
         """After an error of the queue or its timer: waiting jobs must not depend on the next request."""

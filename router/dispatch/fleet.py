@@ -1,14 +1,15 @@
-"""The groups as this router sees them now: one Upstream per address, and the model they agree on.
+"""The groups as this router sees them now: one Upstream per address, and the models that they serve.
 
-Groups of one revision have one model. While a service changes its model, groups of both exist: the old one stays
-current as long as one of its groups takes requests, so that jobs tokenised for it can still go; then the new one is
-adopted. A group of another model than the current one carries nothing.
+While a service changes its model, groups of both take requests: each takes what was tokenised for its model. Groups of
+one revision must have one model: a group that differs from the others of its revision, because its files were changed
+in place, carries nothing.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.background import background
@@ -16,7 +17,7 @@ from octavo.router.dispatch.leader_stream import LeaderStream, StreamListener
 from octavo.router.dispatch.tls import Dial
 from octavo.router.dispatch.upstream import Upstream
 from octavo.router.internal_errors import InternalErrors
-from octavo.router.jobs.generation import Model
+from octavo.router.jobs.generation import Model, ServedModel
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +25,17 @@ RESTART_S = 1.0  # after which a keeper that has ended, which is a bug, is start
 
 
 class Fleet:
-    """Addresses in, usable streams out."""
+    """Addresses in, usable streams out. served: the models of the usable streams, by number of groups; without any, the
+    models of the last ones. mismatched: groups that carry nothing because their model is not that of their revision.
+    """
 
     def __init__(
         self, dial: Dial, hello: engine_pb2.FromRouter, listener: StreamListener, errors: InternalErrors
     ) -> None:
         self.synced = False
-        self.current: Model | None = None
+        self.served: tuple[ServedModel, ...] = ()
+        self.served_changed = asyncio.Event()
+        self.mismatched: frozenset[str] = frozenset()
         self._dial = dial
         self._hello = hello
         self._listener = listener
@@ -39,12 +44,18 @@ class Fleet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wanted: frozenset[str] = frozenset()
         self._models: dict[str, Model] = {}
+        self._of_revision: dict[str, str] = {}  # the model's digest, while groups of it take requests
         self._usable: list[LeaderStream] = []
+        self._usable_of: dict[str, list[LeaderStream]] = {}
 
     @property
     def usable(self) -> list[LeaderStream]:
-        """Streams that take new requests for the current model."""
+        """Streams that take new requests."""
         return self._usable
+
+    def usable_of(self, digest: str) -> Sequence[LeaderStream]:
+        """The usable streams of a model."""
+        return self._usable_of.get(digest, ())
 
     @property
     def upstreams(self) -> Iterable[Upstream]:
@@ -75,24 +86,29 @@ class Fleet:
 
     def opened(self, stream: LeaderStream, model: Model) -> None:
         stream.retired = stream.address not in self._wanted
-        self._models[model.fingerprint] = model
+        self._models[model.digest] = model
         self.review()
 
     def review(self) -> None:
-        """Close streams of removed addresses without requests, elect the model, and list the streams that take
-        requests."""
+        """Close streams of removed addresses without requests, and list the streams that take requests and their
+        models."""
         for address in [a for a in self._upstreams if a not in self._wanted]:
             stream = self._upstreams[address].stream
             if stream is None or not stream.in_flight_jobs:
                 self._close(address)
         streams = [u.stream for u in self._upstreams.values() if u.stream is not None]
         accepting = [stream for stream in streams if stream.accepts_requests]
-        self._elect(accepting)
-        current = self.current.fingerprint if self.current else None
-        self._usable = [stream for stream in accepting if stream.fingerprint == current]
-        kept = {current, *(stream.fingerprint for stream in streams)}
-        for fingerprint in self._models.keys() - kept:
-            del self._models[fingerprint]
+        self._agree(accepting)
+        self._usable = [stream for stream in accepting if stream.digest == self._of_revision[stream.revision]]
+        self._usable_of = {}
+        for stream in self._usable:
+            self._usable_of.setdefault(stream.digest, []).append(stream)
+        served = self._served()
+        if served != self.served:
+            self.served = served
+            self.served_changed.set()
+        kept = {one.digest for one in served} | {stream.digest for stream in streams}
+        self._models = {digest: model for digest, model in self._models.items() if digest in kept}
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -101,30 +117,46 @@ class Fleet:
             self._close(address)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _elect(self, accepting: list[LeaderStream]) -> None:
-        votes = Counter(stream.fingerprint for stream in accepting)
-        current = self.current.fingerprint if self.current else None
-        if not votes or current in votes:
-            self._warn_of_mismatches(accepting, current)
-            return
-        winner = votes.most_common(1)[0][0]
-        log.info("model %s is now current (was %s)", winner, current)
-        self.current = self._models[winner]
-        self._warn_of_mismatches(accepting, winner)
+    def _served(self) -> tuple[ServedModel, ...]:
+        if not self._usable:
+            return tuple(replace(one, groups=0) for one in self.served)
+        served = [self._as_served(digest, streams) for digest, streams in self._usable_of.items()]
+        return tuple(sorted(served, key=lambda one: one.groups, reverse=True))
 
-    def _warn_of_mismatches(self, accepting: list[LeaderStream], current: str | None) -> None:
-        revisions = {stream.revision for stream in accepting if stream.fingerprint == current}
+    def _as_served(self, digest: str, streams: Sequence[LeaderStream]) -> ServedModel:
+        names = Counter(stream.served_name for stream in streams)
+        return ServedModel(
+            model=self._models[digest],
+            names=tuple(name for name, _ in names.most_common()),
+            context_length=max(stream.context_length for stream in streams),
+            features=frozenset[str]().union(*(stream.features for stream in streams)),
+            groups=len(streams),
+        )
+
+    def _agree(self, accepting: list[LeaderStream]) -> None:
+        """Choose each revision's model: the one it has while a group of it takes requests, else that of most."""
+        votes: dict[str, Counter[str]] = {}
         for stream in accepting:
-            if stream.fingerprint != current and stream.revision in revisions:
+            votes.setdefault(stream.revision, Counter())[stream.digest] += 1
+        agreed: dict[str, str] = {}
+        for revision, counts in votes.items():
+            known = self._of_revision.get(revision, "")
+            agreed[revision] = known if known in counts else counts.most_common(1)[0][0]
+        self._of_revision = agreed
+        differing = [stream for stream in accepting if stream.digest != agreed[stream.revision]]
+        for stream in differing:
+            if stream.address not in self.mismatched:
                 log.error(
-                    "group %s: its model %s differs from %s of the same revision %s; it gets no requests",
-                    stream.address, stream.fingerprint, current, stream.revision,
+                    "group %s: its model %s differs from %s of the same revision %s; it gets no requests: give changed "
+                    "files another URI",
+                    stream.address, stream.digest, agreed[stream.revision], stream.revision or "(none)",
                 )  # fmt: skip
+        self.mismatched = frozenset(stream.address for stream in differing)
 
     def _keep(self, upstream: Upstream) -> None:
         """Start its keeper, and start it again should it end by itself."""
         address = upstream.address
-        task = self._tasks[address] = background(upstream.run(self._models.get), f"stream to {address}")
+        task = self._tasks[address] = background(upstream.run(self._known), f"stream to {address}")
 
         def is_missed() -> bool:
             return self._tasks.get(address) is task
@@ -139,6 +171,9 @@ class Fleet:
                 task.get_loop().call_later(RESTART_S, start_again)
 
         task.add_done_callback(ended)
+
+    def _known(self, digest: str) -> Model | None:
+        return self._models.get(digest)
 
     def _close(self, address: str) -> None:
         del self._upstreams[address]

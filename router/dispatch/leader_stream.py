@@ -44,13 +44,15 @@ class StreamListener(Protocol):
 
 
 class LeaderStream:
-    """An open Serve stream: its credit ledger, and its jobs in flight by number."""
+    """An open Serve stream: what its group says of itself, its credit ledger, and its jobs in flight by number."""
 
     def __init__(self, address: str, welcome: engine_pb2.Welcome, listener: StreamListener) -> None:
         self.address = address
         self.incarnation = welcome.incarnation
-        self.fingerprint = welcome.fingerprint
+        self.digest = welcome.digest
         self.revision = welcome.revision
+        self.served_name = welcome.served_name
+        self.context_length = welcome.context_length
         self.features = frozenset(welcome.features)
         self.ledger = Ledger()
         self.load = engine_pb2.Load()
@@ -81,7 +83,7 @@ class LeaderStream:
     def submit(self, in_flight: InFlightJob, uncached_tokens: int) -> None:
         """Send a request; the caller has seen that the balance is positive."""
         message = wire.submit(
-            self.ledger.next_number, in_flight.job
+            self.ledger.next_number, in_flight.job, self.features
         )  # first: a job that makes no message takes no number
         number = self.ledger.send(uncached_tokens)
         in_flight.number, in_flight.stream = number, self

@@ -5,27 +5,34 @@ from collections.abc import Sequence
 from octavo.router.dispatch.in_flight import InFlightJob
 from octavo.router.dispatch.leader_stream import LeaderStream
 from octavo.router.dispatch.policies.candidate import Candidate, Policy
-from octavo.router.jobs.generation import Job
+from octavo.router.jobs import refusals
+from octavo.router.jobs.generation import Job, RequestError
 
 
-def unsupported_field(job: Job, usable: Sequence[LeaderStream]) -> str | None:
-    """A field of the job that none of the groups can serve together with the others; None without groups."""
-    if not job.needs or not usable or any(job.needs <= stream.features for stream in usable):
+def unservable(job: Job, usable: Sequence[LeaderStream]) -> RequestError | None:
+    """The error of a job that none of the groups can serve; None without groups. usable: of its model."""
+    if not usable or any(_serves(stream, job) for stream in usable):
         return None
-    return min(min(job.needs - stream.features) for stream in usable)
+    capable = [stream for stream in usable if job.needs <= stream.features]
+    if not capable:
+        return refusals.unsupported_field(job.client_field(min(min(job.needs - stream.features) for stream in usable)))
+    return refusals.context_exceeded(job.min_context, max(stream.context_length for stream in capable))
 
 
 def select_group(in_flight: InFlightJob, usable: Sequence[LeaderStream], policy: Policy) -> LeaderStream | None:
     """None: no group has credit for it. usable: take requests for the model; policy: chooses among them."""
-    needs = in_flight.job.needs
-    if needs:
-        usable = [stream for stream in usable if needs <= stream.features]
+    usable = [stream for stream in usable if _serves(stream, in_flight.job)]
     if in_flight.avoid.issuperset(stream.address for stream in usable):
         in_flight.avoid.clear()
     open_ = [s for s in usable if s.ledger.balance > 0 and s.address not in in_flight.avoid]
     if len(open_) <= 1:
         return open_[0] if open_ else None
     return open_[policy(in_flight.job.prompt_tokens, [_candidate(stream, in_flight) for stream in open_])]
+
+
+def _serves(stream: LeaderStream, job: Job) -> bool:
+    """Whether the group's device and context suffice."""
+    return job.min_context <= stream.context_length and job.needs <= stream.features
 
 
 def _candidate(stream: LeaderStream, in_flight: InFlightJob) -> Candidate:

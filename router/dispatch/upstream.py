@@ -62,7 +62,7 @@ class Upstream:
         return None if self._is_held else self._loop.time() - self._missing_since
 
     async def run(self, known: Callable[[str], Model | None]) -> None:
-        """known: a model already fetched, by fingerprint."""
+        """known: a model already fetched, by digest."""
         local = self.address.startswith("unix:")
         first, longest = (LOCAL_BACK_OFF_S, LOCAL_BACK_OFF_S) if local else (FIRST_BACK_OFF_S, MAX_BACK_OFF_S)
         back_off = first
@@ -103,12 +103,19 @@ class Upstream:
                 first = await _read(call)
                 if first is None or first.WhichOneof("kind") != "welcome":
                     raise StreamBroken("the leader did not begin with a Welcome")
-                model = known(first.welcome.fingerprint) or await fetch_model(stub, first.welcome)
+                model = known(first.welcome.digest) or await fetch_model(stub, first.welcome)
             self.stream = stream = LeaderStream(self.address, first.welcome, self._listener)
             self._listener.opened(stream, model)
             self.last_error = ""
             self._was_open = self._is_held = True
-            log.info("group %s: open, incarnation %s, revision %s", self.address, stream.incarnation, stream.revision)
+            log.info(
+                "group %s: open, incarnation %s, revision %s, model %s, context %d",
+                self.address,
+                stream.incarnation,
+                stream.revision,
+                stream.digest,
+                stream.context_length,
+            )
             stream.handle(first)
             await self._carry(call, stream)
         finally:
@@ -181,14 +188,7 @@ async def fetch_model(stub: "engine_pb2_grpc.EngineAsyncStub", welcome: engine_p
     """The small files of a leader's model. Raises StreamBroken when they are of another model."""
     files: dict[str, bytearray] = {}
     async for chunk in stub.Files(engine_pb2.FilesRequest()):
-        if chunk.fingerprint != welcome.fingerprint:
-            raise StreamBroken(f"Files are of model {chunk.fingerprint}, the Welcome is of {welcome.fingerprint}")
+        if chunk.digest != welcome.digest:
+            raise StreamBroken(f"Files are of model {chunk.digest}, the Welcome is of {welcome.digest}")
         files.setdefault(chunk.name, bytearray()).extend(chunk.data)
-    return Model(
-        name=welcome.served_name,
-        fingerprint=welcome.fingerprint,
-        context_length=welcome.context_length,
-        block_size=welcome.block_size,
-        files={name: bytes(data) for name, data in files.items()},
-        features=frozenset(welcome.features),
-    )
+    return Model(welcome.digest, {name: bytes(data) for name, data in files.items()})

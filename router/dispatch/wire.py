@@ -1,16 +1,20 @@
 """The wire to a leader: channel settings, and messages as protobuf wants them."""
 
 from collections import deque
+from collections.abc import Collection
+from dataclasses import replace
 from itertools import repeat
 
 from octavo.proto.v1 import engine_pb2
 from octavo.router.jobs.generation import Job
 from octavo.shared.grpc_options import MESSAGE_BYTES, OPTIONS
+from octavo.shared.sampling_params import SamplingParams
 
 # A prompt is nearly all of its message; the rest (stop ids, sampling) fits into the difference.
 MAX_PROMPT_BYTES = MESSAGE_BYTES - (1 << 20)
 BUNDLE_BYTES = 256 << 10
 NO_TOKEN = 0xFFFFFFFF
+_NEUTRAL = SamplingParams()
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     *OPTIONS,
@@ -26,12 +30,16 @@ def heartbeat() -> engine_pb2.FromRouter:
     return engine_pb2.FromRouter()
 
 
-def submit(number: int, job: Job) -> engine_pb2.FromRouter:
-    """`generated` stays empty: engines would go on after it, but no request is continued elsewhere yet."""
+def submit(number: int, job: Job, features: Collection[str] = ()) -> engine_pb2.FromRouter:
+    """features: of the group, which leaves the model's own defaults out that it cannot serve. `generated` stays empty:
+    engines would go on after it, but no request is continued elsewhere yet."""
+    sampling = job.sampling
+    if left_out := [name for name in job.optional if name not in features]:
+        sampling = replace(sampling, **{name: getattr(_NEUTRAL, name) for name in left_out})
     message = engine_pb2.Submit(
         number=number,
         prompt=job.prompt,
-        sampling=job.sampling.to_proto(),
+        sampling=sampling.to_proto(),
         limits=engine_pb2.Limits(max_tokens=job.max_tokens, stop_ids=job.stop_ids, ignore_eos=job.ignore_eos),
         priority=job.priority,
         salt=job.salt,

@@ -12,7 +12,7 @@ from octavo.router.answers.formatters.details import DetailOptions
 from octavo.router.answers.generation import Generation
 from octavo.router.jobs.generation import GRAMMAR, Job
 from octavo.router.openai_api.openai import ParsedRequest
-from octavo.router.openai_api.sampling import unset_defaults
+from octavo.router.openai_api.sampling import MODEL_DEFAULTS, unset_defaults
 from octavo.router.parsers.answer_parser import AnswerParser
 from octavo.router.text.bodies import EncodedRequest
 from octavo.router.text.tokenizer import NO_MARKS
@@ -34,10 +34,12 @@ PLAIN_TEXT = AnswerForm()
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """One request: each of its prompts is answered `options.n` times."""
+    """One request: each of its prompts is answered `options.n` times. is_retokenised: it has been let into the queue
+    before, tokenised for another model."""
 
     loaded: LoadedModel
     encoded: EncodedRequest
+    is_retokenised: bool = False
 
     @property
     def copies(self) -> int:
@@ -67,8 +69,11 @@ class RequestPlan:
         options = request.options
         at, copy = divmod(index, options.n)
         prompt = self.encoded.prompts[at]
-        room = loaded.model.context_length - len(prompt) // 4
+        known = len(prompt) // 4
+        room = loaded.model.context_length - known
         sampling = self.sampling(copy)
+        optional = {name for name in sampling.features if name in MODEL_DEFAULTS and name not in request.given}
+        wanted = max(1, request.max_tokens or 1, sampling.min_tokens)
         return Job(
             id=f"{id}-{index}",
             prompt=prompt,
@@ -78,11 +83,14 @@ class RequestPlan:
             ignore_eos=request.ignore_eos,
             priority=-options.priority,
             deadline=deadline,
-            fingerprint=loaded.model.fingerprint,
+            digest=loaded.model.digest,
             salt=bytes.fromhex(options.salt),
-            needs=frozenset((*sampling.features, *([GRAMMAR] if self.encoded.grammar else []))),
+            needs=frozenset((*sampling.features, *([GRAMMAR] if self.encoded.grammar else []))) - optional,
+            optional=frozenset(optional),
+            min_context=known + wanted,
             grammar=self.encoded.grammar,
             grammar_field=self.encoded.grammar_field,
+            readmitted=self.is_retokenised,
         )
 
     def sampling(self, copy: int) -> SamplingParams:

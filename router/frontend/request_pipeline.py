@@ -1,6 +1,8 @@
 """The pipeline of one request over either protocol: prepare, submit, write the answer as tokens come, clean up.
 
     message --(buffered, bounded)--> prepare --> PreparedRequest --> run: Dispatcher.submit --> sinks write --> done
+                                        ^                                      |
+                                        +--- its model has no group any more --+  before anything has been written
 
 HTTP (`http/handlers.py`) and gRPC (`grpc/grpc_service.py`) are shells over it: they read, write, and send errors.
 """
@@ -8,10 +10,11 @@ HTTP (`http/handlers.py`) and gRPC (`grpc/grpc_service.py`) are shells over it: 
 import asyncio
 import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from octavo.router.answers.answer import Answer
 from octavo.router.answers.delta import AnswerWriter
@@ -20,8 +23,9 @@ from octavo.router.answers.parsed_answer import ParsedAnswer
 from octavo.router.frontend import deadlines
 from octavo.router.frontend.body_buffer import BodyBuffer
 from octavo.router.frontend.job_builder import PLAIN_TEXT, AnswerForm, RequestPlan
+from octavo.router.frontend.kept_bodies import KeptBodies, KeptBody
 from octavo.router.frontend.keys import Keys
-from octavo.router.jobs.generation import Dispatcher, RequestError, Sink
+from octavo.router.jobs.generation import Dispatcher, ModelChanged, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
 from octavo.router.metrics import RouterMetrics
 from octavo.router.openai_api.cors import Cors
@@ -29,6 +33,10 @@ from octavo.router.openai_api.fields import unsupported
 from octavo.router.text.bodies import BodyKind, EncodedRequest
 from octavo.router.text.tokenizing import Operation, Tokenized
 from octavo.router.tokenizer_pool.model_loader import LoadedModel, ModelLoader
+
+T = TypeVar("T")
+
+MOST_MODELS = 4  # that a request is tokenised for, one after another
 
 
 @dataclass(slots=True)
@@ -54,6 +62,7 @@ class Services:
     served_name: str
     max_wait_s: float
     body_buffer: BodyBuffer = field(default_factory=BodyBuffer)
+    kept_bodies: KeptBodies = field(default_factory=KeptBodies)
     keys: Keys | None = None
     cors: Cors = field(default_factory=Cors)
     strict: bool = False
@@ -62,29 +71,40 @@ class Services:
     @property
     def ready(self) -> bool:
         """A group serves, and its text side is loaded."""
-        return self.dispatcher.ready and self.model_loader.loaded is not None
+        return self.dispatcher.ready and bool(self.model_loader.loaded)
+
+    def names(self, loaded: LoadedModel) -> tuple[str, ...]:
+        """Of a model, for clients."""
+        return (self.served_name,) if self.served_name else loaded.model.names
 
     @property
-    def model_name(self) -> str:
-        """As clients know it; empty before the first group."""
-        loaded = self.model_loader.loaded
-        return self.served_name or (loaded.model.name if loaded is not None else "")
+    def cards(self) -> dict[str, int]:
+        """The models' names, as clients know them, and the context of each; 0: not known yet. Empty before the first
+        group, unless the name is given."""
+        cards = {self.served_name: 0} if self.served_name else {}
+        for loaded in self.model_loader.loaded:
+            for name in self.names(loaded):
+                cards[name] = max(cards.get(name, 0), loaded.model.context_length)
+        return cards
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A checked and tokenized request. begun, deadline: monotonic seconds. name: of the model, for the client."""
+    """A checked and tokenized request. begun, deadline: monotonic seconds. name: of the model, for the client.
+    kept: the body that it was made of, while it may be tokenised for another model. is_retokenised: it has been."""
 
     id: str
     name: str
     loaded: LoadedModel
     encoded: EncodedRequest
+    kept: KeptBody
     begun: float
     deadline: float = math.inf
+    is_retokenised: bool = False
 
     @property
     def plan(self) -> RequestPlan:
-        return RequestPlan(self.loaded, self.encoded)
+        return RequestPlan(self.loaded, self.encoded, self.is_retokenised)
 
     @property
     def prompt_tokens(self) -> int:
@@ -95,33 +115,71 @@ async def prepare(services: Services, body_kind: BodyKind, body: bytes, deadline
     """Check and tokenise, by `deadline` (monotonic seconds). Raises RequestError."""
     begun = asyncio.get_running_loop().time()
     async with deadlines.ending_at(deadline):
-        loaded = await services.model_loader.current(begun + services.max_wait_s)
-        encoded = await loaded.prepare(body_kind, body)
+        loaded, encoded = await _tokenised(services, body_kind, body, begun + services.max_wait_s)
     request = encoded.request
     if request.options.priority and not services.client_priority:
         raise unsupported("priority", "priority must be 0: this service's routers run without --client-priority")
     if request.timeout_s is not None:
         deadline = min(deadline, begun + request.timeout_s)
-    return PreparedRequest(
-        secrets.token_hex(12), served_by(services, loaded, request.model), loaded, encoded, begun, deadline
-    )
+    name, kept = served_by(services, loaded, request.model), KeptBody(body_kind, body)
+    return PreparedRequest(secrets.token_hex(12), name, loaded, encoded, kept, begun, deadline)
+
+
+async def _tokenised(
+    services: Services, body_kind: BodyKind, body: bytes, latest: float
+) -> tuple[LoadedModel, EncodedRequest]:
+    """For the model whose turn it is; for another one where the request names it, or is too long for the first."""
+    loaded = await services.model_loader.current(latest)
+    try:
+        encoded = await loaded.prepare(body_kind, body)
+    except RequestError as error:
+        longest = max(services.model_loader.loaded, key=lambda one: one.model.context_length, default=loaded)
+        if error.code != "context_length_exceeded" or longest.model.context_length <= loaded.model.context_length:
+            raise
+        return longest, await longest.prepare(body_kind, body)
+    asked = encoded.request.model
+    if asked is None or asked in services.names(loaded):
+        return loaded, encoded
+    named = next((one for one in services.model_loader.loaded if asked in services.names(one)), None)
+    return (loaded, encoded) if named is None else (named, await named.prepare(body_kind, body))
+
+
+async def answering(
+    services: Services, prepared: PreparedRequest, answer: Callable[[PreparedRequest], Awaitable[T]]
+) -> T:
+    """Run `answer`, and again, tokenised again, when its model has no group any more before it has written anything.
+    Raises RequestError."""
+    kept = prepared.kept
+    with services.kept_bodies.kept(kept):
+        for _ in range(MOST_MODELS - 1):
+            try:
+                return await answer(prepared)
+            except ModelChanged:
+                if kept.body is None:
+                    raise
+                again = await prepare(services, kept.body_kind, kept.body, prepared.deadline)
+                services.metrics.tally.retokenised += 1
+                prepared = replace(
+                    prepared, loaded=again.loaded, encoded=again.encoded, name=again.name, is_retokenised=True
+                )
+        return await answer(prepared)
 
 
 async def run_operation(services: Services, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
     """Run /tokenize or /detokenize, which need no group. Raises RequestError."""
     async with deadlines.ending_at(deadline):
         loaded = await services.model_loader.current(asyncio.get_running_loop().time() + services.max_wait_s)
-        done = await loaded.pool.run(operation, body)
+        done = await loaded.run(operation, body)
     served_by(services, loaded, done.model)
     return done
 
 
 def served_by(services: Services, loaded: LoadedModel, asked: str | None) -> str:
     """The model's name. Raises RequestError 404 when another was asked for."""
-    name = services.served_name or loaded.model.name
-    if asked is not None and asked != name:
-        raise unknown_model(asked, name)
-    return name
+    names = services.names(loaded)
+    if asked is not None and asked not in names:
+        raise unknown_model(asked, names[0])
+    return asked or names[0]
 
 
 @contextmanager
@@ -138,7 +196,7 @@ def run(
     id: for logs. form: what is found in the text, and shown beside it, before it comes to `writer`. sink: wraps a
     generation's sink.
     """
-    plan, first_token = prepared.plan, partial(_first_token, services.metrics, prepared.begun)
+    plan, first_token = prepared.plan, partial(_first_token, services.metrics, prepared)
     line = writer if form.parser is None else ParsedAnswer(writer, form.parser)
     answer = Answer(line, prepared.prompt_tokens, services.metrics.tally, first_token, plan.copies)
     timer = _timer(answer, prepared.deadline)
@@ -149,7 +207,7 @@ def run(
             answer.handles.append(handle)
             if generation.over:
                 handle.cancel()
-            if index % plan.copies == 0:
+            if index % plan.copies == 0 and not prepared.is_retokenised:
                 services.metrics.tally.prompt_tokens += job.prompt_tokens
         yield answer
     finally:
@@ -170,5 +228,8 @@ def internal_error(id: str) -> RequestError:
     return RequestError(500, "server_error", "internal_error", f"the router failed; its log has the cause under {id}")
 
 
-def _first_token(metrics: RouterMetrics, begun: float) -> None:
-    metrics.first_token.observe(asyncio.get_running_loop().time() - begun)
+def _first_token(metrics: RouterMetrics, prepared: PreparedRequest) -> None:
+    metrics.first_token.observe(asyncio.get_running_loop().time() - prepared.begun)
+    alone = len(prepared.encoded.prompts) * prepared.plan.copies == 1
+    if alone and prepared.encoded.request.stream:  # of others nothing has reached the client yet
+        prepared.kept.release()

@@ -10,7 +10,7 @@ After the call that ends it, or after Handle.cancel(), a sink is not called agai
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,9 +34,11 @@ class Job:
     id: for logs. prompt: packed little-endian uint32 ids. stop_ids: ids that end it and are not shown.
     priority: higher goes first, here and in the engine; clients set it where they may. tenant: the owner of its share
     of the queue; no client can set it yet. deadline: monotonic seconds by which it must have been sent to a group; the
-    queue's own bound holds besides. fingerprint: of the Model that made the ids; empty: any. salt: cached blocks are
-    shared only with jobs of the same. needs: fields that a group's device may be unable to serve. grammar: that binds
-    the answer; empty: none. grammar_field: the client's field for it.
+    queue's own bound holds besides. digest: of the Model that made the ids. salt: cached blocks are shared only with
+    jobs of the same. needs: fields that a group's device may be unable to serve. optional: likewise, of the model's
+    own defaults: a group that cannot serve them leaves them out. min_context: tokens that the group's context must
+    hold. grammar: that binds the answer; empty: none. grammar_field: the client's field for it. readmitted: it was let
+    into the queue before, tokenised for another model.
     """
 
     id: str
@@ -48,11 +50,14 @@ class Job:
     priority: int = 0
     tenant: str = ""
     deadline: float = math.inf
-    fingerprint: str = ""
+    digest: str = ""
     salt: bytes = b""
     needs: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    min_context: int = 0
     grammar: str = ""
     grammar_field: str = ""
+    readmitted: bool = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -94,6 +99,10 @@ class RequestError(RouterError):
         return f"RequestError({self.status}, {self.code!r}, {self.message!r})"
 
 
+class ModelChanged(RequestError):
+    """No group serves the model any more for which a request was tokenised, and groups serve another one."""
+
+
 class Sink(Protocol):
     """Receives a job's tokens. Calls are synchronous, from the handler of the step output: be quick, never raise."""
 
@@ -127,15 +136,34 @@ class Handle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model that the groups of a service agree on. files: tokenizer.json, generation_config.json, ... by name.
-    features: what Job.needs may hold, of the first group that reported it."""
+    """What a model's small files say. digest: of all that makes the model, the values of its weights included. files:
+    tokenizer.json, generation_config.json, ... by name."""
 
-    name: str
-    fingerprint: str
-    context_length: int
-    block_size: int
+    digest: str
     files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model, and what the groups that serve it now say of themselves.
+
+    names: what they call it, the most frequent first. context_length: the longest of any. features: what Job.needs may
+    hold: what any can do. groups: how many serve it; 0: none now.
+    """
+
+    model: Model
+    names: tuple[str, ...]
+    context_length: int
     features: frozenset[str] = frozenset()
+    groups: int = 0
+
+    @property
+    def digest(self) -> str:
+        return self.model.digest
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
 
 
 class Dispatcher(Protocol):
@@ -156,8 +184,17 @@ class Dispatcher(Protocol):
     def submit(self, job: Job, sink: Sink) -> Handle:
         """Queue a job. Raises RequestError 429 `queue_full`, 503 `draining`."""
 
-    def files(self) -> Model | None:
-        """The model, once a group has delivered it."""
+    @property
+    def models(self) -> Sequence[ServedModel]:
+        """The models that groups serve, by number of groups; while none does, the models of the last groups."""
 
-    async def model(self, deadline: float) -> Model:
-        """Wait for it until `deadline` (monotonic seconds). Raises RequestError 503 `no_capacity`."""
+    async def models_changed(self) -> None:
+        """Wait until `models` has changed since the last call, of which there is one at a time."""
+
+    def choose(self, digests: Collection[str]) -> ServedModel | None:
+        """The model for the next request, of these: each has its share of the requests, by the number of its groups.
+        None: none of them is among `models`, or only without groups while another has some."""
+
+    async def model(self, deadline: float) -> ServedModel:
+        """Wait until a group serves one, until `deadline` (monotonic seconds). Raises RequestError 503
+        `no_capacity`."""

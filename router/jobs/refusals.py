@@ -1,6 +1,6 @@
 """The errors with which dispatch refuses or ends a request, as the client gets them."""
 
-from octavo.router.jobs.generation import RequestError
+from octavo.router.jobs.generation import ModelChanged, RequestError
 
 SERVER = "server_error"
 INVALID = "invalid_request_error"
@@ -32,9 +32,14 @@ def draining() -> RequestError:
     return RequestError(503, OVERLOADED, "draining", "this router is shutting down; send the request again", 1.0)
 
 
-def model_changed() -> RequestError:
+def model_changed() -> ModelChanged:
     message = "the service changed to another model while the request waited; send the request again"
-    return RequestError(503, OVERLOADED, "model_changed", message, 1.0)
+    return ModelChanged(503, OVERLOADED, "model_changed", message, 1.0)
+
+
+def context_exceeded(needed: int, context_length: int) -> RequestError:
+    message = f"the context holds {context_length} tokens now, and prompt and answer need {needed}: shorten them"
+    return RequestError(400, INVALID, "context_length_exceeded", message)
 
 
 def too_large(prompt_bytes: int, limit: int) -> RequestError:

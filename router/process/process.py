@@ -204,6 +204,9 @@ def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[MetricReading]:
     )
     missing = len(dispatcher.reachability.missing)
     yield "octavo_router_missing_groups", "Listed groups to which a process has no stream, in sum", False, missing
+    mismatched = len(dispatcher.fleet.mismatched)
+    text = "Groups without requests, as their model is not that of their revision, in sum"
+    yield "octavo_router_mismatched_groups", text, False, mismatched
     yield "octavo_router_internal_errors", "Errors of the router that were contained", True, dispatcher.errors.count
     yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)
 

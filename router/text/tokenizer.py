@@ -6,6 +6,7 @@ tokenizer's own rules say so, and never two.
 
 from array import array
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 
@@ -43,7 +44,7 @@ NO_MARKS: Mapping[int, str] = {}
 
 
 class ModelTokenizer:
-    """Everything that one fingerprint's files say about text. Immutable but for its caches."""
+    """Everything that one model's files say about text. Immutable but for its caches."""
 
     def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
         self.context_length = context_length
@@ -70,6 +71,14 @@ class ModelTokenizer:
         self._names = {name: value for name in names if (value := special_token(settings, name)) is not None}
         self._compiled: dict[str, ChatTemplate] = {}
         self.sampling = sampling_defaults(json_of(files, "generation_config.json"))
+
+    def within(self, context_length: int) -> "ModelTokenizer":
+        """The same, caches included, for groups with another context."""
+        if context_length == self.context_length:
+            return self
+        other = copy(self)
+        other.context_length = context_length
+        return other
 
     def encode(self, request: ParsedRequest) -> list[bytes]:
         """Packed ids of each prompt, truncated where asked. Raises RequestError 400 naming the field."""

@@ -3,14 +3,14 @@
     router -> stdin:   header length, payload length, header (JSON), payload
     stdout -> router:  the same; an answer to each
 
-    {"load": [[name, size], ...], "context_length": N,             -> {}
+    {"load": [[name, size], ...],                                  -> {}
      "parsers": [tools, reasoning]} + files
-    {"read": a Form} + the client's body                           -> {"request": {...}, "sizes": [...], "echoes":
+    {"read": a Form, "context_length": N} + the client's body      -> {"request": {...}, "sizes": [...], "echoes":
     [...],
                                                                         "grammar": "...", "grammar_field": "..."}
                                                                         + packed ids
-    {"read": an Operation} + the client's body                     -> {"model": ..., "unknown": [...]} + the answer
-    {"read": "detokenize"} + the client's message                  -> {"model": ...} + text
+    {"read": an Operation, ...} + the client's body                -> {"model": ..., "unknown": [...]} + the answer
+    {"read": "detokenize", ...} + the client's message             -> {"model": ...} + text
     what a client got wrong                                        -> {"error": {...}}
 
 Nothing is pickled: what comes out of a template is not trusted.
@@ -98,7 +98,7 @@ def _load(header: Header, payload: bytes) -> tuple[HelperModel | None, bytes]:
         files[name] = payload[start : start + size]
         start += size
     try:
-        text = ModelTokenizer(files, header["context_length"])
+        text = ModelTokenizer(files, 0)
         return HelperModel(text, Formats.of(text, ParserFlags(*header["parsers"]))), pack({})
     except ModelFilesInvalid as error:
         return None, pack({"invalid": str(error)})
@@ -106,7 +106,7 @@ def _load(header: Header, payload: bytes) -> tuple[HelperModel | None, bytes]:
 
 def _read(loaded: HelperModel | None, header: Header, payload: bytes) -> bytes:
     assert loaded is not None, "a model is loaded before anything is read"
-    model = loaded.text
+    model = loaded.text.within(header["context_length"])
     try:
         if header["read"] == "detokenize":
             read = detokenise(model, payload)

@@ -37,10 +37,12 @@ WorkKind = BodyKind | Operation | Literal["detokenize"]
 
 @dataclass(slots=True)
 class _Work:
-    """body: of this form. understand: a helper's answer, as `result`. losses: helpers that were lost at it."""
+    """body: of this form. context_length: that it must fit into. understand: a helper's answer, as `result`. losses:
+    helpers that were lost at it."""
 
     body_kind: WorkKind
     body: bytes
+    context_length: int
     understand: Callable[[Header, bytes], Any]  # Any: whatever the caller waits for
     result: "asyncio.Future[Any]"
     losses: int = 0
@@ -53,38 +55,39 @@ class PoolCounts:
 
 
 class HelperPool:
-    """`size` helpers loaded with one model. Close it to end them."""
+    """`size` helpers loaded with one model. `warm` is set once one has loaded it. Close it to end them."""
 
     def __init__(self, model: Model, size: int, flags: ParserFlags = AUTO) -> None:
         self.counts = PoolCounts()
+        self.warm = asyncio.Event()
         self._load = _load_frame(model, flags)
         self._order = itertools.count()
         self._queue: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()  # -losses, order, work
         self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
 
-    async def prepare(self, body_kind: BodyKind, body: bytes) -> EncodedRequest:
+    async def prepare(self, body_kind: BodyKind, body: bytes, context_length: int) -> EncodedRequest:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
-        read: EncodedRequest = await self._ask(body_kind, body, encoded)
+        read: EncodedRequest = await self._ask(body_kind, body, context_length, encoded)
         return read
 
     async def detokenise(self, body: bytes) -> Detokenised:
         """Raises RequestError as `prepare` does."""
-        read: Detokenised = await self._ask("detokenize", body, detokenised)
+        read: Detokenised = await self._ask("detokenize", body, 0, detokenised)
         return read
 
-    async def run(self, operation: Operation, body: bytes) -> Tokenized:
+    async def run(self, operation: Operation, body: bytes, context_length: int) -> Tokenized:
         """Raises RequestError as `prepare` does."""
-        done: Tokenized = await self._ask(operation, body, tokenized)
+        done: Tokenized = await self._ask(operation, body, context_length, tokenized)
         return done
 
     async def _ask(
-        self, body_kind: WorkKind, body: bytes, understand: Callable[[Header, bytes], Any]
+        self, body_kind: WorkKind, body: bytes, context_length: int, understand: Callable[[Header, bytes], Any]
     ) -> Any:  # as in _Work
         if self._queue.qsize() >= MAX_WAITING:
             raise RequestError(
                 429, "rate_limit_error", "queue_full", "too many requests wait to be tokenised; try again later", 1.0
             )
-        work = _Work(body_kind, body, understand, asyncio.get_running_loop().create_future())
+        work = _Work(body_kind, body, context_length, understand, asyncio.get_running_loop().create_future())
         self._put(work)
         return await work.result
 
@@ -112,6 +115,7 @@ class HelperPool:
             try:
                 await helper.start(self._load)
                 pause_s = BACKOFF_S[0]
+                self.warm.set()
                 await self._use(helper)
             except (OSError, TimeoutError, EOFError) as error:
                 log.warning("a helper process died (%s: %s); starting another", type(error).__name__, error)
@@ -156,7 +160,9 @@ class HelperPool:
 
     async def _work(self, helper: HelperProcess, work: _Work) -> bool:
         """False: over the limit. Whatever happens, the work is settled, or waits again."""
-        answer = asyncio.ensure_future(helper.call(pack({"read": work.body_kind}, work.body)))
+        answer = asyncio.ensure_future(
+            helper.call(pack({"read": work.body_kind, "context_length": work.context_length}, work.body))
+        )
         try:
             if fault := await self._fault(helper, answer):
                 self.counts.killed += 1
@@ -238,5 +244,5 @@ def _input_field(work: _Work) -> str | None:
 
 def _load_frame(model: Model, flags: ParserFlags) -> bytes:
     sizes = [[name, len(data)] for name, data in model.files.items()]
-    header = {"load": sizes, "context_length": model.context_length, "parsers": [flags.tools, flags.reasoning]}
+    header = {"load": sizes, "parsers": [flags.tools, flags.reasoning]}
     return pack(header, b"".join(model.files.values()))

@@ -50,7 +50,7 @@ class ProcessContext:
 
     config: Config
     model_dir: str
-    fingerprint: str
+    outline: str
     incarnation: str
     shared: Shared
     local: str

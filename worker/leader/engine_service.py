@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineServicer(engine_pb2_grpc.EngineServicer):
-    """incarnation, fingerprint: of the group, for the Welcome."""
+    """incarnation, outline: of the group, for the Welcome."""
 
     def __init__(
         self, registry: RequestRegistry, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]
@@ -36,7 +36,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self._config = config
         self._roles = roles
         self._incarnation = incarnation
-        self._folder, self._fingerprint = model
+        self._folder, self._outline = model
 
     async def Serve(  # type: ignore[override]  # the generated base knows generators only; this one writes itself
         self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
@@ -67,7 +67,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             data = await asyncio.to_thread(path.read_bytes)
             for start in range(0, max(1, len(data)), _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
-                yield engine_pb2.FileChunk(name=name, data=chunk, fingerprint=self._fingerprint)
+                yield engine_pb2.FileChunk(name=name, data=chunk, digest=self._outline)
 
     async def _greet(self, said: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
         """The router's name. Aborts the call when it is not of this service."""
@@ -85,7 +85,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         assert rules is not None
         return engine_pb2.FromEngine(
             welcome=engine_pb2.Welcome(
-                incarnation=self._incarnation, fingerprint=self._fingerprint, served_name=self._config.served_name,
+                incarnation=self._incarnation, digest=self._outline, served_name=self._config.served_name,
                 context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
                 features=sorted(rules.features),
             ),

@@ -45,7 +45,7 @@ class Serve:
         checkpoint = inspect(Path(context.model_dir))
         layout = config.layout
         shape = (layout.tensor, layout.pipeline, layout.per_pod)
-        identity = Identity(config.service_uid, config.revision, context.fingerprint, shape)
+        identity = Identity(config.service_uid, config.revision, context.outline, shape)
         self._incarnation = Incarnation(context.incarnation, identity, layout.pods)
         self._roles = Roles(config)
         self._registry = RequestRegistry(config, context.shared, checkpoint.eos_ids)
@@ -76,7 +76,7 @@ class Serve:
     def _server(self) -> grpc.aio.Server:
         config, context = self._context.config, self._context
         server = grpc.aio.server(options=OPTIONS)
-        model = (Path(context.model_dir), context.fingerprint)
+        model = (Path(context.model_dir), context.outline)
         servicer = EngineServicer(self._registry, config, self._roles, self._incarnation.id, model)
         engine_pb2_grpc.add_EngineServicer_to_server(servicer, server)
         group_pb2_grpc.add_GroupServicer_to_server(self._group, server)

@@ -18,7 +18,7 @@ class Identity:
 
     service_uid: str
     revision: str
-    fingerprint: str
+    outline: str
     shape: tuple[int, int, int] = (1, 1, 1)
 
 
@@ -50,7 +50,7 @@ class Incarnation:
             return f"pod {pod} is not one of the group's {self.pods}"
         if pod in self.names:
             return f"pod {pod} has joined incarnation {self.id} already; it must first leave"
-        for field in ("service_uid", "revision", "fingerprint", "shape"):
+        for field in ("service_uid", "revision", "outline", "shape"):
             theirs, ours = getattr(identity, field), getattr(self.identity, field)
             if theirs != ours:
                 return f"{field} of pod {pod} is {theirs!r}, and the leader's is {ours!r}"

@@ -118,7 +118,7 @@ class GroupServicer(group_pb2_grpc.GroupServicer):
         assert said is not None  # abort does not return
         shake, mine = said.handshake, self.incarnation
         shape = (shake.tensor, shake.pipeline, shake.ranks)
-        identity = Identity(shake.service_uid, shake.revision, shake.fingerprint, shape)
+        identity = Identity(shake.service_uid, shake.revision, shake.outline, shape)
         awaited = shake.pod not in mine.names
         if mine.replaces(shake.pod, identity, shake.started_at_ms):  # it joins the next incarnation
             text = (

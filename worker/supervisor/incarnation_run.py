@@ -47,7 +47,7 @@ class RunSpec:
 
     config: Config
     model_dir: str
-    fingerprint: str
+    outline: str
     local: str
     parent: int
     started_at_ms: int
@@ -165,7 +165,7 @@ class IncarnationRun:
     def _context(self, incarnation: str) -> ProcessContext:
         spec = self._spec
         return ProcessContext(
-            config=spec.config, model_dir=spec.model_dir, fingerprint=spec.fingerprint, incarnation=incarnation,
+            config=spec.config, model_dir=spec.model_dir, outline=spec.outline, incarnation=incarnation,
             shared=self._shared, local=spec.local, report=-1, rank=-1, parent=spec.parent,
         )  # fmt: skip
 
@@ -262,7 +262,7 @@ def _handshake(spec: RunSpec) -> group_pb2.JoinHandshake:
     config = spec.config
     layout = config.layout
     return group_pb2.JoinHandshake(
-        service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, fingerprint=spec.fingerprint,
+        service_uid=config.service_uid, revision=config.revision, pod=config.pod_index, outline=spec.outline,
         tensor=layout.tensor, pipeline=layout.pipeline, ranks=layout.per_pod, name=config.pod_name,
         started_at_ms=spec.started_at_ms,
     )  # fmt: skip

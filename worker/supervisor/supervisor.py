@@ -121,7 +121,7 @@ class Supervisor:
             return 0.0, None
         self._children = Children(self._fork_server)
         spec = RunSpec(
-            self._config, str(checkpoint.folder), checkpoint.fingerprint, local, os.getpid(), self._started_at_ms
+            self._config, str(checkpoint.folder), checkpoint.outline, local, os.getpid(), self._started_at_ms
         )
         incarnation = IncarnationRun(spec, self._state, self._children)
         self._totals.current = incarnation.gauges
@@ -182,7 +182,7 @@ class Supervisor:
         if not isinstance(result, Checkpoint):
             raise result
         state.model = group_pb2.ModelInfo(
-            fingerprint=result.fingerprint, architecture=result.config.architecture, size_bytes=result.size_bytes,
+            outline=result.outline, architecture=result.config.architecture, size_bytes=result.size_bytes,
             context_length=config.context_length or result.context_length, note="; ".join(result.notes),
         )  # fmt: skip
         return result

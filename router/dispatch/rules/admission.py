@@ -131,11 +131,11 @@ class Queue(Generic[T]):
         """The wait of the last request that left: an estimate for the next one."""
         return float(min(max(math.ceil(self._last_wait_s), 1), MAX_RETRY_AFTER_S))
 
-    def push(self, entry: QueueEntry[T]) -> None:
-        """Join the queue. Raises QueueFull."""
-        if self._waiting >= self.bounds.max_requests:
+    def push(self, entry: QueueEntry[T], readmitted: bool = False) -> None:
+        """Join the queue. readmitted: ahead of its tenant's, past the bound. Raises QueueFull."""
+        if self._waiting >= self.bounds.max_requests and not readmitted:
             raise QueueFull(self._waiting, self.retry_after_s)
-        self._put(entry, ahead=False)
+        self._put(entry, ahead=readmitted)
 
     def put_back(self, entry: QueueEntry[T], expires: float) -> None:
         """Return one that was popped, to the front of its tenant and past the bound: it was let in and paid for."""

@@ -20,7 +20,7 @@ from octavo.router.frontend.grpc import grpc_calls
 from octavo.router.frontend.grpc.grpc_calls import Context, StreamCut
 from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
-from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, served_by
+from octavo.router.frontend.request_pipeline import PreparedRequest, Services, answering, prepare, run, served_by
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageKind, decode
@@ -79,6 +79,10 @@ class Inference:
 
     async def _generate(self, message: bytes, deadline: float) -> bytes:
         prepared = await self._prepare("generate", message, deadline)
+        del message
+        return await answering(self._services, prepared, self._answer)
+
+    async def _answer(self, prepared: PreparedRequest) -> bytes:
         id = PREFIX + prepared.id
         pending = PendingOutputs()
         with run(self._services, prepared, pending, id, sink=partial(IdRecorder, pending)) as answer:
@@ -91,6 +95,10 @@ class Inference:
 
     async def _generate_stream(self, message: bytes, context: Context) -> None:
         prepared = await self._prepare("generate", message, grpc_calls.deadline(context))
+        del message
+        await answering(self._services, prepared, partial(self._stream_answer, context=context))
+
+    async def _stream_answer(self, prepared: PreparedRequest, context: Context) -> None:
         id = PREFIX + prepared.id
         try:
             async with asyncio.timeout(None) as patience:
@@ -129,12 +137,10 @@ class Inference:
         for model in self._models():
             if model.id == asked:
                 return model.SerializeToString()
-        raise unknown_model(asked, self._services.model_name)
+        raise unknown_model(asked, next(iter(self._services.cards), ""))
 
     def _models(self) -> list[octavo_pb2.Model]:
-        name, loaded = self._services.model_name, self._services.model_loader.loaded
-        context_length = loaded.model.context_length if loaded is not None else 0
-        return [octavo_pb2.Model(id=name, context_length=context_length)] if name else []
+        return [octavo_pb2.Model(id=name, context_length=length) for name, length in self._services.cards.items()]
 
 
 def _little(kind: type[M], message: bytes) -> M:

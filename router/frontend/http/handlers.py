@@ -31,7 +31,7 @@ from octavo.router.frontend.http.responses import (
     stream_head,
 )
 from octavo.router.frontend.job_builder import AnswerForm
-from octavo.router.frontend.request_pipeline import PreparedRequest, Services, prepare, run, run_operation
+from octavo.router.frontend.request_pipeline import PreparedRequest, Services, answering, prepare, run, run_operation
 from octavo.router.jobs.generation import RequestError
 from octavo.router.metrics import CUT
 from octavo.router.openai_api import unknown_field_warnings
@@ -64,11 +64,14 @@ class Completions:
             del body
         unknown = prepared.encoded.request.unknown
         unknown_field_warnings.check_strict(unknown, self._services.strict, request.headers)
-        identity = Identity(kind, PREFIXES[kind] + prepared.id, int(time.time()), prepared.name)
-        exchange = _Exchange(
-            self._services, request, identity, prepared, {**headers, **unknown_field_warnings.warning(unknown)}
-        )
-        return await (exchange.stream() if prepared.encoded.request.stream else exchange.whole())
+        created, headers = int(time.time()), {**headers, **unknown_field_warnings.warning(unknown)}
+
+        async def answered(prepared: PreparedRequest) -> tuple[web.StreamResponse, str]:
+            identity = Identity(kind, PREFIXES[kind] + prepared.id, created, prepared.name)
+            exchange = _Exchange(self._services, request, identity, prepared, headers)
+            return await (exchange.stream() if prepared.encoded.request.stream else exchange.whole())
+
+        return await answering(self._services, prepared, answered)
 
     async def tokenize(self, request: web.BaseRequest, operation: Operation) -> web.Response:
         """Of /tokenize and /detokenize. Raises RequestError."""

@@ -172,14 +172,11 @@ class HttpServer:
         return web.Response(body=self._document, content_type=JSON)
 
     def _cards(self) -> list[dict[str, object]]:
-        loaded = self._services.model_loader.loaded
-        name = self._services.model_name
-        if not name:
-            return []
-        card: dict[str, object] = {"id": name, "object": "model", "created": 0, "owned_by": "octavo"}
-        if loaded is not None:
-            card["max_model_len"] = loaded.model.context_length
-        return [card]
+        cards: list[dict[str, object]] = []
+        for name, context_length in self._services.cards.items():
+            card: dict[str, object] = {"id": name, "object": "model", "created": 0, "owned_by": "octavo"}
+            cards.append(card | ({"max_model_len": context_length} if context_length else {}))
+        return cards
 
     def _models(self, request: web.BaseRequest) -> web.Response:
         return json_response({"object": "list", "data": self._cards()})

@@ -120,17 +120,17 @@ async def _delay(net: Net, dice: random.Random) -> None:
 
 
 async def _another_model_joins(net: Net, dice: random.Random) -> None:
-    await _refused(net, fingerprint="other", started_at_ms=2**62)
+    await _refused(net, outline="other", started_at_ms=2**62)
 
 
 async def _an_older_pod_joins(net: Net, dice: random.Random) -> None:
     """Of the same name and model, begun before the one that belongs to the group."""
-    await _refused(net, fingerprint=(await net.group.leader.status()).model.fingerprint, started_at_ms=1)
+    await _refused(net, outline=(await net.group.leader.status()).model.outline, started_at_ms=1)
 
 
-async def _refused(net: Net, fingerprint: str, started_at_ms: int) -> None:
+async def _refused(net: Net, outline: str, started_at_ms: int) -> None:
     shake = group_pb2.JoinHandshake(
-        pod=1, name="group-0-1", tensor=1, pipeline=2, ranks=1, fingerprint=fingerprint, started_at_ms=started_at_ms
+        pod=1, name="group-0-1", tensor=1, pipeline=2, ranks=1, outline=outline, started_at_ms=started_at_ms
     )
     counted = _late(net, 0)
     async with grpc.aio.insecure_channel(net.group.leader.addresses["group"]) as channel:

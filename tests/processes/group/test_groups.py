@@ -198,10 +198,10 @@ async def test_a_group_that_waits_for_a_pod_is_not_said_to_load(tmp_path: Path) 
     try:
         await until(lambda: one.leader.get("health", "/livez")[0] == 200, PATIENCE_S, one.text)
         async with asyncio.timeout(PATIENCE_S):
-            while not (status := await one.leader.status()).model.fingerprint:
+            while not (status := await one.leader.status()).model.outline:
                 await asyncio.sleep(0.1)
-        ear, fingerprint = PodEar(), status.model.fingerprint
-        shake = group_pb2.JoinHandshake(pod=1, fingerprint=fingerprint, tensor=1, pipeline=3, ranks=1, name="group-0-1")
+        ear, outline = PodEar(), status.model.outline
+        shake = group_pb2.JoinHandshake(pod=1, outline=outline, tensor=1, pipeline=3, ranks=1, name="group-0-1")
         async with grpc.aio.insecure_channel(one.leader.addresses["group"]) as channel:
             joining = asyncio.create_task(Membership(shake, ear).join(channel))
             await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
@@ -222,6 +222,6 @@ async def test_a_pod_with_another_model_is_refused_and_the_status_says_so(tmp_pa
             while (status := await one.leader.status()).last_failure.reason != "JoinRefused":
                 await asyncio.sleep(0.2)
         assert status.last_failure.pod == "group-0-1"
-        assert "fingerprint" in status.last_failure.message
+        assert "outline" in status.last_failure.message
     finally:
         one.close()

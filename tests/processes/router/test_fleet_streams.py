@@ -13,7 +13,7 @@ from support.router.jobs import Recorder, job, until
 from octavo.proto.v1 import engine_pb2
 from octavo.router.dispatch.assembly import FleetSettings, running
 from octavo.router.dispatch.rules.admission import QueueLimits
-from octavo.router.jobs.generation import GRAMMAR, LENGTH, RequestError
+from octavo.router.jobs.generation import GRAMMAR, LENGTH, ModelChanged, RequestError
 from octavo.shared.sampling_params import SamplingParams
 
 
@@ -244,36 +244,92 @@ async def test_the_tokenizers_files_come_from_a_leader(sockets: Path, tmp_path: 
     (tmp_path / "generation_config.json").write_bytes(b"{}")
     address = f"unix:{sockets}/a"
     async with serving(Script(tokenizer=tmp_path), address), running(FleetSettings(groups=(address,))) as router:
-        assert router.files() is None
-        model = await router.model(time.monotonic() + 10)
-        assert model.files == {"tokenizer.json": big, "generation_config.json": b"{}"}
-        assert (model.name, model.context_length) == ("fake", 8192)
+        assert not router.models
+        served = await router.model(time.monotonic() + 10)
+        assert served.model.files == {"tokenizer.json": big, "generation_config.json": b"{}"}
+        assert (served.name, served.context_length, served.groups) == ("fake", 8192, 1)
 
 
-async def test_a_group_of_another_model_carries_nothing_until_the_old_model_has_left(sockets: Path) -> None:
+async def test_each_model_gets_the_jobs_that_were_tokenised_for_it_for_as_long_as_a_group_serves_it(
+    sockets: Path,
+) -> None:
     old, new = f"unix:{sockets}/a", f"unix:{sockets}/b"
-    changed = Script(fingerprint="model-b", revision="revision-2")
+    changed = Script(digest="model-b", revision="revision-2")
     async with serving(Script(), old) as first, serving(changed, new) as second:
-        async with running(FleetSettings(groups=(old,))) as router:
-            await until(lambda: router.ready)
-            router.retarget((old, new))
-            await until(lambda: second.streams)
-            for _ in range(4):
+        async with running(FleetSettings(groups=(old, new))) as router:
+            await until(lambda: len(router.models) == 2)
+            for digest in ("model-a", "model-b", "model-a", "model-b"):
                 sink = Recorder()
-                router.submit(job(fingerprint="model-a"), sink)
+                router.submit(job(digest=digest), sink)
                 await sink.end()
                 assert sink.errors == []
-            assert len(first.submits) == 4 and second.submits == []
+            assert len(first.submits) == len(second.submits) == 2
             router.retarget((new,))
-            await until(lambda: router.ready)
-            model = router.files()
-            assert model is not None and model.fingerprint == "model-b"
+            assert [served.digest for served in router.models] == ["model-b"]
             stale, fresh = Recorder(), Recorder()
-            router.submit(job(fingerprint="model-a"), stale)
-            router.submit(job(fingerprint="model-b"), fresh)
+            router.submit(job(digest="model-a"), stale)
+            router.submit(job(digest="model-b"), fresh)
             await fresh.end()
-            assert stale.error.code == "model_changed"
+            assert isinstance(stale.error, ModelChanged)
             assert fresh.finish == LENGTH
+
+
+async def test_jobs_for_a_model_without_room_hold_up_no_others(sockets: Path) -> None:
+    full, free = f"unix:{sockets}/a", f"unix:{sockets}/b"
+    changed = Script(digest="model-b", revision="revision-2")
+    async with serving(Script(credit=0), full), serving(changed, free):
+        async with running(FleetSettings(groups=(full, free))) as router:
+            await until(lambda: len(router.models) == 2)
+            waiting, sent = Recorder(), Recorder()
+            router.submit(job(digest="model-a"), waiting)
+            router.submit(job(digest="model-b"), sent)
+            await sent.end()
+            assert sent.finish == LENGTH and not waiting.ended and router.waiting == 1
+            chosen = [router.choose(("model-a", "model-b")) for _ in range(4)]
+            assert {one.digest for one in chosen if one is not None} == {"model-b"}
+
+
+async def test_a_group_whose_weights_are_not_its_revisions_carries_nothing(
+    sockets: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files were changed in place: one name must not have two answers at random."""
+    addresses = [f"unix:{sockets}/{name}" for name in "abc"]
+    async with serving(Script(), addresses[0]), serving(Script(), addresses[1]):
+        async with serving(Script(digest="fine-tune"), addresses[2]) as other:
+            async with running(FleetSettings(groups=tuple(addresses[:2]))) as router:
+                await until(lambda: len(router.fleet.usable) == 2)
+                router.retarget(addresses)
+                await until(lambda: bool(router.fleet.mismatched))
+                assert router.fleet.mismatched == {addresses[2]}
+                assert [served.digest for served in router.models] == ["model-a"] and other.submits == []
+                errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+                assert len(errors) == 1 and "fine-tune" in errors[0] and addresses[2] in errors[0]
+                router.retarget(addresses[2:])
+                await until(lambda: [served.digest for served in router.models] == ["fine-tune"])
+                assert not router.fleet.mismatched
+
+
+async def test_what_groups_say_of_themselves_holds_for_their_streams(sockets: Path) -> None:
+    """Groups of one model may differ in context, in what their devices can do, and in the model's name."""
+    small, large = f"unix:{sockets}/a", f"unix:{sockets}/b"
+    longer = Script(context_length=32_768, revision="revision-2", served_name="new", features=())
+    async with serving(Script(), small) as first, serving(longer, large) as second:
+        async with running(FleetSettings(groups=(small, large))) as router:
+            await until(lambda: len(router.fleet.usable) == 2)
+            (served,) = router.models
+            assert (set(served.names), served.context_length, served.groups) == ({"fake", "new"}, 32_768, 2)
+            for fields in ({"min_context": 9000}, {"needs": frozenset(("min_p",))}):
+                for _ in range(3):
+                    sink = Recorder()
+                    router.submit(job(**fields), sink)
+                    await sink.end()
+                    assert sink.errors == []
+            assert (len(first.submits), len(second.submits)) == (3, 3)
+            with pytest.raises(RequestError) as refused:
+                router.submit(job(min_context=9000, needs=frozenset(("min_p",))), Recorder())
+            assert refused.value.code == "context_length_exceeded"
+            router.retarget((small,))
+            assert (router.models[0].names, router.models[0].context_length) == (("fake",), 8192)
 
 
 async def test_a_prompt_of_more_than_a_million_ids_arrives(sockets: Path) -> None:

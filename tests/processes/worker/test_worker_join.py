@@ -33,10 +33,10 @@ class Group:
         self._address = address
         self._tasks: list[Ending] = []
 
-    def join(self, pod: int, fingerprint: str = "f", started_at_ms: int = 0) -> tuple[Membership, PodEar, Ending]:
+    def join(self, pod: int, outline: str = "f", started_at_ms: int = 0) -> tuple[Membership, PodEar, Ending]:
         shake = group_pb2.JoinHandshake(
             pod=pod,
-            fingerprint=fingerprint,
+            outline=outline,
             tensor=1,
             pipeline=2,
             ranks=1,
@@ -162,8 +162,8 @@ async def test_a_lost_peer_ends_the_life_when_nobody_can_say_more(group: Group) 
 async def test_a_pod_with_another_model_is_refused_by_name_and_the_life_that_waits_for_it_ends(group: Group) -> None:
     _, ear, told = group.join(0)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
-    _, _, refused = group.join(1, fingerprint="other")
-    with pytest.raises(LeaderLost, match="fingerprint of pod 1 is 'other'"):
+    _, _, refused = group.join(1, outline="other")
+    with pytest.raises(LeaderLost, match="outline of pod 1 is 'other'"):
         await asyncio.wait_for(refused, PATIENCE_S)
     failure = await asyncio.wait_for(told, PATIENCE_S)
     assert failure is not None
@@ -174,7 +174,7 @@ async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> No
     _, leads, told = group.join(0)
     _, follows, _ = group.join(1)
     await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
-    _, _, refused = group.join(1, fingerprint="old")
+    _, _, refused = group.join(1, outline="old")
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(refused, PATIENCE_S)
     assert group.leader.incarnation.late == 1
@@ -188,7 +188,7 @@ async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_o
         with pytest.raises(LeaderLost, match="already"):
             await asyncio.wait_for(group.join(1, started_at_ms=started_at_ms)[2], PATIENCE_S)
     with pytest.raises(LeaderLost, match="already"):
-        await asyncio.wait_for(group.join(1, fingerprint="old", started_at_ms=3)[2], PATIENCE_S)
+        await asyncio.wait_for(group.join(1, outline="old", started_at_ms=3)[2], PATIENCE_S)
     assert not told.done() and not group.leader.ended.is_set()
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(group.join(1, started_at_ms=3)[2], PATIENCE_S)

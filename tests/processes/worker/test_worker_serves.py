@@ -66,13 +66,13 @@ async def test_bad_submits_are_rejected_by_field_and_disturb_nobody(worker):
         assert len(beside.ids) == 400
 
 
-async def test_files_come_whole_with_the_fingerprint_of_the_welcome(worker, model):
+async def test_files_come_whole_with_the_digest_of_the_welcome(worker, model):
     async with client(worker) as router:
         async with grpc.aio.insecure_channel(worker.addresses["serve"], options=OPTIONS) as channel:
             files: dict[str, bytes] = {}
             async for chunk in engine_pb2_grpc.EngineStub(channel).Files(engine_pb2.FilesRequest(), timeout=PATIENCE_S):
                 files[chunk.name] = files.get(chunk.name, b"") + chunk.data
-                assert chunk.fingerprint == router.welcome.fingerprint
+                assert chunk.digest == router.welcome.digest
         assert set(files) >= {"tokenizer.json", "chat_template.jinja", "config.json", "generation_config.json"}
         for name, data in files.items():
             assert data == (model / name).read_bytes()

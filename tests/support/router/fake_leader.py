@@ -46,14 +46,16 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "gene
 class Script:
     """ids: given in turn; with `ends`, once, and then the model has stopped.
 
-    credit: uncached prompt tokens granted beyond what was seen; 0: none at first.
+    credit: uncached prompt tokens granted beyond what was seen; 0: none at first. slots: requests that it runs at once;
+    0: any number. With slots it grants one token while one is free: a request at a time.
     """
 
     ids: tuple[int, ...] = tuple(range(100, 200))
     ends: bool = False
     interval_s: float = 0.0
     credit: int = 100_000
-    fingerprint: str = "model-a"
+    slots: int = 0
+    digest: str = "model-a"
     revision: str = "revision-1"
     served_name: str = "fake"
     context_length: int = 8192
@@ -155,9 +157,9 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             data = (self.script.tokenizer / name).read_bytes()  # type: ignore[operator]  # names is empty without it
             for start in range(0, len(data), 1 << 20):
                 chunk = data[start : start + (1 << 20)]
-                yield engine_pb2.FileChunk(name=name, data=chunk, fingerprint=self.script.fingerprint)
+                yield engine_pb2.FileChunk(name=name, data=chunk, digest=self.script.digest)
         if not names:
-            yield engine_pb2.FileChunk(name="config.json", data=b"{}", fingerprint=self.script.fingerprint)
+            yield engine_pb2.FileChunk(name="config.json", data=b"{}", digest=self.script.digest)
 
     async def _read(self, requests: AsyncIterator[engine_pb2.FromRouter], stream: Stream) -> None:
         async for first in requests:
@@ -185,6 +187,8 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             stream.post(answer)
             return
         stream.running[submit.number] = Running(submit, time.monotonic())
+        if self.script.slots:
+            stream.urgent.append(engine_pb2.FromEngine())  # what it has left
         stream.wake.set()
 
     async def _emit(self, context, stream: Stream) -> None:  # type: ignore[no-untyped-def]
@@ -245,7 +249,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
     def _welcome(self) -> engine_pb2.Welcome:
         return engine_pb2.Welcome(
             incarnation=self.incarnation,
-            fingerprint=self.script.fingerprint,
+            digest=self.script.digest,
             served_name=self.script.served_name,
             context_length=self.script.context_length,
             block_size=16,
@@ -255,7 +259,9 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
 
     def _credited(self, message: engine_pb2.FromEngine, stream: Stream) -> engine_pb2.FromEngine:
         load = engine_pb2.Load(running=self.under_way, total_blocks=1000)
-        message.credit.CopyFrom(engine_pb2.Credit(seen=stream.seen, tokens=self.credit, load=load))
+        slots = self.script.slots
+        tokens = min(self.credit, int(self.under_way < slots)) if slots else self.credit
+        message.credit.CopyFrom(engine_pb2.Credit(seen=stream.seen, tokens=tokens, load=load))
         return message
 
 
@@ -296,8 +302,9 @@ async def start(leader: FakeLeader, address: str) -> grpc.aio.Server:
 async def _main(arguments: argparse.Namespace) -> None:
     ids = tuple(json.loads(arguments.ids)) if arguments.ids else Script().ids
     script = Script(
-        ids=ids, interval_s=arguments.interval, tokenizer=arguments.tokenizer, served_name=arguments.served_name
-    )
+        ids=ids, interval_s=arguments.interval, tokenizer=arguments.tokenizer, served_name=arguments.served_name,
+        slots=arguments.slots, digest=arguments.digest, revision=arguments.digest,
+    )  # fmt: skip
     leader = FakeLeader(script)
     server = await start(leader, arguments.serve)
     stop = asyncio.Event()
@@ -317,6 +324,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--ids", help="JSON list of the ids to give")
     parser.add_argument("--tokenizer", type=Path, help="folder whose small files are served")
     parser.add_argument("--served-name", default="fake")
+    parser.add_argument("--slots", type=int, default=0, help="requests that it runs at once; 0: any number")
+    parser.add_argument("--digest", default=Script().digest, help="of its model, and its revision")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds for what is under way, at SIGTERM")
     parser.add_argument("--log", type=Path, help="file for [seed, received, first token] of each request, at SIGTERM")
     return parser.parse_args(argv)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from support.patience import PATIENCE_S, Bound
+from support.router.fake_leader import Script
 
 from octavo.router.jobs.generation import Job, RequestError
 from octavo.shared.sampling_params import SamplingParams
@@ -17,7 +18,7 @@ _names = itertools.count()
 def job(prompt_tokens: int = 10, max_tokens: int = 5, **fields: Any) -> Job:
     """A greedy job; fields: of Job."""
     prompt = array("I", range(prompt_tokens)).tobytes()
-    fields = {"sampling": SamplingParams()} | fields
+    fields = {"sampling": SamplingParams(), "digest": Script().digest} | fields
     return Job(id=f"test-{next(_names)}", prompt=prompt, max_tokens=max_tokens, **fields)
 
 

@@ -29,14 +29,14 @@ MAX_NAME_BYTES = 255  # of a file
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """size_bytes: of the weights. fingerprint: of config, text files and tensor layout. notes: for the log."""
+    """size_bytes: of the weights. outline: of config, text files and tensor layout. notes: for the log."""
 
     folder: Path
     config: ModelConfig
     tensors: Mapping[str, Tensor]
     eos_ids: tuple[int, ...]
     size_bytes: int
-    fingerprint: str
+    outline: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ def _inspect(model_dir: Path) -> Checkpoint:
         tensors={name: tensors[name] for name in expected},
         eos_ids=eos_ids,
         size_bytes=sum(tensors[name].end - tensors[name].begin for name in expected),
-        fingerprint=_fingerprint(model_dir, tensors.values()),
+        outline=_outline(model_dir, tensors.values()),
         notes=notes(config, tensors),
     )
 
@@ -119,7 +119,7 @@ def _is_name(file: str) -> bool:
     return Path(file).name == file not in ("", "..") and file.isprintable() and len(file.encode()) <= MAX_NAME_BYTES
 
 
-def _fingerprint(folder: Path, tensors: Iterable[Tensor]) -> str:
+def _outline(folder: Path, tensors: Iterable[Tensor]) -> str:
     """Not of the weights: reading gigabytes at each start would cost more than it finds."""
     digest = hashlib.blake2b(digest_size=16)
     for name in ("config.json", *TEXT_FILES):

@@ -18,7 +18,7 @@ from octavo.worker.models.folder.json_files import TOKENIZER as TOKENIZER_BOUND
 from octavo.worker.models.folder.json_files import read_json
 
 TOKENIZER = "tokenizer.json"
-# They decide what text a model gives; the fingerprint covers them.
+# They decide what text a model gives; the outline covers them.
 TEXT_FILES = (TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 SERVED_FILES = (*TEXT_FILES, "config.json")
 _SLOW = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")

@@ -131,7 +131,7 @@ async def test_an_error_of_the_queue_is_no_requests_fault_and_is_tried_again(mon
     monkeypatch.setattr(dispatch, "RETRY_S", 0.01)
     async with served() as (router, (leader,)):
         with monkeypatch.context() as broken:
-            broken.setattr(router._queue, "head", fails)
+            broken.setattr(router._queues.of(Script().digest), "head", fails)
             sink = Recorder()
             router.submit(job(), sink)
             assert router.errors.count == 1

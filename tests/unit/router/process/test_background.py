@@ -16,7 +16,7 @@ from octavo.router.process.process_manager import ProcessManager
 from octavo.router.tokenizer_pool import pool as pools
 from octavo.router.tokenizer_pool.pool import HelperPool
 
-MODEL = Model("m", "f", 16, 16, {})
+MODEL = Model("digest", {})
 
 
 @pytest.mark.parametrize("odd", [ValueError("not JSON"), ({"ask": {}, "sizes": []}, b""), ({}, b"")])
@@ -28,10 +28,10 @@ async def test_a_helper_that_talks_nonsense_is_replaced_and_its_request_answered
     monkeypatch.setattr(pools, "BACKOFF_S", (0.01, 0.01))
     pool = HelperPool(MODEL, 1)
     with pytest.raises(RequestError) as caught:
-        await asyncio.wait_for(pool.prepare("chat", b"{}"), 2)
+        await asyncio.wait_for(pool.prepare("chat", b"{}", 16), 2)
     assert caught.value.status == 500
     with pytest.raises(RequestError) as caught:
-        await asyncio.wait_for(pool.prepare("chat", b"{}"), 2)
+        await asyncio.wait_for(pool.prepare("chat", b"{}", 16), 2)
     assert caught.value.status == 400 and helpers.started == 2 and pool.counts.died == 1
     assert any(record.levelno >= logging.ERROR for record in caplog.records)
     await pool.close()

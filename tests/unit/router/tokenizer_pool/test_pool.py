@@ -15,7 +15,7 @@ from octavo.router.tokenizer_pool.helper import OUT_OF_MEMORY
 from octavo.router.tokenizer_pool.helper_process import ProcessUsage
 from octavo.router.tokenizer_pool.pool import HelperPool
 
-MODEL = Model("m", "f", 16, 16, {})
+MODEL = Model("digest", {})
 GOOD: Any = (REFUSAL, b"")  # an answer: what the client then gets is this refusal
 STOPPED = ProcessUsage("T", 1.0)
 STARVED = ProcessUsage("R", 0.0)
@@ -53,12 +53,12 @@ async def test_what_a_lost_helper_means_for_its_request(
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     pool = HelperPool(MODEL, 1)
     with pytest.raises(RequestError) as caught:
-        await asyncio.wait_for(pool.prepare("completion", b'{"prompt": "x"}'), 5)
+        await asyncio.wait_for(pool.prepare("completion", b'{"prompt": "x"}', 16), 5)
     assert (caught.value.status, caught.value.code) == (status, code)
     assert len(helpers.answers) == max(1, len(answers) + 1 - calls)
     assert (caught.value.retry_after is not None) == (status == 503)
     with pytest.raises(RequestError, match="no"):  # the next request is served
-        await asyncio.wait_for(pool.prepare("completion", b"{}"), 5)
+        await asyncio.wait_for(pool.prepare("completion", b"{}", 16), 5)
     await pool.close()
 
 
@@ -80,7 +80,7 @@ async def test_a_request_that_waits_when_the_pool_closes_is_refused(monkeypatch:
     monkeypatch.setattr(pools, "HelperProcess", helpers.made)
     monkeypatch.setattr(pools, "LIMIT_S", 60.0)
     pool = HelperPool(MODEL, 1)
-    asked = [asyncio.ensure_future(pool.prepare("completion", b"{}")) for _ in range(3)]
+    asked = [asyncio.ensure_future(pool.prepare("completion", b"{}", 16)) for _ in range(3)]
     await asyncio.sleep(0.01)
     await pool.close()
     errors = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)

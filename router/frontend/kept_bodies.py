@@ -1,0 +1,49 @@
+"""Bodies of requests whose answers have not begun, kept so that they can be tokenised again for another model.
+
+Within a bound: a body that finds no room is not kept, and its request fails should its model go.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from octavo.router.text.bodies import BodyKind
+
+MAX_KEPT_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class KeptBody:
+    """What a request was made of. body: None once it is not needed any more, or has found no room."""
+
+    body_kind: BodyKind
+    body: bytes | None
+    counted: "KeptBodies | None" = field(default=None, repr=False)
+
+    def release(self) -> None:
+        """Harmless when it has been."""
+        if self.counted is not None and self.body is not None:
+            self.counted.size -= len(self.body)
+        self.body = None
+
+
+class KeptBodies:
+    """size: bytes that are kept now, `most` at most."""
+
+    def __init__(self, most: int = MAX_KEPT_BYTES) -> None:
+        self.size = 0
+        self._most = most
+
+    @contextmanager
+    def kept(self, one: KeptBody) -> Iterator[None]:
+        """For as long as the block runs, or until it is released."""
+        assert one.body is not None, "a body is kept once"
+        if self.size + len(one.body) <= self._most:
+            self.size += len(one.body)
+            one.counted = self
+        else:
+            one.release()
+        try:
+            yield
+        finally:
+            one.release()
