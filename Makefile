@@ -44,7 +44,7 @@ check: lint types imports stale
 # Where there is a GPU, its kernels are compiled too: a few minutes once, kept in ~/.cache/octavo/kernels.
 GPU := $(shell command -v nvidia-smi)
 
-setup: $(READY) kernels/lib/cpu.so $(if $(GPU),kernels/lib/.cuda)
+setup: $(READY) kernels/lib/cpu.so kernels/lib/chunk_sums.so $(if $(GPU),kernels/lib/.cuda)
 
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "octavo needs Python 3.11 or newer; set PYTHON=")'
@@ -57,6 +57,10 @@ $(READY): constraints.txt pyproject.toml
 kernels/lib/cpu.so: kernels/csrc/cpu/cpu.cpp kernels/csrc/cpu/cpu_simd.h kernels/build.py | $(READY)
 	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build cpu; \
 	  else echo "without a C++ compiler the CPU runs PyTorch's kernels, at half the speed; Debian: apt-get install g++" >&2; \
+	  fi >/dev/null
+
+kernels/lib/chunk_sums.so: kernels/csrc/cpu/chunk_sums.cpp kernels/build.py | $(READY)
+	@if command -v c++ || command -v g++ || command -v clang++; then $(BIN)/python -m octavo.kernels.build chunk_sums; \
 	  fi >/dev/null
 
 CUDA_SOURCES := $(wildcard kernels/csrc/*.cu kernels/csrc/*/*.cu)

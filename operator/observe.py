@@ -181,7 +181,7 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
         )
         if answer.HasField("last_failure")
         else None,
-        model=ModelInfo(model.outline, model.architecture, model.size_bytes, model.context_length, model.note)
+        model=ModelInfo(model.digest, model.architecture, model.size_bytes, model.context_length, model.note)
         if answer.HasField("model")
         else None,
         collective=_names(answer.collective),

@@ -43,6 +43,10 @@ def status_schema() -> Json:
                     "architecture": _text("Architecture from the model's config.json."),
                     "sizeBytes": _number("Size of the weights in bytes.", "int64"),
                     "contextLength": _number("Maximum number of tokens of prompt and answer together."),
+                    "digest": _text(
+                        "Hash of the model: config.json, tokenizer, template, and the values of the weights. Routers "
+                        "log it for each group."
+                    ),
                     "note": _text("Adjustments, such as a reduced context length."),
                 },
             },

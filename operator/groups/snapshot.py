@@ -27,7 +27,7 @@ class Failure:
 class ModelInfo:
     """The model as a group reports it."""
 
-    fingerprint: str = ""
+    digest: str = ""  # of its files, values of the weights included; empty until they are read
     architecture: str = ""
     size_bytes: int = 0
     context_length: int = 0

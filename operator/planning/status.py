@@ -31,7 +31,8 @@ def status(service: InferenceService, facts: Facts, observed: Iterable[Group], n
         "revision": facts.goal.revision,
         "groups": [_group(group, facts.cause_of(group.index)) for group in existing],
     }
-    known = next((group.report.model for group in existing if group.report and group.report.model), None)
+    reported = [group.report.model for group in existing if group.report and group.report.model]
+    known = next((model for model in reported if model.digest), next(iter(reported), None))
     if model := _model(known) or service.status.get("model"):
         result["model"] = model
     return result
@@ -50,6 +51,7 @@ def _model(info: ModelInfo | None) -> Json:
         "architecture": info.architecture,
         "sizeBytes": info.size_bytes,
         "contextLength": info.context_length,
+        "digest": info.digest,
         "note": info.note,
     }
     return {key: value for key, value in fields.items() if value}

@@ -34,6 +34,8 @@ class ProcessSlot(enum.IntEnum):
     LATE = 6  # messages of an earlier incarnation that were refused: serve's of pods, a rank's of other ranks
     COLLECTIVE = 7  # ranks: a value of proto Transport, how the ranks of the stage are reached
     ACTIVATIONS = 8  # ranks: how the stages before and after are reached
+    DIGEST = 9  # serve: the first half of the model's digest; 0: not known yet
+    DIGEST_END = 10  # and the other half
 
 
 class Gauge(enum.IntEnum):

@@ -15,6 +15,7 @@ from octavo.worker.channel import first
 from octavo.worker.config import Config
 from octavo.worker.leader.request_registry import RequestRegistry
 from octavo.worker.leader.router_stream import RouterStream
+from octavo.worker.models.folder.checkpoint import digest_of
 from octavo.worker.models.folder.text_files import SERVED_FILES
 from octavo.worker.tls import Roles
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineServicer(engine_pb2_grpc.EngineServicer):
-    """incarnation, outline: of the group, for the Welcome."""
+    """incarnation: of the group, for the Welcome. model: its folder and outline."""
 
     def __init__(
         self, registry: RequestRegistry, config: Config, roles: Roles, incarnation: str, model: tuple[Path, str]
@@ -60,6 +61,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self, request: engine_pb2.FilesRequest, context: _FilesContext
     ) -> AsyncIterator[engine_pb2.FileChunk]:
         await self._roles.require("router", context)
+        await self._registry.ready.wait()
         for name in SERVED_FILES:
             path = self._folder / name
             if not path.is_file():
@@ -67,7 +69,12 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             data = await asyncio.to_thread(path.read_bytes)
             for start in range(0, max(1, len(data)), _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
-                yield engine_pb2.FileChunk(name=name, data=chunk, digest=self._outline)
+                yield engine_pb2.FileChunk(name=name, data=chunk, digest=self._digest)
+
+    @property
+    def _digest(self) -> str:
+        """Known once the registry is ready."""
+        return digest_of(self._outline, self._registry.weights)
 
     async def _greet(self, said: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
         """The router's name. Aborts the call when it is not of this service."""
@@ -85,7 +92,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         assert rules is not None
         return engine_pb2.FromEngine(
             welcome=engine_pb2.Welcome(
-                incarnation=self._incarnation, digest=self._outline, served_name=self._config.served_name,
+                incarnation=self._incarnation, digest=self._digest, served_name=self._config.served_name,
                 context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
                 features=sorted(rules.features),
             ),

@@ -45,6 +45,7 @@ class RequestRegistry:
         self._load = _NO_LOAD
         self._credit_sent_s = 0.0
         self.rules: Rules | None = None
+        self.weights = 0  # what the ranks add to the model's digest
         self.ready = asyncio.Event()  # the rank has said hello
         self.draining = False
 
@@ -159,6 +160,7 @@ class RequestRegistry:
             said.vocabulary, said.context_length, said.block_size, self._eos_ids, self._config.prefix_caching,
             frozenset(said.features),
         )  # fmt: skip
+        self.weights = int(said.weights, 16)
         self._ledger = CreditLedger(rank_info.limits(said, self._config))
         self.ready.set()
 

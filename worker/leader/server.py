@@ -26,7 +26,7 @@ from octavo.worker.leader.request_registry import RequestRegistry
 from octavo.worker.leader.step_broadcast import StepBroadcast
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
-from octavo.worker.models.folder.checkpoint import inspect
+from octavo.worker.models.folder.checkpoint import digest_of, inspect
 from octavo.worker.tls import Roles, bind
 
 _BEAT_S = 0.25
@@ -93,10 +93,19 @@ class Serve:
             self._board.beat(SERVE)
             self._board.write(SERVE, ProcessSlot.LATE, self._incarnation.late)
             if self._registry.ready.is_set():
+                self._show_digest()
                 self._board.write(SERVE, ProcessSlot.PHASE, group_pb2.SERVING)
                 self._registry.offer_credit_when_due()
             self._group.show(self._phase())
             await asyncio.sleep(_BEAT_S)
+
+    def _show_digest(self) -> None:
+        """For the supervisor, before it sees that this process serves."""
+        if not self._board.read(SERVE, ProcessSlot.DIGEST):
+            digest = digest_of(self._context.outline, self._registry.weights)
+            logger.info("model %s", digest)
+            self._board.write(SERVE, ProcessSlot.DIGEST_END, int(digest[16:], 16))
+            self._board.write(SERVE, ProcessSlot.DIGEST, int(digest[:16], 16))
 
     def _phase(self) -> "group_pb2.Phase.ValueType":
         """Of the group, for its other pods."""

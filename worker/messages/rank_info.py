@@ -17,7 +17,8 @@ _START = b"{"  # no message of the codec begins so
 class RankCapabilities:
     """blocks: of the KV cache, block_size tokens each. context_length: of what fits in them at most. graphs: names of
     what the rank can capture, in the order that is best. device: cpu or cuda. features: fields of requests that not
-    every device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner."""
+    every device can serve (request.FEATURES), and this one can. path: how its stage adds up, as in DeviceRunner.
+    weights: what it adds to the model's digest, in hexadecimal."""
 
     blocks: int
     block_size: int
@@ -29,6 +30,7 @@ class RankCapabilities:
     device: str
     features: list[str]
     path: str = LOCAL
+    weights: str = "0"
 
 
 def dump(capabilities: RankCapabilities) -> bytes:
@@ -51,6 +53,7 @@ def intersect(said: Sequence[RankCapabilities]) -> RankCapabilities:
         max_requests=min(one.max_requests for one in said),
         graphs=[name for name in first.graphs if all(name in one.graphs for one in others)],
         features=[name for name in first.features if all(name in one.features for one in others)],
+        weights=f"{sum(int(one.weights, 16) for one in said):x}",
         path="+".join(sorted({one.path for one in said})),
     )
 

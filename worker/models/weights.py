@@ -22,6 +22,7 @@ from octavo.worker.models.folder.checkpoint import Checkpoint
 from octavo.worker.models.folder.safetensors_header import Tensor
 from octavo.worker.models.linear_methods.registry import METHODS
 from octavo.worker.models.sharding.shard import Shard
+from octavo.worker.models.weights_digest import WeightsDigest
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 HOST = torch.device("cpu")
@@ -56,6 +57,7 @@ class Weights:
         shard: Shard,
         device: torch.device = HOST,
         copy: Copy = torch.Tensor.copy_,
+        hash_threads: int = 1,
     ) -> None:
         """copy(target, source): how values get to `device`; it need not wait. Raises ConfigError."""
         shard.check(checkpoint.config)
@@ -64,6 +66,7 @@ class Weights:
         self._copy = copy
         self._reader = TensorReader(checkpoint.tensors)
         self._specs = checkpoint.config.tensors()
+        self.digest = WeightsDigest(checkpoint.tensors, shard.rank, shard.size, hash_threads)
         self._method = METHODS[checkpoint.config.linear_method]
 
     def embedding(self) -> torch.Tensor:
@@ -96,6 +99,9 @@ class Weights:
             if existing < target.shape[0]:
                 target[existing:] = 0  # not all of it: a copy that does not wait might come first
             self._copy(target[:existing], view)
+        for name in names:
+            if name != EMBEDDING or self.shard.first:  # a tied head is hashed by the stage that embeds
+                self.digest.add(name, alone=self._specs[name].split is Split.FIRST_RANK)
         return made
 
 

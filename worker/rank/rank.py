@@ -160,7 +160,7 @@ def _capabilities(runner: "DeviceRunner") -> RankCapabilities:
         blocks=runner.blocks, block_size=BLOCK_SIZE, vocabulary=runner.vocabulary,
         context_length=runner.context_length, max_batch_tokens=runner.max_batch_tokens,
         max_requests=runner.max_requests, graphs=runner.graphs, device=runner.device, features=runner.features,
-        path=runner.path,
+        path=runner.path, weights=f"{runner.digest.result():x}",
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import torch
 from octavo.proto.v1 import group_pb2
 from octavo.worker.errors import ConfigError
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
+from octavo.worker.models.weights_digest import WeightsDigest
 from octavo.worker.topology import RankPosition
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -72,6 +73,7 @@ class Pending(Protocol):
 class DeviceRunner(Protocol):
     """A loaded model. blocks: of KV. graphs: names of what it can capture, in the order that is best.
     device: cpu or cuda. device_name: for people, with the format of its numbers. features: as in RankCapabilities.
+    digest: of the weights that it has loaded.
     path: how the ranks of its stage add up: local (it is alone), gloo, peers (GPUs that reach each other's memory) or
     nccl. collective, activations: how it reaches the others of its stage, and the stages beside it."""
 
@@ -84,6 +86,7 @@ class DeviceRunner(Protocol):
     max_batch_tokens: int
     graphs: list[str]
     features: list[str]
+    digest: WeightsDigest
     path: str
     collective: "group_pb2.Transport.ValueType"
     activations: "group_pb2.Transport.ValueType"

@@ -21,7 +21,7 @@ from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.addresses import rendezvous_files
 from octavo.worker.config import Config
 from octavo.worker.ipc.process_context import ProcessContext, create_shared
-from octavo.worker.ipc.shared_board import Board, Gauge, ProcessSlot
+from octavo.worker.ipc.shared_board import SERVE, Board, Gauge, ProcessSlot
 from octavo.worker.lifecycle.liveness import Violation, Watch, check
 from octavo.worker.membership import pod
 from octavo.worker.membership.status import GroupState
@@ -238,7 +238,7 @@ class IncarnationRun:
         serving = self._heartbeats.serving and (self._config.leads or self._group == group_pb2.SERVING)
         if serving and self._served_since is None:
             self._served_since = time.monotonic()
-            self._keep_context_length()
+            self._keep_model()
             logger.info("incarnation %s serves", state.incarnation)
         if self._draining or self._group == group_pb2.DRAINING:
             state.phase = group_pb2.DRAINING
@@ -249,13 +249,16 @@ class IncarnationRun:
             state.phase, state.progress_percent = self._heartbeats.loading()
         return serving
 
-    def _keep_context_length(self) -> None:
+    def _keep_model(self) -> None:
+        """What the status says of it that only its processes know; in other pods than the leader's nothing."""
         length = self._board.gauge(Gauge.CONTEXT_LENGTH)
         model = self._state.model
         if model is not None and length:
             if length < model.context_length:
                 model.note = f"context length lowered from {model.context_length}: the KV cache cannot hold more"
             model.context_length = length
+            halves = (self._board.read(SERVE, word) for word in (ProcessSlot.DIGEST, ProcessSlot.DIGEST_END))
+            model.digest = "".join(f"{half:016x}" for half in halves)
 
 
 def _handshake(spec: RunSpec) -> group_pb2.JoinHandshake:

@@ -39,13 +39,14 @@ async def _texts(worker: WorkerProcess) -> list[list[int]]:
 async def test_a_group_in_one_pod_and_one_spread_over_four_answer_as_one_rank_does(tmp_path: Path) -> None:
     model = random_checkpoint(tmp_path / "random")
     async with serving(model) as worker:
-        expected = await _texts(worker)
+        expected, digest = await _texts(worker), (await worker.status()).model.digest
     for tensor, pipeline, per_pod, between in ((2, 1, 2, []), (2, 2, 1, [group_pb2.GRPC])):
         async with group(model, tensor, pipeline, per_pod) as one:
             assert len(one.pods) == tensor * pipeline // per_pod
             assert await _texts(one.leader) == expected, f"{tensor} x {pipeline}, {per_pod} a pod"
             status = await one.leader.status()
             assert (status.collective, status.activations) == ([group_pb2.GLOO], between)
+            assert status.model.digest == digest != "", "of the model, not of how ranks share it"
 
 
 async def _streams(router: RouterClient) -> list[Answer]:

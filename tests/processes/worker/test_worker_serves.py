@@ -72,7 +72,7 @@ async def test_files_come_whole_with_the_digest_of_the_welcome(worker, model):
             files: dict[str, bytes] = {}
             async for chunk in engine_pb2_grpc.EngineStub(channel).Files(engine_pb2.FilesRequest(), timeout=PATIENCE_S):
                 files[chunk.name] = files.get(chunk.name, b"") + chunk.data
-                assert chunk.digest == router.welcome.digest
+                assert chunk.digest == router.welcome.digest == (await worker.status()).model.digest
         assert set(files) >= {"tokenizer.json", "chat_template.jinja", "config.json", "generation_config.json"}
         for name, data in files.items():
             assert data == (model / name).read_bytes()

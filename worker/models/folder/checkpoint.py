@@ -25,11 +25,13 @@ __all__ = ["Checkpoint", "ModelError", "inspect", "servable"]
 _STORED = {"F64": "float32", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # a GPU runs in that
 _INDEX = "model.safetensors.index.json"
 MAX_NAME_BYTES = 255  # of a file
+MODULUS = 1 << 256  # of the sum that ranks make of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """size_bytes: of the weights. outline: of config, text files and tensor layout. notes: for the log."""
+    """size_bytes: of the weights. outline: a hash of config, text files, and the names, types and
+    shapes of the tensors. notes: for the log."""
 
     folder: Path
     config: ModelConfig
@@ -42,6 +44,12 @@ class Checkpoint:
     @property
     def context_length(self) -> int:
         return self.config.context_length
+
+
+def digest_of(outline: str, weights: int) -> str:
+    """Of a model. outline: of its Checkpoint. weights: the sum over all ranks of what they make of the values
+    (weights_digest.py)."""
+    return hashlib.blake2b(outline.encode() + (weights % MODULUS).to_bytes(32, "big"), digest_size=16).hexdigest()
 
 
 def servable(model_dir: Path) -> Checkpoint:
@@ -120,13 +128,13 @@ def _is_name(file: str) -> bool:
 
 
 def _outline(folder: Path, tensors: Iterable[Tensor]) -> str:
-    """Not of the weights: reading gigabytes at each start would cost more than it finds."""
+    """Not of the values: ranks read them, and weights_digest.py adds them. Nor of the tensors' places in files, which
+    change nothing."""
     digest = hashlib.blake2b(digest_size=16)
     for name in ("config.json", *TEXT_FILES):
         path = folder / name
         content = path.read_bytes() if path.is_file() else b""
         digest.update(len(content).to_bytes(8, "little") + content)
     for tensor in sorted(tensors, key=lambda one: one.name):
-        place = (tensor.name, tensor.file.name, tensor.dtype, tensor.shape, tensor.begin, tensor.end)
-        digest.update(repr(place).encode())
+        digest.update(repr((tensor.name, tensor.dtype, tensor.shape)).encode())
     return digest.hexdigest()

@@ -78,8 +78,10 @@ class Runner:
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
         plan = plan_kv(shape, budget, context, self.max_requests)
         with torch.inference_mode():
+            weights = Weights(checkpoint, self._dtype, self._shard, hash_threads=torch.get_num_threads())
+            self.digest = weights.digest
             self._model = Decoder(
-                Weights(checkpoint, self._dtype, self._shard),
+                weights,
                 choose(config.backend),
                 plan.context_length,
                 collective,

@@ -26,6 +26,7 @@ from octavo.kernels.cuda.step_layout.steps import Rows, pack_step, packed_words
 from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
+from octavo.worker.devices.memory import threads
 from octavo.worker.distributed.collective import ALONE, Collective, path_of
 from octavo.worker.distributed.links import Links
 from octavo.worker.errors import ConfigError
@@ -93,7 +94,9 @@ class CudaRunner:
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
             begin = time.monotonic()
             with closing(Upload(self._device)) as upload:
-                weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy)
+                hashing = threads(None, ranks=position.layout.per_pod)
+                weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy, hashing)
+                self.digest = weights.digest
                 self._model = Decoder(
                     weights, choose("cuda"), context, stage_collective, lambda percent: progress("Loading", percent)
                 )

@@ -192,6 +192,14 @@ def test_the_report_of_a_pod_that_is_gone_does_not_count() -> None:
     assert found["Degraded"]["status"] == "False"
 
 
+def test_the_status_has_the_digest_of_the_model_once_its_weights_are_read() -> None:
+    for digest in ("", "0d15ea5e"):
+        report = GroupReport("r", "SERVING", model=ModelInfo(digest, "LlamaForCausalLM"))
+        planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))
+        assert planned.status is not None
+        assert planned.status["model"].get("digest", "") == digest
+
+
 def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
     report = GroupReport(
         "r", "LOADING", progress_percent=71, model=ModelInfo(architecture="LlamaForCausalLM", size_bytes=9)

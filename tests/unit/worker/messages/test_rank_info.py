@@ -18,5 +18,11 @@ def test_the_path_names_every_way_in_which_stages_add_up() -> None:
     assert intersect([ONE, replace(ONE, path="nccl"), ONE]).path == "nccl+peers"
 
 
+def test_what_the_ranks_have_hashed_is_added_up() -> None:
+    said = [replace(ONE, weights=f"{part:x}") for part in (5, 2**255, 2**255, 11)]
+    assert intersect(said).weights == f"{2**256 + 16:x}"
+    assert intersect([intersect(said[:2]), intersect(said[2:])]).weights == intersect(said).weights
+
+
 def test_it_travels_as_it_is() -> None:
     assert load(dump(ONE)) == ONE
