@@ -29,7 +29,7 @@ from octavo.operator.cluster.kube import Kube, KubeError, Object
 from octavo.operator.cluster.lease import Lease
 from octavo.operator.cluster.login import login
 from octavo.operator.controller import Controller, Reconcile
-from octavo.operator.groups.options import Options
+from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.health import Address, serving
 from octavo.operator.metrics import Metrics
 from octavo.operator.observe import Observer
@@ -74,7 +74,13 @@ def parse_arguments(argv: list[str]) -> Config:
     add("--worker-image", default=defaults.worker_image, help="image of new groups (default: %(default)s)")
     add("--router-image", default=defaults.router_image, help="image of the routers (default: %(default)s)")
     add("--image-pull-policy", default=defaults.image_pull_policy, choices=["Always", "IfNotPresent", "Never"])
-    add("--allow-host-path", action="store_true", help="allow file:// models, which mount a folder of the node")
+    add_allow_lists(parser)
+    add(
+        "--api-server-port",
+        action="append",
+        type=int,
+        help="port of the API server behind its Service, to which routers may connect (repeatable; default: 443, 6443)",
+    )
     add("--metrics", type=_address, default=("0.0.0.0", 8080), help="HOST:PORT of /metrics")
     add("--health", type=_address, default=("0.0.0.0", 8081), help="HOST:PORT of /livez and /readyz")
     add("--lease-namespace", default=_own_namespace(), help="namespace of the Lease (default: %(default)s)")
@@ -84,7 +90,9 @@ def parse_arguments(argv: list[str]) -> Config:
         worker_image=flags.worker_image,
         router_image=flags.router_image,
         image_pull_policy=flags.image_pull_policy,
-        allow_host_path=flags.allow_host_path,
+        host_path_allow=tuple(flags.allow_host_path),
+        image_allow=tuple(flags.allow_image),
+        api_server_ports=tuple(flags.api_server_port or defaults.api_server_ports),
         operator_namespace=flags.lease_namespace,
     )
     # A restarted process is another holder: writes of the earlier process may still be running.

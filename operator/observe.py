@@ -1,9 +1,9 @@
 """Reads one service's children into a Snapshot, from the caches.
 
 In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: events of
-StatefulSets without pods and of stuck pods, and the nodes of pods that are terminating or not ready. The status of a
-group is polled over gRPC: at each reconcile while it is not ready, else once a minute. While a group is ready, ready
-routers are asked for their health page: at each reconcile while they reach no group, else once a minute.
+StatefulSets without pods, of stuck and of unschedulable pods, and the nodes of pods that are terminating or not ready.
+The status of a group is polled over gRPC: at each reconcile while it is not ready, else once a minute. While a group is
+ready, ready routers are asked for their health page: at each reconcile while they reach no group, else once a minute.
 """
 
 import asyncio
@@ -19,7 +19,15 @@ from octavo.operator.cluster.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeErr
 from octavo.operator.cluster.status_client import get_router_page, get_statuses, router_report
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import condition, ready, unix
-from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, RouterReport, Snapshot, WarningEvent
+from octavo.operator.groups.snapshot import (
+    Failure,
+    GroupReport,
+    LostNode,
+    ModelInfo,
+    RouterReport,
+    Snapshot,
+    WarningEvent,
+)
 from octavo.operator.planning.scheduling import SCALE_UP_EVENTS
 from octavo.proto.v1 import group_pb2
 
@@ -27,6 +35,8 @@ READY_POLL_S = 35.0
 UNREADY_POLL_S = 1.5
 ROUTER_POLL_S = 0.5  # of a router that reaches no group while one is ready: it connects within a second
 RECHECK_S = 5.0  # events and nodes
+AUTOSCALER_RECHECK_S = 20.0
+AUTOSCALERS = ("cluster-autoscaler", "karpenter")  # components that record events on pods for which they add nodes
 STUCK_AFTER_S = 5.0  # of a pending pod: its warning events are then read
 
 log = logging.getLogger(__name__)
@@ -41,13 +51,15 @@ class PollState:
     routers: dict[str, RouterReport] = field(default_factory=dict)  # pod uid
     warnings: tuple[WarningEvent, ...] = ()
     warnings_at: float = float("-inf")
+    autoscaled: bool = False
+    autoscaled_at: float = float("-inf")
 
 
 class Observer:
     def __init__(self, kube: Kube, caches: Caches, certificates: CertificateKeeper) -> None:
         self._kube, self._caches, self._certificates = kube, caches, certificates
         self._polled: dict[str, PollState] = {}
-        self._nodes: dict[str, tuple[float, bool]] = {}  # name: (looked at, lost)
+        self._nodes: dict[str, tuple[float, LostNode | None]] = {}  # by name: monotonic time of the look, result
         self._nodes_forbidden = False
 
     def forget(self, service_uid: str) -> None:
@@ -78,6 +90,7 @@ class Observer:
             lost_nodes=await self._lost_nodes(pods),
             routers=dict(polled.routers),
             unreadable=self._caches.unreadable(namespace),
+            autoscaled=await self._is_autoscaled(namespace, pods, polled),
         )
 
     async def _poll_leaders(self, uid: str, pods: tuple[Object, ...], polled: PollState) -> None:
@@ -132,27 +145,42 @@ class Observer:
             polled.warnings_at = time.monotonic()
             polled.warnings = tuple([w for item in suspects[:8] for w in await self._warnings(namespace, item)])
 
-    async def _warnings(self, namespace: str, item: Object) -> list[WarningEvent]:
-        """The newest event of each reason that counts. Selected by uid: names can be reused."""
+    async def _events(self, namespace: str, item: Object) -> list[Object]:
+        """Events of an object. Selected by uid: names can be reused."""
         chosen = f"involvedObject.uid={item['metadata']['uid']}"
         try:
             events, _ = await self._kube.list(EVENT, namespace, fieldSelector=chosen, limit="50")
         except KubeError as error:
             log.warning("events of %s %s cannot be read: %s", item["kind"], item["metadata"]["name"], error)
             return []
+        return events
+
+    async def _warnings(self, namespace: str, item: Object) -> list[WarningEvent]:
+        """The newest event of each reason that counts."""
         found: dict[str, WarningEvent] = {}
-        for event in filter(_counts, events):
+        for event in filter(_counts, await self._events(namespace, item)):
             warning = _warning(item, event)
             if warning.reason not in found or found[warning.reason].time_s <= warning.time_s:
                 found[warning.reason] = warning
         return list(found.values())
 
-    async def _lost_nodes(self, pods: tuple[Object, ...]) -> frozenset[str]:
-        suspects = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName") and _is_unhealthy(pod)}
-        return frozenset([node for node in sorted(suspects) if await self._is_lost(node)])
+    async def _is_autoscaled(self, namespace: str, pods: tuple[Object, ...], polled: PollState) -> bool:
+        """True if an autoscaler's event names an unschedulable pod. Only some of these pods are asked about."""
+        waiting = [pod for pod in pods if _is_unschedulable(pod)][:4]
+        if not waiting:
+            polled.autoscaled = False
+        elif time.monotonic() - polled.autoscaled_at > AUTOSCALER_RECHECK_S:
+            polled.autoscaled_at = time.monotonic()
+            found = [event for pod in waiting for event in await self._events(namespace, pod)]
+            polled.autoscaled = polled.autoscaled or any(map(_is_of_autoscaler, found))
+        return polled.autoscaled
 
-    async def _is_lost(self, name: str) -> bool:
-        checked_at, lost = self._nodes.get(name, (float("-inf"), False))
+    async def _lost_nodes(self, pods: tuple[Object, ...]) -> dict[str, LostNode]:
+        suspects = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName") and _is_unhealthy(pod)}
+        return {node: lost for node in sorted(suspects) if (lost := await self._lost_node(node)) is not None}
+
+    async def _lost_node(self, name: str) -> LostNode | None:
+        checked_at, lost = self._nodes.get(name, (float("-inf"), None))
         if self._nodes_forbidden or time.monotonic() - checked_at < RECHECK_S:
             return lost
         try:
@@ -160,12 +188,27 @@ class Observer:
         except KubeError as error:
             if error.status == 403:
                 self._nodes_forbidden = True
-                log.warning("no permission to read nodes: pods on a lost node are replaced after their grace period")
-            return False
-        conditions = (node or {}).get("status", {}).get("conditions", [])
-        lost = node is None or any(c["type"] == "Ready" and c["status"] == "Unknown" for c in conditions)
+                log.warning("no permission to read nodes: pods of a lost node stay until Kubernetes removes the node")
+            return None
+        lost = lost_node(node)
         self._nodes[name] = (time.monotonic(), lost)
         return lost
+
+
+def lost_node(node: Object | None) -> LostNode | None:
+    """How a node is lost; None if it is Ready, or has said nothing yet. node: None if there is no such Node."""
+    if node is None:
+        return LostNode("gone", 0.0)
+    states = {"Unknown": "unreachable", "False": "not ready"}
+    found = condition(node, "Ready")
+    if found.get("status") not in states:
+        return None
+    return LostNode(states[found["status"]], unix(found.get("lastTransitionTime")) or 0.0)
+
+
+def _is_of_autoscaler(event: Object) -> bool:
+    component = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
+    return any(name in component for name in AUTOSCALERS)
 
 
 def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
@@ -238,6 +281,11 @@ def _is_leader(pod: Object) -> bool:
 def _is_unhealthy(pod: Object) -> bool:
     running = (pod.get("status") or {}).get("phase") == "Running"
     return bool(pod["metadata"].get("deletionTimestamp")) or (running and not ready(pod))
+
+
+def _is_unschedulable(pod: Object) -> bool:
+    found = condition(pod, "PodScheduled")
+    return found.get("status") == "False" and found.get("reason") == "Unschedulable"
 
 
 def _lacks_pods(stateful_set: Object) -> bool:

@@ -10,7 +10,7 @@ import yaml
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
 from octavo.operator.errors import OperatorError
 from octavo.operator.groups import names
-from octavo.operator.groups.options import Options
+from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning.plan import Plan, plan
 
@@ -28,7 +28,8 @@ def main(argv: list[str]) -> int:
     options = Options(
         worker_image=arguments.worker_image or defaults.worker_image,
         router_image=arguments.router_image or defaults.router_image,
-        allow_host_path=arguments.allow_host_path,
+        host_path_allow=tuple(arguments.allow_host_path),
+        image_allow=tuple(arguments.allow_image),
     )
     try:
         services = list(_services(arguments.file))
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", "--file", required=True, help="YAML file of InferenceServices; - is standard input")
     parser.add_argument("--worker-image", help="the operator's default worker image")
     parser.add_argument("--router-image", help="the operator's router image")
-    parser.add_argument("--allow-host-path", action="store_true", help="as the operator's flag: permit file:// models")
+    add_allow_lists(parser)
     return parser
 
 

@@ -35,6 +35,18 @@ def duration(description: str) -> Json:
     return text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m)$")
 
 
+def long_duration(description: str, default: str | None = None, *, also: str = "") -> Json:
+    """Schema of a duration of at least one second, in whole seconds, minutes or hours. also: a word instead of one."""
+    pattern = "[1-9][0-9]{0,5}(s|m|h)"
+    schema = text(description, 8, minLength=2, pattern=f"^({pattern}|{also})$" if also else f"^{pattern}$")
+    return schema if default is None else {**schema, "default": default}
+
+
+def seconds(duration: str) -> int:
+    """Seconds of a duration that `long_duration` accepts."""
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+
+
 def flag(description: str, default: bool) -> Json:
     """Schema of a boolean."""
     return {"type": "boolean", "description": description, "default": default}

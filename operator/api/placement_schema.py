@@ -1,10 +1,12 @@
-"""Schema of a group's placement: ranks, pods, nodes and accelerators."""
+"""Schema of a group's placement: ranks, pods, nodes and accelerators, and when pods give their nodes up."""
 
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.fields import Json
 from octavo.operator.api.pod_rules import KEY_PATTERN, MAX_KEY, MAX_VALUE, VALUE_PATTERN
 from octavo.shared.limits import MAX_RANKS
+
+DISRUPTION = {"gracePeriod": "120s", "notReadyAfter": "5m", "nodeLostAfter": "10s"}  # defaults
 
 
 def parallelism() -> Json:
@@ -90,6 +92,48 @@ def accelerator() -> Json:
                 "maxItems": 32,
                 "default": [],
             },
+        },
+        default={},
+    )
+
+
+def disruption() -> Json:
+    """Schema of spec.disruption."""
+    return fields.record(
+        "When pods of groups and routers leave their nodes. A change replaces groups and routers.",
+        {
+            "gracePeriod": fields.long_duration(
+                "Time that a pod has to finish its requests when it is deleted, drained or replaced: its "
+                "terminationGracePeriodSeconds. Answers that take longer are cut. At most 24h.",
+                DISRUPTION["gracePeriod"],
+            ),
+            "notReadyAfter": fields.long_duration(
+                "Time that pods stay on a node that reports itself not ready, for example while its container runtime "
+                "or network plugin restarts. At most 24h.",
+                DISRUPTION["notReadyAfter"],
+            ),
+            "nodeLostAfter": fields.long_duration(
+                "Time that pods stay on a node that Kubernetes has marked unreachable, after about 40s without a "
+                "heartbeat. They are then deleted, 20s later by force, and created on another node. At most 24h.",
+                DISRUPTION["nodeLostAfter"],
+            ),
+        },
+        default={},
+    )
+
+
+def scheduling() -> Json:
+    """Schema of spec.scheduling."""
+    return fields.record(
+        "How groups of several pods wait for their nodes.",
+        {
+            "gangBackoffAfter": fields.long_duration(
+                "Time after which a group gives its nodes back, for a while, if some of its pods are unschedulable and "
+                "none was scheduled in the meantime; a fifth of it if two groups of the service wait. never: a group "
+                "keeps its nodes. Default: 5m; never if events of the unschedulable pods show that a cluster "
+                "autoscaler or Karpenter adds nodes for them. At most 24h.",
+                also="never",
+            ),
         },
         default={},
     )

@@ -1,6 +1,7 @@
 """Schema of the routers: their settings, which are octavo.shared.router_settings', their keys, and Service."""
 
 from octavo.operator.api import fields
+from octavo.operator.api.exposure_schema import client_service
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
 from octavo.shared.origins import ORIGIN
@@ -18,7 +19,7 @@ def router() -> Json:
             "replicas": fields.integer("Number of router pods.", 0, 100, 1),
             **_settings(),
             "apiKeys": _api_keys(),
-            "service": _service(),
+            "service": client_service(),
             "resources": resources(
                 f"Resources of each router container. Default: {shown(DEFAULT_ROUTER)}.", DEFAULT_ROUTER
             ),
@@ -61,20 +62,6 @@ def _kind(kind: Kind, description: str) -> Json:
 def _origin() -> Json:
     return fields.text(
         "Scheme, host and port as browsers send them: in lower case, without a path.", 253, minLength=1, pattern=ORIGIN
-    )
-
-
-def _service() -> Json:
-    return fields.record(
-        "The Service for clients. It has the same name as the InferenceService.",
-        {
-            "type": fields.text(
-                "Type of the Service.", 16, enum=["ClusterIP", "NodePort", "LoadBalancer"], default="ClusterIP"
-            ),
-            "port": fields.integer("Port of the Service for HTTP.", 1, 65535, 80),
-            "grpcPort": fields.integer("Port of the Service for gRPC.", 1, 65535, 8033),
-        },
-        default={},
     )
 
 

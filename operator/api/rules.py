@@ -7,6 +7,8 @@ from operator import getitem
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
+from octavo.operator.api.fields import seconds
+from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.pod_rules import POD_RULES
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.validate import Rule
@@ -109,6 +111,33 @@ def _keys_are_the_users(resource: Mapping[str, Any]) -> bool:
     """The operator's own Secrets hold private keys, which must not become API keys."""
     keys = resource["spec"]["router"].get("apiKeys")
     return keys is None or keys["secretName"] not in [resource["metadata"]["name"] + ending for ending in OWN_SECRETS]
+
+
+def _has_keys_or_says_so(router: Mapping[str, Any]) -> bool:
+    service = router["service"]
+    return bool(service["type"] != "LoadBalancer" or router.get("apiKeys") is not None or service["insecure"])
+
+
+def _of_load_balancer(service: Mapping[str, Any]) -> bool:
+    given = "loadBalancerClass" in service or service["loadBalancerSourceRanges"]
+    return service["type"] == "LoadBalancer" or not given
+
+
+def _outside_traffic(service: Mapping[str, Any]) -> bool:
+    return "externalTrafficPolicy" not in service or service["type"] != "ClusterIP"
+
+
+def _peer_rule(peers: str) -> Rule:
+    """A peer without any selector would be refused by the API server when the NetworkPolicy is written."""
+    field = f"spec.networkPolicy.{peers}"
+    cel = "has(p.ipBlock) != (has(p.podSelector) || has(p.namespaceSelector))"
+
+    def holds(resource: Mapping[str, Any]) -> bool:
+        found = resource["spec"]["networkPolicy"].get(peers, ())
+        return all(("ipBlock" in peer) != bool(peer.keys() & {"podSelector", "namespaceSelector"}) for peer in found)
+
+    message = f"{field}: each peer must have ipBlock, or else podSelector, namespaceSelector or both"
+    return Rule("spec.networkPolicy", f"!has(self.{peers}) || self.{peers}.all(p, {cel})", field, message, holds)
 
 
 RULES: tuple[Rule, ...] = (
@@ -227,6 +256,32 @@ RULES: tuple[Rule, ...] = (
         lambda resource: _differ(resource["spec"]["router"]["service"], "port", "grpcPort"),
     ),
     Rule(
+        "spec.router",
+        # The API server evaluates rules on a default before it fills in the fields of the default.
+        "!has(self.service) || !has(self.service.type) || self.service.type != 'LoadBalancer' || has(self.apiKeys) || "
+        "(has(self.service.insecure) && self.service.insecure)",
+        "spec.router.service.type",
+        "spec.router.service.type LoadBalancer needs spec.router.apiKeys, or spec.router.service.insecure: true to "
+        "serve every client that reaches the address",
+        lambda resource: _has_keys_or_says_so(resource["spec"]["router"]),
+    ),
+    Rule(
+        "spec.router.service",
+        "(has(self.type) && self.type == 'LoadBalancer') || (!has(self.loadBalancerClass) && "
+        "(!has(self.loadBalancerSourceRanges) || size(self.loadBalancerSourceRanges) == 0))",
+        "spec.router.service",
+        "spec.router.service: loadBalancerClass and loadBalancerSourceRanges need type LoadBalancer",
+        lambda resource: _of_load_balancer(resource["spec"]["router"]["service"]),
+    ),
+    Rule(
+        "spec.router.service",
+        "!has(self.externalTrafficPolicy) || (has(self.type) && self.type != 'ClusterIP')",
+        "spec.router.service.externalTrafficPolicy",
+        "spec.router.service.externalTrafficPolicy needs type NodePort or LoadBalancer",
+        lambda resource: _outside_traffic(resource["spec"]["router"]["service"]),
+    ),
+    *(_peer_rule(peers) for peers in ("clients", "metrics")),
+    Rule(
         "spec.router.resources",
         _within("self"),
         "spec.router.resources",
@@ -251,6 +306,21 @@ def _duration_rule(setting: Setting) -> Rule:
 
 RULES += POD_RULES
 RULES += tuple(_duration_rule(setting) for setting in SETTINGS.values() if isinstance(setting.kind, Duration))
+
+
+def _day_rule(record: str, name: str) -> Rule:
+    """A duration of at most a day, or the word `never`."""
+
+    def holds(resource: Mapping[str, Any]) -> bool:
+        value = resource["spec"][record].get(name, "never")
+        return bool(value == "never" or seconds(value) <= MAX_DURATION_S)
+
+    field = f"spec.{record}.{name}"
+    cel = f"!has(self.{name}) || self.{name} == 'never' || duration(self.{name}) <= duration('24h')"
+    return Rule(f"spec.{record}", cel, field, f"{field} must be at most 24h", holds)
+
+
+RULES += (*(_day_rule("disruption", name) for name in DISRUPTION), _day_rule("scheduling", "gangBackoffAfter"))
 
 
 def _stem(resource: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU, LARGE_GPU_GIB
-from octavo.operator.api.placement_schema import accelerator, parallelism
+from octavo.operator.api.exposure_schema import network_policy
+from octavo.operator.api.placement_schema import accelerator, disruption, parallelism, scheduling
 from octavo.operator.api.resource_schema import resources, shown
 from octavo.operator.api.router_schema import router
 from octavo.operator.api.rules import RULES
@@ -76,6 +77,9 @@ def _spec() -> Json:
             "router": router(),
             "resources": _worker_resources(),
             "rollout": _rollout(),
+            "disruption": disruption(),
+            "scheduling": scheduling(),
+            "networkPolicy": network_policy(),
             "paused": fields.flag(
                 "true deletes all groups but keeps the InferenceService, its address and its routers, which answer "
                 "503.",

@@ -5,11 +5,14 @@ bounds and rules, and raises SpecError with the path of the field. Bounds and de
 routers' settings in octavo.shared.router_settings, alone.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from octavo.operator.api.accelerators import device
+from octavo.operator.api.fields import seconds
+from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.validate import SpecError, complete
@@ -57,6 +60,10 @@ class RouterService:
     type: str
     port: int
     grpc_port: int
+    annotations: Mapping[str, str]
+    load_balancer_class: str | None
+    load_balancer_source_ranges: tuple[str, ...]
+    external_traffic_policy: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,31 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
+class Disruption:
+    """Seconds, as in spec.disruption."""
+
+    grace_s: int
+    not_ready_s: int
+    node_lost_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """backoff_after_s: inf is never; None: the default, which depends on the cluster."""
+
+    backoff_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """clients: None is the default. Peers as a NetworkPolicy has them."""
+
+    managed: bool
+    clients: tuple[Json, ...] | None
+    metrics: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     model: Model
     replicas: int
@@ -90,6 +122,9 @@ class Spec:
     router: Router
     resources: Json
     rollout: Rollout
+    disruption: Disruption
+    scheduling: Scheduling
+    network_policy: NetworkPolicy
     paused: bool
     restart_at: str | None
     image: str | None
@@ -161,9 +196,24 @@ def _spec(spec: Json, name: str) -> Spec:
         router=_router(spec["router"]),
         resources=spec.get("resources", device(spec).resources),
         rollout=Rollout(spec["rollout"]["maxSurge"], spec["rollout"]["maxUnavailable"]),
+        disruption=Disruption(*(seconds(spec["disruption"][key]) for key in DISRUPTION)),
+        scheduling=_scheduling(spec["scheduling"]),
+        network_policy=_network_policy(spec["networkPolicy"]),
         paused=spec["paused"],
         restart_at=spec.get("restartAt"),
         image=spec.get("image"),
+    )
+
+
+def _scheduling(scheduling: Json) -> Scheduling:
+    after = scheduling.get("gangBackoffAfter")
+    return Scheduling(None if after is None else math.inf if after == "never" else seconds(after))
+
+
+def _network_policy(policy: Json) -> NetworkPolicy:
+    clients = policy.get("clients")
+    return NetworkPolicy(
+        policy["mode"] == "managed", None if clients is None else tuple(clients), tuple(policy["metrics"])
     )
 
 
@@ -173,6 +223,14 @@ def _router(router: Json) -> Router:
         replicas=router["replicas"],
         settings=from_spec(router),
         api_keys=None if keys is None else ApiKeys(keys["secretName"], keys["key"]),
-        service=RouterService(service["type"], service["port"], service["grpcPort"]),
+        service=RouterService(
+            service["type"],
+            service["port"],
+            service["grpcPort"],
+            service["annotations"],
+            service.get("loadBalancerClass"),
+            tuple(service["loadBalancerSourceRanges"]),
+            service.get("externalTrafficPolicy"),
+        ),
         resources=router["resources"],
     )

@@ -4,30 +4,33 @@
             ^                                                        │
             └──────────── partially scheduled again: a longer back-off
 
-Two partially scheduled groups each hold nodes that the other needs: after CONFLICT_S the group with fewer scheduled
-pods backs off. A single one may wait for nodes that another service holds: it backs off after SINGLE_S. At most one
-group of a service is scaled to zero at a time. The back-off is stored in an annotation of the StatefulSet, so that it
-survives a restart of the operator.
+A partially scheduled group may hold nodes that another service needs: after spec.scheduling.gangBackoffAfter it backs
+off. Two of one service each hold nodes that the other needs: after a fifth of that time the group with fewer scheduled
+pods backs off. The time counts from the last pod that was scheduled: a group that still gains nodes keeps them. At most
+one group of a service is scaled to zero at a time. The back-off is stored in an annotation of the StatefulSet, so that
+it survives a restart of the operator.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from octavo.operator.groups.groups import GangBackoff, Group, condition, deleting, timestamp
+from octavo.operator.groups.groups import GangBackoff, Group, condition, deleting, timestamp, unix
 from octavo.operator.groups.rollout import unschedulable_since
 
-CONFLICT_S = 60.0  # of two partially scheduled groups: where there is room, the scheduler places pods within seconds
-SINGLE_S = 300.0  # of one: long enough for a cluster autoscaler to add a node
+BACKOFF_AFTER_S = 300.0  # default of spec.scheduling.gangBackoffAfter
+CONFLICT = 0.2  # part of it for two groups: where there is room, the scheduler places pods within seconds
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0  # doubled at each attempt; jitter adds up to half
 
 
-def backoffs(kept: Iterable[Group], now: float) -> Mapping[int, GangBackoff]:
-    """The back-off of each group that has one, by index. kept: groups that stay; now: Unix time in seconds."""
+def backoffs(kept: Iterable[Group], backoff_after_s: float, now: float) -> Mapping[int, GangBackoff]:
+    """The back-off of each group that has one, by index. kept: groups that stay; backoff_after_s: inf for never; now:
+    Unix time in seconds."""
     groups = tuple(kept)
     current = {group.index: backoff for group in groups if (backoff := _current_backoff(group, now))}
-    due = [group for group, at in _due(groups) if at <= now]
+    due = [group for group, at in _due(groups, backoff_after_s) if at <= now]
     if not due or any(backoff.scaled_to_zero for backoff in current.values()):
         return current
     chosen = min(due, key=lambda group: (_placed(group), _attempts(group), -group.index))
@@ -53,11 +56,11 @@ def backoff_s(group: Group, attempt: int) -> float:
     return float(min(FIRST_BACKOFF_S * 2 ** (attempt - 1), MAX_BACKOFF_S) * (1 + digest[0] / 512))
 
 
-def next_step(kept: Iterable[Group], now: float) -> float | None:
+def next_step(kept: Iterable[Group], backoff_after_s: float, now: float) -> float | None:
     """Seconds until `backoffs` may return another result without a change of the groups; None: never."""
     groups = tuple(kept)
     times = [group.gang_backoff.until_s for group in groups if group.gang_backoff and now < group.gang_backoff.until_s]
-    times += [at for _, at in _due(groups) if now < at]
+    times += [at for _, at in _due(groups, backoff_after_s) if now < at < math.inf]
     return min(times) - now + 0.1 if times else None
 
 
@@ -66,23 +69,30 @@ def encode(backoff: GangBackoff) -> str:
     return json.dumps({"attempts": backoff.attempts, "until": timestamp(backoff.until_s)})
 
 
-def _due(groups: tuple[Group, ...]) -> list[tuple[Group, float]]:
+def _due(groups: tuple[Group, ...], backoff_after_s: float) -> list[tuple[Group, float]]:
     """Partially scheduled groups, and the Unix time from which each may back off."""
     partially_scheduled = [
         (group, since) for group in groups if (since := _partially_scheduled_since(group)) is not None
     ]
-    allowed_s = CONFLICT_S if len(partially_scheduled) > 1 else SINGLE_S
+    allowed_s = CONFLICT * backoff_after_s if len(partially_scheduled) > 1 else backoff_after_s
     return [(group, since + allowed_s) for group, since in partially_scheduled]
 
 
 def _partially_scheduled_since(group: Group) -> float | None:
-    return unschedulable_since(group) if _placed(group) else None
+    """Unix time since which some pods are unschedulable and no other has been scheduled; None: all or none are."""
+    since, placed = unschedulable_since(group), _placed_at(group)
+    return max(since, *placed) if since is not None and placed else None
 
 
 def _placed(group: Group) -> int:
     """Number of pods that have a node."""
-    pods = (pod for pod in group.pods if not deleting(pod))
-    return sum(condition(pod, "PodScheduled").get("status") == "True" for pod in pods)
+    return len(_placed_at(group))
+
+
+def _placed_at(group: Group) -> list[float]:
+    """Unix times at which the pods that have a node were scheduled."""
+    found = (condition(pod, "PodScheduled") for pod in group.pods if not deleting(pod))
+    return [unix(entry.get("lastTransitionTime")) or 0.0 for entry in found if entry.get("status") == "True"]
 
 
 def _attempts(group: Group) -> int:

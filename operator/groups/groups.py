@@ -110,8 +110,13 @@ def deleting(item: Object) -> bool:
 
 def owned_by(pod: Object, owner: Object) -> bool:
     """True if the pod's owner has this uid; an earlier object of the same name has another."""
-    references: Iterable[Object] = pod["metadata"].get("ownerReferences") or ()
-    return any(reference.get("uid") == owner["metadata"].get("uid") for reference in references)
+    return is_owned(pod, owner["metadata"].get("uid"))
+
+
+def is_owned(item: Object, uid: str | None) -> bool:
+    """True if the object has an owner of this uid."""
+    references: Iterable[Object] = item["metadata"].get("ownerReferences") or ()
+    return any(reference.get("uid") == uid for reference in references)
 
 
 def condition(item: Object, kind: str) -> Object:

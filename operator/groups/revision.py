@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.operator.api.accelerators import device
+from octavo.operator.api.fields import seconds
+from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import InferenceService
@@ -33,7 +35,14 @@ def worker_revision(service: InferenceService) -> str:
     schema = service_schema()["properties"]["spec"]
     if _same_resources(service.spec.resources, device(service.raw).resources, schema):
         chosen.pop("resources", None)  # equal to the device's default, which the schema does not have
-    return _hash(_without_defaults(chosen, schema))
+    return _hash(_without_defaults(chosen, schema) | _disruption(service))
+
+
+def _disruption(service: InferenceService) -> dict[str, Json]:
+    """{"disruption": seconds by field} of the fields that differ from their default, {} if none does."""
+    desired = {key: seconds(service.raw["disruption"][key]) for key in DISRUPTION}
+    changed = {key: value for key, value in desired.items() if value != seconds(DISRUPTION[key])}
+    return {"disruption": changed} if changed else {}
 
 
 def _same_resources(one: Json, other: Json, schema: Mapping[str, Json]) -> bool:
@@ -48,7 +57,7 @@ def router_revision(service: InferenceService) -> str:
         "model": {"servedName": service.spec.model.served_name},
         "restartAt": service.spec.restart_at,
     }
-    return _hash(_without_defaults(chosen, service_schema()["properties"]["spec"]))
+    return _hash(_without_defaults(chosen, service_schema()["properties"]["spec"]) | _disruption(service))
 
 
 def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:

@@ -83,6 +83,14 @@ class WarningEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class LostNode:
+    """A node that is not Ready."""
+
+    state: str  # gone: there is no such Node; unreachable: no heartbeat; not ready: its kubelet says so
+    since_s: float  # Unix time; 0 for a node that is gone
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The children of one service, as cached at one moment."""
 
@@ -95,7 +103,9 @@ class Snapshot:
     foreign: frozenset[tuple[str, str]] = (
         frozenset()
     )  # (kind, name) of objects with our names that the service does not own
-    lost_nodes: frozenset[str] = frozenset()  # nodes known to be not Ready, where nodes may be read
+    # Nodes of unhealthy pods that are known not to be Ready, by name, where nodes may be read.
+    lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
+    autoscaled: bool = False  # events of unschedulable pods show that an autoscaler adds nodes for them
     routers: Mapping[str, RouterReport] = field(default_factory=dict)  # by pod uid; absent: no answer
     refusals: tuple[Refusal, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()  # (kind, the server's words) of children that may not be listed

@@ -12,7 +12,7 @@ from typing import Any
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
-from octavo.operator.groups.groups import Group, deleting, groups, owned_by, timestamp, unix
+from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, timestamp, unix
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
 from octavo.operator.groups.rollout import Goal, Step, step
@@ -23,11 +23,11 @@ from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.diagnosis import ended, is_worker
 from octavo.operator.planning.observed_facts import observed_facts
-from octavo.operator.planning.pod_repair import next_check, pods_to_delete
+from octavo.operator.planning.pod_repair import PodJudge
 from octavo.operator.planning.routers import CONNECTED_S
 from octavo.operator.planning.status import events, status
 from octavo.operator.planning.unplanned import plan_unreadable
-from octavo.operator.specs import access, common, policies, router, services, worker
+from octavo.operator.specs import access, common, network_policies, policies, router, services, worker
 from octavo.shared.model_uri import parse
 
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan"]
@@ -48,26 +48,28 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     allowed = Step((), tuple(group for group in observed if not group.terminating), ())
     if blocked is None or blocked.reason == "NameConflict":
         allowed = step(goal, observed, _foreign_indexes(service, snapshot))
-    allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, now))
+    backoff_after_s = _gang_backoff_after_s(service, snapshot)
+    allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, backoff_after_s, now))
     facts = observed_facts(service, snapshot, goal, observed, allowed, blocked, now)
     present = status(service, facts, observed, now)
     applies = tuple(_applies(service, snapshot, options, goal, allowed))
-    deletes = tuple(_delete(group, reason) for group, reason in allowed.delete)
-    pods = pods_to_delete(observed, snapshot.lost_nodes, now)
+    deletes = (*(_delete(group, reason) for group, reason in allowed.delete), *_unwanted(service, snapshot))
+    judge = PodJudge(snapshot.lost_nodes, service.spec.disruption)
+    pods = judge.pods_to_delete(observed, now)
     return Plan(
         apply=applies,
         delete=deletes,
         delete_pods=pods,
         certificates=_certificates(service),
         status=present,
-        events=(*_step_events(service, allowed), *events(service.status, present)),
+        events=(*_step_events(service, allowed), *judge.events(observed, now), *events(service.status, present)),
         reasons=tuple(
             [f"apply {_shown(item.object)}: {item.reason}" for item in applies]
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
             + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
         ),
         poll_after=_poll_after(observed, facts),
-        changes_after=_changes_after(observed, allowed, snapshot, facts, now),
+        changes_after=_changes_after(service, snapshot, observed, allowed, facts, now),
     )
 
 
@@ -77,14 +79,47 @@ def _goal(service: InferenceService) -> Goal:
     return Goal(desired, worker_revision(service), rollout.max_surge, rollout.max_unavailable)
 
 
+def _gang_backoff_after_s(service: InferenceService, snapshot: Snapshot) -> float:
+    """Seconds until a partially scheduled group backs off; inf: never. A back-off would take nodes away from a group
+    for which an autoscaler adds them one by one, and make them idle, so that it removes them again."""
+    desired = service.spec.scheduling.backoff_after_s
+    if desired is not None:
+        return desired
+    return math.inf if snapshot.autoscaled else gangs.BACKOFF_AFTER_S
+
+
+def _unwanted(service: InferenceService, snapshot: Snapshot) -> Iterator[Delete]:
+    """The service's own NetworkPolicies where spec.networkPolicy.mode is none."""
+    if service.spec.network_policy.managed:
+        return
+    for item in snapshot.children:
+        meta = item["metadata"]
+        ours = meta["name"] in (names.workers(service.name), names.router(service.name))
+        if item["kind"] == "NetworkPolicy" and ours and not deleting(item) and is_owned(item, service.uid):
+            yield Delete(item["apiVersion"], item["kind"], meta["name"], meta["uid"], "spec.networkPolicy.mode is none")
+
+
 def _blocked(service: InferenceService, snapshot: Snapshot, options: Options) -> Cause | None:
     if conflict := hindrances.name_conflict(snapshot, for_serving=True):
         return conflict
-    if parse(service.spec.model.uri).scheme == "file" and not options.allow_host_path:
+    return _not_allowed(service, options)
+
+
+def _not_allowed(service: InferenceService, options: Options) -> Cause | None:
+    """What the operator's allow-lists forbid."""
+    uri, image = parse(service.spec.model.uri), service.spec.image
+    if uri.scheme == "file" and not options.host_path_allowed(str(uri.path)):
+        allowed = ", ".join(options.host_path_allow) or "no folder"
         return Cause(
             "HostPathNotAllowed",
-            f"spec.model.uri {service.spec.model.uri} is a folder of a node; "
-            "start the operator with --allow-host-path, or use pvc://",
+            f"spec.model.uri {service.spec.model.uri} is a folder of a node, and the operator's --allow-host-path "
+            f"allows {allowed}; add the folder to hostPathAllow of the chart, or use pvc://",
+        )
+    if image is not None and not options.image_allowed(image):
+        return Cause(
+            "ImageNotAllowed",
+            f"spec.image {image} is not of {', '.join(options.image_allow)}, which the operator's --allow-image "
+            "allows; use such an image, or add its repository to imageAllow of the chart",
         )
     return None
 
@@ -118,8 +153,9 @@ def _every(
     yield Apply(services.ranks(service), "DNS names of all worker pods, ready or not")
     yield Apply(services.leaders(service), "endpoints of the groups that serve, for the routers")
     yield Apply(services.clients(service), "address for clients")
-    yield Apply(policies.worker_policy(service, options), "allowed connections to the workers")
-    yield Apply(policies.router_policy(service), "allowed connections to the routers")
+    if service.spec.network_policy.managed:
+        yield Apply(network_policies.worker_policy(service, options), "allowed connections of the workers")
+        yield Apply(network_policies.router_policy(service, options), "allowed connections of the routers")
     yield Apply(policies.worker_budget(service), "limits evictions to one worker at a time")
     yield Apply(policies.router_budget(service), "limits evictions to one router at a time")
     yield Apply(_router(service, snapshot, options), f"{service.spec.router.replicas} routers desired")
@@ -208,10 +244,19 @@ def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]
 
 
 def _changes_after(
-    observed: tuple[Group, ...], allowed: Step, snapshot: Snapshot, facts: Facts, now: float
+    service: InferenceService,
+    snapshot: Snapshot,
+    observed: tuple[Group, ...],
+    allowed: Step,
+    facts: Facts,
+    now: float,
 ) -> float | None:
     """Seconds until `plan` returns another result for the same input; None: never. Covers every use of `now`."""
-    times = [next_check(observed, snapshot.lost_nodes, now), gangs.next_step(allowed.keep, now)]
+    judge = PodJudge(snapshot.lost_nodes, service.spec.disruption)
+    times = [
+        judge.next_check(observed, now),
+        gangs.next_step(allowed.keep, _gang_backoff_after_s(service, snapshot), now),
+    ]
     turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]
     if facts.routers.disconnected_since is not None:
         turns.append(facts.routers.disconnected_since + CONNECTED_S)

@@ -1,16 +1,14 @@
 """Parts that the objects of a service share: metadata, owner, labels, security contexts, probes and volumes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService
+from octavo.operator.api.v1alpha1 import API_VERSION, KIND, Disruption, InferenceService
 from octavo.operator.groups import names
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
 USER = 10001  # uid in all images
-GRACE_S = 120  # terminationGracePeriodSeconds, in which a pod finishes its requests
-NODE_LOST_S = 10  # tolerationSeconds on an unreachable node; Kubernetes' default is 300
 TLS_DIR = "/etc/octavo/tls"
 KEYS_DIR = "/etc/octavo/api"
 
@@ -45,17 +43,20 @@ def container_security() -> Json:
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-def lost_node() -> list[Json]:
-    """Tolerations that evict a pod from an unreachable node after NODE_LOST_S."""
-    return [
-        {
-            "key": f"node.kubernetes.io/{taint}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": NODE_LOST_S,
-        }
-        for taint in ("not-ready", "unreachable")
+def tolerations(disruption: Disruption, users: Iterable[Mapping[str, Any]] = ()) -> list[Json]:
+    """Tolerations of a pod: until when it stays on a node that is not ready or unreachable, and the user's own.
+
+    The shortest of several tolerations of one taint wins, so the operator's gives way to a user's of the same taint.
+    """
+    given = [dict(item) for item in users]
+    stays_s = {"not-ready": disruption.not_ready_s, "unreachable": disruption.node_lost_s}
+    taints = {f"node.kubernetes.io/{name}": seconds for name, seconds in stays_s.items()}
+    own = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for key, seconds in taints.items()
+        if not any(item.get("key", "") in ("", key) and item.get("effect", "") in ("", "NoExecute") for item in given)
     ]
+    return [*own, *given]
 
 
 def probe(path: str, port: str, period_s: int, failures: int) -> Json:

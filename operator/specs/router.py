@@ -54,9 +54,9 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
             "serviceAccountName": names.router(service.name),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": common.GRACE_S,
+            "terminationGracePeriodSeconds": service.spec.disruption.grace_s,
             "securityContext": common.pod_security(),
-            "tolerations": common.lost_node(),
+            "tolerations": common.tolerations(service.spec.disruption),
             "affinity": {
                 "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_anti_affinity(service)]}
             },
@@ -116,7 +116,7 @@ def _arguments(service: InferenceService) -> list[str]:
                 ("--endpoints", f"{service.namespace}/{names.leaders(service.name)}"),
                 ("--tls-dir", common.TLS_DIR),
                 ("--service-uid", service.uid),
-                ("--grace-period", common.GRACE_S),
+                ("--grace-period", service.spec.disruption.grace_s),
                 ("--api-keys-file", None if keys is None else f"{common.KEYS_DIR}/{KEYS}"),
             ]
         ),

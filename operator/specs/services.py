@@ -22,12 +22,21 @@ def leaders(service: InferenceService) -> Json:
 def clients(service: InferenceService) -> Json:
     """Service for clients. Routers of an older operator, which have no port `grpc`, get no gRPC connections."""
     desired = service.spec.router.service
+    metadata = common.metadata(service, service.name, {names.COMPONENT: "router"})
+    if desired.annotations:
+        metadata["annotations"] = dict(desired.annotations)
+    outside = {
+        "loadBalancerClass": desired.load_balancer_class,
+        "loadBalancerSourceRanges": list(desired.load_balancer_source_ranges),
+        "externalTrafficPolicy": desired.external_traffic_policy,
+    }
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": common.metadata(service, service.name, {names.COMPONENT: "router"}),
+        "metadata": metadata,
         "spec": {
             "type": desired.type,
+            **{key: value for key, value in outside.items() if value},
             "selector": names.component(service.name, "router"),
             "ports": [
                 _port("http", desired.port, "http"),

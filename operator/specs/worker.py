@@ -15,6 +15,7 @@ from octavo.operator.specs.model_volumes import MODELS, mounted
 
 STARTUP_FAILURES = 7200  # 2 h: a model may be large and its disk slow; the supervisor detects hangs itself
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_HOST = "kubernetes.io/hostname"
 
 
 def statefulset(service: InferenceService, group: Group, revision: str, backoff: GangBackoff | None = None) -> Json:
@@ -46,18 +47,27 @@ def statefulset(service: InferenceService, group: Group, revision: str, backoff:
 
 
 def _with_group_label(template: Object, index: int) -> Json:
-    """The template with the group's label on its pods and in their affinity."""
+    """The template with the group's label on its pods, in their affinity, and excluded from their anti-affinity."""
     metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
     metadata["labels"] = {**metadata.get("labels", {}), names.GROUP: str(index)}
-    if preferred := spec.get("affinity", {}).get("podAffinity", {}).get(_PREFERRED):
-        spec["affinity"] = {"podAffinity": {_PREFERRED: [_to_group(term, index) for term in preferred]}}
+    if "affinity" in spec:
+        spec["affinity"] = {
+            kind: {_PREFERRED: [_of_group(term, index, kind == "podAffinity") for term in terms[_PREFERRED]]}
+            for kind, terms in spec["affinity"].items()
+        }
     return {**template, "metadata": metadata, "spec": spec}
 
 
-def _to_group(preference: Object, index: int) -> Json:
+def _of_group(preference: Object, index: int, same: bool) -> Json:
+    """The preference for pods of this group (same), or of the service's other groups."""
     term = preference["podAffinityTerm"]
-    labels = {**term["labelSelector"]["matchLabels"], names.GROUP: str(index)}
-    return {**preference, "podAffinityTerm": {**term, "labelSelector": {"matchLabels": labels}}}
+    labels = term["labelSelector"]["matchLabels"]
+    if same:
+        selector: Json = {"matchLabels": {**labels, names.GROUP: str(index)}}
+    else:
+        others = {"key": names.GROUP, "operator": "NotIn", "values": [str(index)]}
+        selector = {"matchLabels": labels, "matchExpressions": [others]}
+    return {**preference, "podAffinityTerm": {**term, "labelSelector": selector}}
 
 
 def pod_template(service: InferenceService, revision: str, options: Options) -> Json:
@@ -67,9 +77,10 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
     spec: Json = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": common.GRACE_S,
+        "terminationGracePeriodSeconds": service.spec.disruption.grace_s,
         "securityContext": common.pod_security(),
-        "tolerations": [*common.lost_node(), *(dict(item) for item in service.spec.accelerator.tolerations)],
+        "tolerations": common.tolerations(service.spec.disruption, service.spec.accelerator.tolerations),
+        "affinity": _affinity(service),
         "containers": [_container(service, revision, options)],
         "volumes": [common.scratch("tmp", "2Gi"), common.secret("tls", worker_tls), *_model_volume(service)],
     }
@@ -77,17 +88,20 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
         spec["nodeSelector"] = dict(service.spec.accelerator.node_selector)
     if service.spec.pods == 1:
         return {"metadata": {"labels": labels}, "spec": spec}
-    spec["affinity"] = {"podAffinity": {_PREFERRED: _pod_affinity(service)}}
     return {"metadata": {"labels": labels, "annotations": {names.PODS: str(service.spec.pods)}}, "spec": spec}
 
 
-def _pod_affinity(service: InferenceService) -> list[Json]:
-    """Preferred affinity: a group's pods communicate in every step, so they prefer one node, else one zone."""
+def _affinity(service: InferenceService) -> Json:
+    """Preferences. Groups are on different nodes, so that the loss of one costs one group. The pods of a group
+    communicate in every step, so they are on one node, else in one zone. `_of_group` adds the group's label."""
     selector = {"matchLabels": names.component(service.name, "worker")}
-    return [
+    apart = [{"weight": 50, "podAffinityTerm": {"topologyKey": _HOST, "labelSelector": selector}}]
+    together = [
         {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": selector}}
-        for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
+        for key, weight in ((_HOST, 100), ("topology.kubernetes.io/zone", 50))
     ]
+    found: Json = {"podAntiAffinity": {_PREFERRED: apart}}
+    return found if service.spec.pods == 1 else {"podAffinity": {_PREFERRED: together}, **found}
 
 
 def _container(service: InferenceService, revision: str, options: Options) -> Json:
@@ -155,7 +169,7 @@ def _arguments(service: InferenceService, revision: str) -> list[str]:
                 ("--service-uid", service.uid),
                 ("--revision", revision),
                 ("--pod-name", "$(POD_NAME)"),
-                ("--grace-period", common.GRACE_S),
+                ("--grace-period", service.spec.disruption.grace_s),
             ]
         ),
         *group_flags(service.spec),

@@ -66,6 +66,20 @@ CASES: dict[str, dict[str, Any]] = {
     "a cache too small for anything": {"engine": {"kvCacheMemory": "1Mi"}},
     "worker requests above limits": {"resources": {"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}},
     "one port for HTTP and gRPC": {"router": {"service": {"port": 8033}}},
+    "a load balancer without keys": {"router": {"service": {"type": "LoadBalancer"}}},
+    "a class of load balancers for none": {"router": {"service": {"loadBalancerClass": "a.example/b"}}},
+    "ranges of a load balancer for none": {
+        "router": {"service": {"type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}
+    },
+    "traffic from outside without a way in": {"router": {"service": {"externalTrafficPolicy": "Local"}}},
+    "a grace period of more than a day": {"disruption": {"gracePeriod": "25h"}},
+    "a node that may be not ready for more than a day": {"disruption": {"notReadyAfter": "25h"}},
+    "a node that may be lost for more than a day": {"disruption": {"nodeLostAfter": "25h"}},
+    "a gang back-off after more than a day": {"scheduling": {"gangBackoffAfter": "25h"}},
+    "a client that selects nothing": {"networkPolicy": {"clients": [{}]}},
+    "a scraper by range and label": {
+        "networkPolicy": {"metrics": [{"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}]}
+    },
     "keys in a Secret of ours": {"router": {"apiKeys": {"secretName": "chat-router-tls"}}},
     "a wait of more than a day": {"router": {"queue": {"maxWait": "1441m"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
@@ -95,6 +109,11 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.router.apiKeys.key": {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}},
     "spec.router.service.type": {"router": {"service": {"type": "ExternalName"}}},
     "spec.router.service.port": {"router": {"service": {"port": 70000}}},
+    "spec.router.service.externalTrafficPolicy": {"router": {"service": {"externalTrafficPolicy": "Anywhere"}}},
+    "spec.disruption.gracePeriod": {"disruption": {"gracePeriod": "0s"}},
+    "spec.scheduling.gangBackoffAfter": {"scheduling": {"gangBackoffAfter": "later"}},
+    "spec.networkPolicy.mode": {"networkPolicy": {"mode": "some"}},
+    "spec.networkPolicy.clients[0].ipBlock.cidr": {"networkPolicy": {"clients": [{"ipBlock": {"cidr": "ten"}}]}},
     "spec.router.service.grpcPort": {"router": {"service": {"grpcPort": 0}}},
     "spec.image": {"image": "two words"},
 }
@@ -123,6 +142,42 @@ GOOD: dict[str, dict[str, Any]] = {
             "reasoningParser": "think",
         }
     },
+    "a load balancer with keys": {
+        "router": {"service": {"type": "LoadBalancer"}, "apiKeys": {"secretName": "clients"}}
+    },
+    "a load balancer that is open, with all that one can have": {
+        "router": {
+            "service": {
+                "type": "LoadBalancer",
+                "insecure": True,
+                "annotations": {"example.com/internal": "true"},
+                "loadBalancerClass": "example.com/nlb",
+                "loadBalancerSourceRanges": ["10.0.0.0/8", "fd00::/8"],
+                "externalTrafficPolicy": "Local",
+            }
+        }
+    },
+    "a day for everything": {
+        "disruption": {"gracePeriod": "24h", "notReadyAfter": "1440m", "nodeLostAfter": "86400s"},
+        "scheduling": {"gangBackoffAfter": "24h"},
+    },
+    "groups that never back off": {"scheduling": {"gangBackoffAfter": "never"}},
+    "peers of each kind": {
+        "networkPolicy": {
+            "clients": [
+                {"namespaceSelector": {}},
+                {
+                    "podSelector": {"matchLabels": {"app": "gateway"}},
+                    "namespaceSelector": {
+                        "matchExpressions": [{"key": "team.example.com/name", "operator": "In", "values": ["a", "b"]}]
+                    },
+                },
+                {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+            ],
+            "metrics": [],
+        }
+    },
+    "no policies": {"networkPolicy": {"mode": "none"}},
     "keys of a Secret": {"router": {"apiKeys": {"secretName": "clients", "key": "keys.txt"}}},
     "a step of fewer tokens than requests by default": {"engine": {"maxBatchTokens": 128}, **GPU},
     "a short interval between tokens": {"engine": {"tokenInterval": "20ms"}},

@@ -45,16 +45,21 @@ def selects(selector: Json, labels: Json) -> bool:
     return bool(selector["matchLabels"].items() <= labels.items())
 
 
-def admitted(spec: Json, port: int) -> set[str]:
-    """Who may dial this port, of PODS and "anybody"."""
+def admitted(spec: Json, port: int, direction: str = "ingress") -> set[str]:
+    """Peers of connections to this port: of PODS, "the namespace" and "anybody"."""
     found = set()
-    for rule in spec["ingress"]:
+    for rule in spec[direction]:
         if "ports" in rule and port not in [entry["port"] for entry in rule["ports"]]:
             continue
-        if "from" not in rule:
+        peers = rule.get("from" if direction == "ingress" else "to")
+        if peers is None:
             found.add("anybody")
-        for peer in rule.get("from", ()):
-            found |= {name for name, labels in PODS.items() if selects(peer["podSelector"], labels)}
+        assert peers != [], "an empty list admits everybody"
+        for peer in peers or ():
+            if peer == {"podSelector": {}}:
+                found.add("the namespace")
+            else:
+                found |= {name for name, labels in PODS.items() if selects(peer["podSelector"], labels)}
     return found
 
 
@@ -67,8 +72,8 @@ def admitted(spec: Json, port: int) -> set[str]:
         (names.RENDEZVOUS, {"worker"}),
         (names.FIRST_RANK + 7, {"worker"}),
         (40000, {"worker"}),
-        (names.HEALTH, {"anybody", "worker"}),
-        (names.METRICS, {"anybody", "worker"}),
+        (names.HEALTH, {"the namespace", "worker"}),
+        (names.METRICS, {"the namespace", "worker"}),
     ],
 )
 def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_of_its_service(
@@ -78,9 +83,19 @@ def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_o
 
 
 @pytest.mark.parametrize("port", [names.ROUTER_HTTP, names.ROUTER_GRPC, names.ROUTER_METRICS])
-def test_a_routers_ports_are_open_to_anybody_and_no_other_is(port: int) -> None:
-    assert admitted(ROUTERS, port) == {"anybody"}
+def test_a_routers_ports_are_open_to_the_namespace_and_no_other_is(port: int) -> None:
+    assert admitted(ROUTERS, port) == {"the namespace"}
     assert admitted(ROUTERS, 40000) == set()
+
+
+def test_routers_connect_to_workers_the_api_server_and_dns_and_workers_to_workers_and_dns() -> None:
+    for spec, peers in ((ROUTERS, {"worker"}), (WORKERS, {"worker"})):
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        assert admitted(spec, names.SERVE, "egress") == peers
+        assert admitted(spec, 53, "egress") >= {"anybody"}
+    for port, of_routers in ((names.JOIN, set()), (40000, set()), (443, {"anybody"}), (6443, {"anybody"})):
+        assert admitted(ROUTERS, port, "egress") == of_routers
+        assert admitted(WORKERS, port, "egress") == {"worker"}
 
 
 def test_each_port_of_the_clients_service_is_one_that_routers_have_and_listen_on() -> None:

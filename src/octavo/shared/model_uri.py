@@ -59,7 +59,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "file": Scheme(
         f"{PATH}+/?",
         "file:///PATH",
-        "file:///PATH (a folder of the node, if the operator was started with --allow-host-path)",
+        "file:///PATH (a folder of the node, if the operator allows it by --allow-host-path)",
         on_worker=True,
     ),
 }

@@ -3,7 +3,7 @@
 from support.cluster.services import resource
 from support.cluster.tiny_cluster import TinyCluster
 
-from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.groups.snapshot import LostNode, Snapshot
 from octavo.operator.plan_cache import MAX_UNREADY_S, UNREADY_S, CachedPlan
 from octavo.operator.planning.actions import Plan
 
@@ -29,7 +29,8 @@ def test_a_new_version_of_anything_needs_one() -> None:
         Snapshot(pods=(newer,)),
         Snapshot(pods=(POD, newer)),
         Snapshot(pods=(POD,), children=(newer,)),
-        Snapshot(pods=(POD,), lost_nodes=frozenset({"node1"})),
+        Snapshot(pods=(POD,), lost_nodes={"node1": LostNode("gone", 0.0)}),
+        Snapshot(pods=(POD,), autoscaled=True),
         Snapshot(pods=(POD,), foreign=frozenset({("Service", "chat")})),
     ):
         assert cached.plan(RESOURCE, snapshot, 110.0) is None

@@ -32,7 +32,7 @@ def test_the_reason_why_nothing_will_serve_is_printed(tmp_path: Path, capsys: py
     file.write_text(SERVICE.replace("NAME", "one").replace("bundled://x", "file:///models/x"))
     assert main(["-f", str(file)]) == 0
     assert "# HostPathNotAllowed: " in capsys.readouterr().out
-    assert main(["-f", str(file), "--allow-host-path"]) == 0
+    assert main(["-f", str(file), "--allow-host-path", "/"]) == 0
     assert "hostPath" in capsys.readouterr().out
 
 

@@ -12,7 +12,7 @@ from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import KubeError
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.groups.snapshot import LostNode, Snapshot
 from octavo.operator.observe import Observer
 from octavo.operator.reconcile import PlanFailed, Reconciler
 
@@ -94,7 +94,7 @@ async def test_where_nothing_is_new_only_the_secrets_are_looked_at(parts: Parts)
     waits.append(await _look(one))
     assert parts.done == ["certificates"]
     assert waits[0] is not None and waits[-1] is not None and waits[-1] > 2 * waits[0]
-    parts.seen = Snapshot(lost_nodes=frozenset({"node1"}))
+    parts.seen = Snapshot(lost_nodes={"node1": LostNode("gone", 0.0)})
     await _look(one)
     assert "StatefulSet" in parts.done
 
@@ -102,7 +102,7 @@ async def test_where_nothing_is_new_only_the_secrets_are_looked_at(parts: Parts)
 async def test_after_an_error_all_is_done_again(parts: Parts) -> None:
     one = _reconciler(parts)
     await _look(one)
-    parts.seen = Snapshot(lost_nodes=frozenset({"node1"}))
+    parts.seen = Snapshot(lost_nodes={"node1": LostNode("gone", 0.0)})
     parts.error = KubeError(500, "InternalError", "etcd")
     for _ in range(2):
         with pytest.raises(PlanFailed):

@@ -1,5 +1,6 @@
 """The resource as files and the API server give it: defaults, and errors that name the field."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from octavo.operator.groups.names import secrets
 ROOT = Path(__file__).parents[4]
 URI = "bundled://smollm2-135m-instruct"
 GPU = {"accelerator": {"resource": "nvidia.com/gpu"}}
+IP_BLOCK = {"ipBlock": {"cidr": "10.0.0.0/8"}}
 
 
 def test_the_chart_ships_the_crd_that_the_code_prints() -> None:
@@ -59,6 +61,30 @@ def test_defaults_are_filled_in_all_the_way_down() -> None:
     assert spec.engine.prefix_caching and spec.engine.kv_cache_memory is None
     assert spec.resources["limits"] == {"memory": "3Gi"}
     assert (spec.parallelism.tensor, spec.parallelism.pipeline, spec.accelerator.per_pod, spec.pods) == (1, 1, 1, 1)
+
+
+def test_durations_are_read_as_seconds_and_never_as_infinity() -> None:
+    plain = service().spec
+    assert (plain.disruption.grace_s, plain.disruption.not_ready_s, plain.disruption.node_lost_s) == (120, 300, 10)
+    assert plain.scheduling.backoff_after_s is None
+    given = service(
+        disruption={"gracePeriod": "2h", "nodeLostAfter": "5m"}, scheduling={"gangBackoffAfter": "never"}
+    ).spec
+    assert (given.disruption.grace_s, given.disruption.node_lost_s) == (7200, 300)
+    assert given.scheduling.backoff_after_s == math.inf
+    assert service(scheduling={"gangBackoffAfter": "24h"}).spec.scheduling.backoff_after_s == 86_400
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        {"service": {"type": "LoadBalancer", "insecure": True}},
+        {"service": {"type": "LoadBalancer"}, "apiKeys": {"secretName": "clients"}},
+        {"service": {"type": "NodePort", "externalTrafficPolicy": "Local"}},
+    ],
+)
+def test_a_service_for_the_outside_is_accepted_with_keys_or_if_it_is_said_to_be_open(router: dict[str, Any]) -> None:
+    assert parse(resource(router=router)).spec.router.service.type == router["service"]["type"]
 
 
 def test_a_pod_holds_a_whole_stage_unless_told_otherwise() -> None:
@@ -157,6 +183,22 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
         ("spec.router.toolParser", {"router": {"toolParser": "grok"}}),
         ("spec.router.reasoningParser", {"router": {"reasoningParser": "deepseek_r1"}}),
         ("spec.router.service.grpcPort", {"router": {"service": {"port": 8033}}}),
+        ("spec.router.service.type", {"router": {"service": {"type": "LoadBalancer"}}}),
+        ("spec.router.service.type", {"router": {"service": {"type": "LoadBalancer", "insecure": False}}}),
+        ("spec.router.service", {"router": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}),
+        ("spec.router.service", {"router": {"service": {"type": "NodePort", "loadBalancerClass": "a.example/b"}}}),
+        ("spec.router.service.externalTrafficPolicy", {"router": {"service": {"externalTrafficPolicy": "Local"}}}),
+        ("spec.disruption.gracePeriod", {"disruption": {"gracePeriod": "0s"}}),
+        ("spec.disruption.gracePeriod", {"disruption": {"gracePeriod": "500ms"}}),
+        ("spec.disruption.gracePeriod", {"disruption": {"gracePeriod": "25h"}}),
+        ("spec.disruption.notReadyAfter", {"disruption": {"notReadyAfter": "never"}}),
+        ("spec.disruption.nodeLostAfter", {"disruption": {"nodeLostAfter": "1441m"}}),
+        ("spec.scheduling.gangBackoffAfter", {"scheduling": {"gangBackoffAfter": "always"}}),
+        ("spec.scheduling.gangBackoffAfter", {"scheduling": {"gangBackoffAfter": "25h"}}),
+        ("spec.networkPolicy.mode", {"networkPolicy": {"mode": "some"}}),
+        ("spec.networkPolicy.clients", {"networkPolicy": {"clients": [{}]}}),
+        ("spec.networkPolicy.metrics", {"networkPolicy": {"metrics": [{"podSelector": {}, **IP_BLOCK}]}}),
+        ("spec.networkPolicy.clients[0].ipBlock.cidr", {"networkPolicy": {"clients": [{"ipBlock": {"cidr": "ten"}}]}}),
         ("spec.router.service.grpcPort", {"router": {"service": {"port": 90, "grpcPort": 90}}}),
         ("spec.router.apiKeys.secretName", {"router": {"apiKeys": {}}}),
         ("spec.router.apiKeys.secretName", {"router": {"apiKeys": {"secretName": "Two Words"}}}),

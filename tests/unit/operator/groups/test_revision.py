@@ -25,6 +25,9 @@ URI = "bundled://smollm2-135m-instruct"
         {"accelerator": {"perPod": 1}},
         {"accelerator": {"perPod": None}},
         {"model": {"uri": URI, "servedName": "chat"}},
+        {"disruption": {"gracePeriod": "2m", "notReadyAfter": "300s"}},
+        {"scheduling": {"gangBackoffAfter": "never"}},
+        {"networkPolicy": {"mode": "none"}},
         {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
     ],
 )
@@ -48,6 +51,9 @@ def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spe
         {"accelerator": {"tolerations": [{"operator": "Exists"}]}},
         {"parallelism": {"tensor": 2}},
         {"parallelism": {"pipeline": 2}},
+        {"disruption": {"gracePeriod": "10m"}},
+        {"disruption": {"notReadyAfter": "10s"}},
+        {"disruption": {"nodeLostAfter": "5m"}},
     ],
 )
 def test_what_shapes_workers_is_another_revision(spec: dict[str, Any]) -> None:
@@ -81,6 +87,8 @@ def test_routers_have_a_revision_of_their_own() -> None:
     assert router_revision(service(router={"processes": 2})) != plain
     assert router_revision(service(router={"queue": {"maxWait": "5s"}})) != plain
     assert router_revision(service(restartAt="now")) != plain
+    assert router_revision(service(disruption={"gracePeriod": "10m"})) != plain
+    assert router_revision(service(disruption={"gracePeriod": "2m"}, networkPolicy={"mode": "none"})) == plain
     keys = router_revision(service(router={"apiKeys": {"secretName": "one"}}))
     assert keys != plain and keys != router_revision(service(router={"apiKeys": {"secretName": "two"}}))
     assert keys == router_revision(service(router={"apiKeys": {"secretName": "one", "key": "keys"}}))

@@ -254,7 +254,23 @@ def test_pods_of_a_group_want_to_be_near_each_other_and_no_others() -> None:
         for term in terms:
             wanted = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
             assert wanted["octavo.dev/group"] == str(index) and wanted.items() <= template["metadata"]["labels"].items()
-    assert "affinity" not in objects(fresh())["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
+
+
+def test_groups_prefer_nodes_without_other_groups_of_the_service() -> None:
+    for pods in (1, 2):
+        made = objects(fresh(parallelism={"pipeline": pods}, replicas=2))
+        for index in (0, 1):
+            affinity = made["StatefulSet", f"chat-{index}"]["spec"]["template"]["spec"]["affinity"]
+            assert ("podAffinity" in affinity) == (pods > 1)
+            ((kind, (term,)),) = affinity["podAntiAffinity"].items()
+            assert kind == "preferredDuringSchedulingIgnoredDuringExecution", "one node must do"
+            assert term["podAffinityTerm"] == {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {
+                    "matchLabels": {"octavo.dev/service": "chat", "octavo.dev/component": "worker"},
+                    "matchExpressions": [{"key": "octavo.dev/group", "operator": "NotIn", "values": [str(index)]}],
+                },
+            }
 
 
 def test_groups_keep_the_pods_of_their_own_revision() -> None:
@@ -369,7 +385,7 @@ def test_a_host_folder_needs_the_operators_leave() -> None:
     assert reasons(planned, "Ready") == ("False", "HostPathNotAllowed")
     assert not any(kind == "StatefulSet" for kind, _ in objects(planned))
     desired = service(model={"uri": "file:///data/my%20model"})
-    allowed = plan(desired, Snapshot(), Options(allow_host_path=True), 0.0)
+    allowed = plan(desired, Snapshot(), Options(host_path_allow=("/srv", "/data")), 0.0)
     pod = objects(allowed)["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
     assert {"name": "models", "hostPath": {"path": "/data/my model", "type": "Directory"}} in pod["volumes"]
 
@@ -429,7 +445,7 @@ def test_pods_leave_a_lost_node_within_seconds_and_routers_stand_apart() -> None
     )
     for pod in (router, worker):
         stays = {entry["key"]: entry["tolerationSeconds"] for entry in pod["tolerations"]}
-        assert stays == {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 10}
+        assert stays == {"node.kubernetes.io/not-ready": 300, "node.kubernetes.io/unreachable": 10}
     (apart,) = router["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     labels = made["Deployment", "chat-router"]["spec"]["selector"]["matchLabels"]
     assert apart["podAffinityTerm"] == {

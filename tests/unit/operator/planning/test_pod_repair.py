@@ -1,11 +1,14 @@
 """Pods go one by one only where their group cannot mend itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from support.cluster.services import condition, pod
+import pytest
+from support.cluster.services import condition, pod, service
 
 from octavo.operator.groups.groups import Group, timestamp
-from octavo.operator.planning.pod_repair import next_check, pods_to_delete
+from octavo.operator.groups.snapshot import LostNode
+from octavo.operator.planning.pod_repair import PodJudge
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 STS: Json = {
@@ -13,6 +16,7 @@ STS: Json = {
     "spec": {"replicas": 1},
     "status": {"observedGeneration": 2, "updateRevision": "new"},
 }
+HEALTHY: Mapping[str, LostNode] = {}
 ENDS = 1_000_000.0  # 1970-01-12T13:46:40Z
 
 
@@ -29,24 +33,67 @@ def of_template(revision: str, *conditions: Json) -> Json:
 
 
 def judged(
-    item: Json, now: float = 0.0, lost: frozenset[str] = frozenset(), live: Json | None = STS
+    item: Json, now: float = 0.0, lost: Mapping[str, LostNode] = HEALTHY, live: Json | None = STS
 ) -> list[int | None]:
-    return [found.grace_s for found in pods_to_delete([Group(0, live, (item,), None)], lost, now)]
+    return [found.grace_s for found in judge(lost).pods_to_delete([Group(0, live, (item,), None)], now)]
+
+
+def judge(lost: Mapping[str, LostNode] = HEALTHY, **disruption: str) -> PodJudge:
+    return PodJudge(lost, service(disruption=disruption).spec.disruption)
 
 
 def test_a_pod_that_drains_is_left_to_drain() -> None:
     assert judged(going(), now=ENDS - 1) == []
-    assert next_check([Group(0, STS, (going(),), None)], frozenset(), ENDS - 1) == 21.0
+    assert judge().next_check([Group(0, STS, (going(),), None)], ENDS - 1) == 21.0
 
 
-def test_a_pod_that_is_overdue_is_removed_by_force() -> None:
-    assert judged(going(), now=ENDS + 20) == [0]
+def test_a_pod_on_a_node_that_is_not_known_to_be_lost_is_never_removed_by_force() -> None:
+    """A process that hangs in a driver holds its GPU, which the scheduler would count as free."""
+    group, waits = Group(0, STS, (going(),), None), []
+    for overdue_s in (20, 100, 3600, 86_400):
+        assert judged(going(), now=ENDS + overdue_s) == []
+        (said,) = judge().events([group], ENDS + overdue_s)
+        assert (said.type, said.reason) == ("Warning", "PodNotTerminating")
+        assert "chat-0-0" in said.message and "node-1" in said.message
+        waits.append(judge().next_check([group], ENDS + overdue_s))
+    assert waits == [10.0, 50.0, 300.0, 300.0], "its node is looked at again, ever less often"
+    assert list(judge().events([group], ENDS + 19)) == []
 
 
-def test_a_pod_on_a_node_that_is_known_to_be_lost_goes_after_twenty_seconds() -> None:
-    lost = frozenset({"node-1"})
-    assert judged(going(), now=ENDS - 120 + 19, lost=lost) == []
-    assert judged(going(), now=ENDS - 120 + 20, lost=lost) == [0]
+@pytest.mark.parametrize(
+    ("node", "seconds"),
+    [
+        (LostNode("gone", 0.0), 20.0),
+        (LostNode("unreachable", ENDS - 120 - 60), 20.0),
+        (LostNode("unreachable", ENDS - 120 + 15), 25.0),
+        (LostNode("not ready", ENDS - 120), 300.0),
+    ],
+)
+def test_a_pod_on_a_lost_node_is_removed_by_force_once_the_node_has_been_lost_for_long(
+    node: LostNode, seconds: float
+) -> None:
+    lost, at = {"node-1": node}, ENDS - 120 + seconds
+    assert judged(going(), now=at - 1, lost=lost) == [] and judged(going(), now=at, lost=lost) == [0]
+    group = Group(0, STS, (going(),), None)
+    assert judge(lost).next_check([group], at - 7) == 7.0
+    assert list(judge(lost).events([group], ENDS + 999)) == []
+
+
+def test_how_long_a_node_has_been_lost_before_is_the_services() -> None:
+    lost = {"node-1": LostNode("unreachable", ENDS)}
+    patient, group = judge(lost, nodeLostAfter="10m"), Group(0, STS, (going(),), None)
+    assert not patient.pods_to_delete([group], ENDS + 599) and patient.pods_to_delete([group], ENDS + 600)
+
+
+def test_a_pod_that_a_finalizer_keeps_is_named_and_not_deleted_again() -> None:
+    held = going()
+    held["metadata"] |= {"deletionGracePeriodSeconds": 0, "finalizers": ["kueue.x-k8s.io/managed"]}
+    group = Group(0, STS, (held,), None)
+    for lost in (HEALTHY, {"node-1": LostNode("gone", 0.0)}):
+        assert judge(lost).pods_to_delete([group], ENDS + 999) == ()
+        assert judge(lost).next_check([group], ENDS + 999) is None, "its end is an event of the watch"
+        (said,) = judge(lost).events([group], ENDS + 999)
+        assert said.reason == "PodHeld" and "chat-0-0" in said.message and "kueue.x-k8s.io/managed" in said.message
 
 
 def test_a_pod_orphaned_by_hand_is_drained() -> None:
@@ -65,7 +112,7 @@ def test_a_pod_of_another_revision_than_its_group_goes_unless_it_serves() -> Non
     for found, revision in zip(pods, ("r2", "r1", "r1", "r2"), strict=True):
         found["metadata"]["labels"]["octavo.dev/revision"] = revision
     pods[2]["status"]["conditions"] = [condition("Ready", "True")]
-    gone = pods_to_delete([Group(0, STS, tuple(pods), None, template)], frozenset(), 0.0)
+    gone = judge().pods_to_delete([Group(0, STS, tuple(pods), None, template)], 0.0)
     assert [(item.name, item.grace_s) for item in gone] == [("chat-0-1", None)]
 
 
@@ -78,7 +125,7 @@ def test_every_pod_of_a_group_that_is_on_a_lost_node_goes_and_the_others_stay() 
     ):
         found["metadata"]["name"], found["spec"] = name, {"nodeName": node}
     group = Group(0, STS, (pod("chat-0-0"), here, there, other), None)
-    gone = pods_to_delete([group], frozenset({"node-1"}), ENDS - 100)
+    gone = judge({"node-1": LostNode("gone", 0.0)}).pods_to_delete([group], ENDS - 100)
     assert [(item.name, item.grace_s) for item in gone] == [("chat-0-1", 0), ("chat-0-2", 0)]
 
 
@@ -91,7 +138,7 @@ def test_a_pod_that_serves_with_a_leader_that_is_gone_is_drained() -> None:
         leader["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = "0"
         other = pod("chat-0-1", conditions=[condition("Ready", "True", lastTransitionTime=since)])
         group = Group(0, STS, (leader, other), None)
-        return [(item.name, item.grace_s) for item in pods_to_delete([group], frozenset(), now)]
+        return [(item.name, item.grace_s) for item in judge().pods_to_delete([group], now)]
 
     assert gone() == [("chat-0-1", None)]
     assert gone(now=ENDS + 29) == []

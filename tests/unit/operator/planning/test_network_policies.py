@@ -1,0 +1,94 @@
+"""NetworkPolicies follow spec.networkPolicy and the type of the Service, and go when they are not wanted."""
+
+from typing import Any
+
+import pytest
+from support.cluster.services import service
+
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.planning.plan import plan
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+OTHERS = [{"namespaceSelector": {"matchLabels": {"team": "blue"}}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]
+HERE = [{"podSelector": {}}]
+
+
+def planned(**spec: Any) -> dict[str, Json]:
+    """The policies, by name."""
+    made = plan(service(**spec), Snapshot(), Options(), 0.0).apply
+    return {
+        item.object["metadata"]["name"]: dict(item.object) for item in made if item.object["kind"] == "NetworkPolicy"
+    }
+
+
+def peers(policy: Json, port: int) -> Any:
+    """`from` of the only rule of this port; None: the rule has none; "closed": there is no rule."""
+    found = [rule for rule in policy["spec"]["ingress"] if port in [one["port"] for one in rule.get("ports", ())]]
+    return found[0].get("from") if found else "closed"
+
+
+def test_peers_are_those_of_the_fields() -> None:
+    made = planned(networkPolicy={"clients": OTHERS, "metrics": OTHERS[:1]})
+    assert [peers(made["chat-router"], port) for port in (8000, 8033, 8001)] == [OTHERS, OTHERS, OTHERS[:1]]
+    assert [peers(made["chat-workers"], port) for port in (8503, 8504)] == [OTHERS[:1]] * 2
+
+
+def test_an_empty_list_admits_nobody() -> None:
+    made = planned(networkPolicy={"clients": [], "metrics": []})
+    assert [peers(made["chat-router"], port) for port in (8000, 8033, 8001)] == ["closed"] * 3
+    assert [peers(made["chat-workers"], port) for port in (8503, 8504)] == ["closed"] * 2
+    assert all(rule["from"] for name in made for rule in made[name]["spec"]["ingress"])
+
+
+@pytest.mark.parametrize(("exposure", "clients"), [("ClusterIP", HERE), ("NodePort", None), ("LoadBalancer", None)])
+def test_a_service_for_the_outside_admits_it_unless_clients_are_given(exposure: str, clients: Any) -> None:
+    router = {"service": {"type": exposure, "insecure": True}}
+    assert peers(planned(router=router)["chat-router"], 8000) == clients
+    assert peers(planned(router=router)["chat-router"], 8001) == HERE
+    given = planned(router=router, networkPolicy={"clients": OTHERS})
+    assert peers(given["chat-router"], 8000) == OTHERS
+
+
+def test_the_ports_of_the_api_server_are_the_operators() -> None:
+    made = plan(service(), Snapshot(), Options(api_server_ports=(16443,)), 0.0).apply
+    (router,) = [item.object for item in made if item.object["metadata"]["name"] == "chat-router"
+                 and item.object["kind"] == "NetworkPolicy"]  # fmt: skip
+    assert {"ports": [{"port": 16443, "protocol": "TCP"}]} in router["spec"]["egress"]
+
+
+def test_with_none_there_are_no_policies_and_the_services_own_go() -> None:
+    assert planned(networkPolicy={"mode": "none"}) == {}
+    before = [dict(policy) for policy in planned().values()]
+    for policy in before:
+        policy["metadata"] = {**policy["metadata"], "uid": f"uid-{policy['metadata']['name']}"}
+    users = {**before[0], "metadata": {**before[0]["metadata"], "name": "mine"}}
+    foreign = {**before[0], "metadata": {**before[0]["metadata"], "ownerReferences": []}}
+    snapshot = Snapshot(children=(*before, users, foreign))
+    gone = plan(service(networkPolicy={"mode": "none"}), snapshot, Options(), 0.0).delete
+    assert [(item.kind, item.name, item.uid) for item in gone] == [
+        ("NetworkPolicy", "chat-workers", "uid-chat-workers"),
+        ("NetworkPolicy", "chat-router", "uid-chat-router"),
+    ]
+    assert plan(service(), snapshot, Options(), 0.0).delete == ()
+
+
+def test_the_service_for_clients_has_what_a_load_balancer_needs() -> None:
+    desired = {
+        "type": "LoadBalancer",
+        "insecure": True,
+        "annotations": {"example.com/internal": "true"},
+        "loadBalancerClass": "example.com/nlb",
+        "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        "externalTrafficPolicy": "Local",
+    }
+
+    def made(**fields: Any) -> Json:
+        applies = plan(service(router={"service": fields}), Snapshot(), Options(), 0.0).apply
+        return next(dict(item.object) for item in applies if item.object["metadata"]["name"] == "chat")
+
+    outside, plain = made(**desired), made()
+    assert outside["metadata"]["annotations"] == desired["annotations"] and "annotations" not in plain["metadata"]
+    given = {key: value for key, value in desired.items() if key not in ("insecure", "annotations")}
+    assert given.items() <= outside["spec"].items()
+    assert not plain["spec"].keys() & (given.keys() - {"type"})

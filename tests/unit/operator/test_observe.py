@@ -1,0 +1,117 @@
+"""What is asked of the API server beside the watches: nodes of unhealthy pods, and events of unschedulable ones."""
+
+from typing import Any, cast
+
+import pytest
+from support.cluster.services import condition, pod
+
+from octavo.operator.cluster.certificates import CertificateKeeper
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import Kube, KubeError
+from octavo.operator.groups.groups import timestamp
+from octavo.operator.groups.snapshot import LostNode, Snapshot
+from octavo.operator.observe import Observer
+
+Json = dict[str, Any]  # Any: Kubernetes JSON
+AT_S = 1_000_000.0
+
+
+class Api:
+    """Answers of the API server, and what was asked of it."""
+
+    def __init__(self, node: Json | KubeError | None = None, events: list[Json] | None = None) -> None:
+        self.node, self.found, self.asked = node, events or [], list[str]()
+
+    async def get(self, kind: Any, namespace: str | None, name: str) -> Json | None:
+        self.asked.append(f"{kind.kind} {name}")
+        if isinstance(self.node, KubeError):
+            raise self.node
+        return self.node
+
+    async def list(self, kind: Any, namespace: str, **query: str) -> tuple[list[Json], str]:
+        self.asked.append(f"{kind.kind} {query['fieldSelector']}")
+        return self.found, "1"
+
+
+class Cached:
+    """Pods of the one service, and no other object."""
+
+    def __init__(self, *pods: Json) -> None:
+        self.pods = list(pods)
+
+    def of_service(self, kind: str, key: str) -> list[Json]:
+        return self.pods if kind == "Pod" else []
+
+
+class NoCertificates:
+    def operator_pair(self, uid: str) -> None:
+        return None
+
+
+async def seen(api: Api, *pods: Json, looks: int = 1) -> Snapshot:
+    observer = Observer(cast(Kube, api), cast(Caches, Cached(*pods)), cast(CertificateKeeper, NoCertificates()))
+    for _ in range(looks):
+        found = await observer.snapshot("default", "chat", "uid-chat", ())
+    return found
+
+
+def going() -> Json:
+    found = pod("chat-0-0", phase="Running")
+    found["metadata"]["deletionTimestamp"] = timestamp(AT_S)
+    return found
+
+
+def node(status: str) -> Json:
+    return {"status": {"conditions": [condition("Ready", status, lastTransitionTime=timestamp(AT_S))]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (None, {"node-1": LostNode("gone", 0.0)}),
+        (node("Unknown"), {"node-1": LostNode("unreachable", AT_S)}),
+        (node("False"), {"node-1": LostNode("not ready", AT_S)}),
+        (node("True"), {}),
+        ({"status": {}}, {}),
+        (KubeError(403, "Forbidden", "no"), {}),
+        (KubeError(500, "InternalError", "etcd"), {}),
+    ],
+)
+async def test_the_node_of_a_pod_that_goes_is_lost_only_where_the_api_server_says_so(
+    answer: Any, lost: dict[str, LostNode]
+) -> None:
+    assert (await seen(Api(answer), going())).lost_nodes == lost
+
+
+async def test_without_permission_nodes_are_asked_for_once_and_of_healthy_pods_never() -> None:
+    api = Api(KubeError(403, "Forbidden", "no"))
+    await seen(api, going(), looks=3)
+    assert api.asked == ["Node node-1"]
+    healthy = Api()
+    await seen(healthy, pod("chat-0-0", phase="Running", conditions=[condition("Ready", "True")]))
+    assert healthy.asked == []
+
+
+WAITING = pod("chat-0-0", conditions=[condition("PodScheduled", "False", reason="Unschedulable")])
+
+
+@pytest.mark.parametrize(
+    ("event", "autoscaled"),
+    [
+        ({"source": {"component": "cluster-autoscaler"}, "reason": "TriggeredScaleUp"}, True),
+        ({"source": {"component": "karpenter"}, "reason": "Nominated"}, True),
+        ({"reportingComponent": "karpenter", "source": {}, "reason": "FailedScheduling"}, True),
+        ({"source": {"component": "default-scheduler"}, "reason": "FailedScheduling"}, False),
+        ({"reason": "FailedScheduling"}, False),
+    ],
+)
+async def test_an_autoscaler_is_known_by_its_events_of_unschedulable_pods(event: Json, autoscaled: bool) -> None:
+    api = Api(events=[event])
+    assert (await seen(api, WAITING, looks=3)).autoscaled is autoscaled
+    assert api.asked == ["Event involvedObject.uid=uid-chat-0-0"], "not at each look"
+
+
+async def test_without_an_unschedulable_pod_nothing_is_asked() -> None:
+    api = Api(events=[{"source": {"component": "karpenter"}}])
+    placed = pod("chat-0-0", conditions=[condition("PodScheduled", "True")])
+    assert not (await seen(api, placed)).autoscaled and api.asked == []
