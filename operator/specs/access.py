@@ -15,7 +15,7 @@ def service_account(service: InferenceService) -> Json:
 
 def role(service: InferenceService) -> Json:
     """Role of the routers. The operator must have this permission itself to grant it."""
-    rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    rule = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
     return {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": _metadata(service), "rules": [rule]}
 
 
