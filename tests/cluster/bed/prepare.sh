@@ -13,6 +13,7 @@ fi
 . "$here/env.sh"
 [ -f "$BIN/.complete" ] || echo "building Kubernetes from source, once: 10 to 20 minutes on two cores"
 "$here/build.sh"
+"$here/netpol.sh" >/dev/null
 [ "${1:-}" != --programs ] || exit 0
 echo "building the images"
 "$here/images.sh"

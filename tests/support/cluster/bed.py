@@ -26,6 +26,7 @@ from support.patience import PATIENCE_S, Bound
 T = TypeVar("T")
 SCRIPTS = Path(__file__).parents[2] / "cluster" / "bed"
 COMMAND_S = 2 * PATIENCE_S  # for one that waits by itself, as helm does; no promise
+TOOLS = ("containerd", "runc", "buildah", "debootstrap", "iptables")
 LOOK_S = 0.5  # a look costs this process and the API server some milliseconds of a CPU
 
 
@@ -211,8 +212,8 @@ def cluster(lane: Lane) -> Iterator[Cluster]:
 
 
 def missing(mode: str) -> str | None:
-    """Why this machine has no bed, or None."""
-    _, binaries = places(mode)
+    """Why this machine has no bed, or None. mode: api, cluster, or network: the API server's beside a network."""
+    _, binaries = places("api" if mode == "network" else mode)
     if not (binaries / ".complete").exists():
         return f"its programs are not built: run {SCRIPTS}/deps.sh and {SCRIPTS}/build.sh"
     if shutil.which("openssl") is None:
@@ -220,12 +221,11 @@ def missing(mode: str) -> str | None:
     if mode == "api":
         return None
     if os.geteuid() != 0:
-        return "a cluster needs root"
+        return f"a {mode} needs root"
     if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode != 0:
-        return "a cluster needs network namespaces, and this machine does not let us make one"
-    tools = [
-        tool for tool in ("containerd", "runc", "buildah", "debootstrap", "iptables") if shutil.which(tool) is None
-    ]
+        return f"a {mode} needs network namespaces, and this machine does not let us make one"
+    needed = ("iptables", "ipset", "ip") if mode == "network" else TOOLS
+    tools = [tool for tool in needed if shutil.which(tool) is None]
     return f"{', '.join(tools)} not installed: run {SCRIPTS}/deps.sh" if tools else None
 
 
