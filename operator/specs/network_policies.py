@@ -1,6 +1,6 @@
 """NetworkPolicies of workers and routers: allowed connections to and from them.
 
-    clients ──> routers ──> workers <──> workers        operator ──> status of workers
+    clients ──> routers ──> workers <──> workers        operator ──> status of workers, pages of routers
                    └──> API server
 
 Both may ask for names. A NetworkPolicy selects pods by label or addresses by range, and the API server is often
@@ -24,22 +24,18 @@ def worker_policy(service: InferenceService, options: Options) -> Json:
     """Policy of the workers. In: `serve` from routers, `status` from the operator, `metrics` and `health` from the
     peers of spec.networkPolicy.metrics, all ports from workers of the service. Out: to these workers, and DNS."""
     workers = _pods(service, "worker")
-    operator = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": options.operator_namespace}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "octavo-operator"}},
-    }
     ingress: list[Json] = [
         {"from": [workers]},
         {"from": [_pods(service, "router")], "ports": [_tcp(names.SERVE)]},
-        {"from": [operator], "ports": [_tcp(names.STATUS)]},
+        {"from": [_operator(options)], "ports": [_tcp(names.STATUS)]},
         *_from(service.spec.network_policy.metrics, names.HEALTH, names.METRICS),
     ]
     return _policy(service, names.workers(service.name), "worker", ingress, [{"to": [workers]}])
 
 
 def router_policy(service: InferenceService, options: Options) -> Json:
-    """Policy of the routers. In: HTTP and gRPC from clients, metrics from the peers of spec.networkPolicy.metrics. Out:
-    to `serve` of the workers, the API server, and DNS."""
+    """Policy of the routers. In: HTTP and gRPC from clients, HTTP from the operator, metrics from the peers of
+    spec.networkPolicy.metrics. Out: to `serve` of the workers, the API server, and DNS."""
     policy = service.spec.network_policy
     ports = (names.ROUTER_HTTP, names.ROUTER_GRPC)
     if policy.clients is not None:
@@ -52,12 +48,20 @@ def router_policy(service: InferenceService, options: Options) -> Json:
         {"to": [_pods(service, "worker")], "ports": [_tcp(names.SERVE)]},
         {"ports": [_tcp(port) for port in options.api_server_ports]},
     ]
-    ingress = [*clients, *_from(policy.metrics, names.ROUTER_METRICS)]
+    operator: Json = {"from": [_operator(options)], "ports": [_tcp(names.ROUTER_HTTP)]}
+    ingress = [*clients, operator, *_from(policy.metrics, names.ROUTER_METRICS)]
     return _policy(service, names.router(service.name), "router", ingress, egress)
 
 
 def _pods(service: InferenceService, component: str) -> Json:
     return {"podSelector": {"matchLabels": names.component(service.name, component)}}
+
+
+def _operator(options: Options) -> Json:
+    return {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": options.operator_namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "octavo-operator"}},
+    }
 
 
 def _from(peers: Iterable[Mapping[str, Any]], *ports: int) -> list[Json]:  # Any: Kubernetes JSON

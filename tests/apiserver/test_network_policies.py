@@ -100,6 +100,7 @@ OPEN: dict[tuple[str, str], set[Any]] = {
     ("client", "router"): {*CLIENTS, names.ROUTER_METRICS},
     ("stranger", "router"): set(),
     ("worker", "router"): set(),
+    ("impostor", "router"): set(),
     ("client", "worker"): METRICS,
     ("stranger", "worker"): set(),
     ("router", "worker"): {names.SERVE},
@@ -126,7 +127,8 @@ def test_peers_are_let_in_by_the_fields_and_lose_it_with_them(place: Place) -> N
     place.apply(networkPolicy={"clients": [], "metrics": blue})
     place.settles("stranger", "router", {names.ROUTER_METRICS}, "their metrics")
     place.settles("stranger", "worker", METRICS, "their metrics")
-    place.settles("client", "router", set(), "nobody else")
+    place.settles("client", "router", set(), "no others")
+    assert place.reached("operator", "router") == {names.ROUTER_HTTP}
 
 
 def test_without_policies_of_the_service_those_of_the_namespace_are_left(place: Place) -> None:

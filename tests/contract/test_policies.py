@@ -82,10 +82,17 @@ def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_o
     assert admitted(WORKERS, port) == who
 
 
-@pytest.mark.parametrize("port", [names.ROUTER_HTTP, names.ROUTER_GRPC, names.ROUTER_METRICS])
-def test_a_routers_ports_are_open_to_the_namespace_and_no_other_is(port: int) -> None:
-    assert admitted(ROUTERS, port) == {"the namespace"}
-    assert admitted(ROUTERS, 40000) == set()
+@pytest.mark.parametrize(
+    ("port", "who"),
+    [
+        (names.ROUTER_HTTP, {"the namespace", "operator"}),
+        (names.ROUTER_GRPC, {"the namespace"}),
+        (names.ROUTER_METRICS, {"the namespace"}),
+        (40000, set()),
+    ],
+)
+def test_a_routers_ports_are_open_to_the_namespace_and_no_other_is(port: int, who: set[str]) -> None:
+    assert admitted(ROUTERS, port) == who
 
 
 def test_routers_connect_to_workers_the_api_server_and_dns_and_workers_to_workers_and_dns() -> None:
@@ -120,5 +127,6 @@ def test_policies_stand_before_the_pods_that_they_are_named_after() -> None:
 
 
 def test_the_operator_is_let_in_from_its_own_namespace_only() -> None:
-    (peer,) = next(rule["from"] for rule in WORKERS["ingress"] if "namespaceSelector" in str(rule))
-    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "ours"}
+    for spec in (WORKERS, ROUTERS):
+        (peer,) = next(rule["from"] for rule in spec["ingress"] if "namespaceSelector" in str(rule))
+        assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "ours"}

@@ -23,8 +23,9 @@ def planned(**spec: Any) -> dict[str, Json]:
 
 
 def peers(policy: Json, port: int) -> Any:
-    """`from` of the only rule of this port; None: the rule has none; "closed": there is no rule."""
-    found = [rule for rule in policy["spec"]["ingress"] if port in [one["port"] for one in rule.get("ports", ())]]
+    """`from` of the only rule of this port beside the operator's; None: it has none; "closed": there is no rule."""
+    rules = [rule for rule in policy["spec"]["ingress"] if "octavo-operator" not in str(rule)]
+    found = [rule for rule in rules if port in [one["port"] for one in rule.get("ports", ())]]
     return found[0].get("from") if found else "closed"
 
 
