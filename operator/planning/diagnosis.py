@@ -11,6 +11,7 @@ from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, condition, deleting, ready, timestamp, unix
 from octavo.operator.groups.snapshot import Object, WarningEvent
 from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.pod_repair import held_by, holding_finalizers
 from octavo.operator.planning.scheduling import unscheduled
 from octavo.shared.failure_reasons import FailureReason
 
@@ -64,10 +65,13 @@ def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: It
 
 
 def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """Cause why a pod is not ready; None if it is ready, being deleted, or starting."""
+    """Cause why a pod is not ready; None if it is ready, starting, or being deleted and not held by a finalizer."""
+    name = pod["metadata"]["name"]
+    if held := holding_finalizers(pod):
+        return Cause("PodHeld", f"{name}: {held_by(held)}")
     if deleting(pod) or ready(pod):
         return None
-    name, own = pod["metadata"]["name"], _own(pod, warnings)
+    own = _own(pod, warnings)
     if cause := unscheduled(pod, _short(condition(pod, "PodScheduled").get("message", "")), own):
         return cause
     status = pod.get("status") or {}

@@ -40,7 +40,7 @@ class PodJudge:
         for pod in (pod for group in groups for pod in group.pods):
             name, node = pod["metadata"]["name"], pod["spec"].get("nodeName")
             if held := holding_finalizers(pod):
-                yield Event("Warning", "PodHeld", f"{name}: has ended and is kept by the finalizer {', '.join(held)}")
+                yield Event("Warning", "PodHeld", f"{name}: {held_by(held)}")
             elif _is_terminating(pod) and node not in self.lost_nodes and now >= _ends_s(pod) + LOST_S:
                 message = (
                     f"{name}: has not ended, although its grace period is over and its node {node} is not known to be "
@@ -96,6 +96,12 @@ def holding_finalizers(pod: Object) -> list[str]:
     """Finalizers of a pod that has ended: another deletion would change nothing. Its kubelet, or a deletion by force,
     has set the grace period to 0."""
     return [] if _is_terminating(pod) or not deleting(pod) else list(pod["metadata"].get("finalizers") or ())
+
+
+def held_by(finalizers: list[str]) -> str:
+    """What is said of such a pod."""
+    names = ", ".join(finalizers)
+    return f"has ended and is kept by the finalizer {names}, which the controller that set it must remove"
 
 
 def _is_terminating(pod: Object) -> bool:

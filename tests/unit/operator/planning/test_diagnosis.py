@@ -343,3 +343,19 @@ def test_events_are_made_of_transitions_alone() -> None:
 
 def test_the_revision_of_the_snapshot_is_the_desired_one() -> None:
     assert made().statefulsets[0]["metadata"]["labels"]["octavo.dev/revision"] == worker_revision(service())
+
+
+def test_a_pod_that_a_finalizer_keeps_is_named_with_it_while_its_group_waits_for_another() -> None:
+    held = pod("chat-0-0", phase="Failed")
+    held["metadata"] |= {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 0,
+        "finalizers": ["kueue.x-k8s.io/managed"],
+    }
+    planned = seen(made(trim({"kind": "Pod", **held})))
+    for kind in ("Ready", "Degraded"):
+        found = conditions(planned)[kind]
+        assert found["reason"] == "PodHeld"
+        assert "chat-0-0" in found["message"] and "kueue.x-k8s.io/managed" in found["message"]
+    draining = {**held, "metadata": {**held["metadata"], "deletionGracePeriodSeconds": 120}}
+    assert conditions(seen(made(trim({"kind": "Pod", **draining}))))["Ready"]["reason"] != "PodHeld"
