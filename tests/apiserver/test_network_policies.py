@@ -56,7 +56,7 @@ def place(bed: Bed, network: PolicedNetwork, tmp_path_factory: pytest.TempPathFa
     """Two groups of one pod each and a router; a client in their namespace, one in another, and an operator there."""
     folder: Path = tmp_path_factory.mktemp("operator")
     with bed.namespace("policed") as space, bed.namespace("blue", team="blue") as blue:
-        with operator(bed.kubeconfig, folder, space) as running:
+        with operator(bed.kubeconfig, folder, space, f"--api-server-port={API_PORT}") as running:
             assert running.leads or running.get("/readyz") == 200
             here = Place(bed, network, space, {}, {})
             here.apply()

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -172,6 +172,17 @@ class Cluster(Bed):
         self.script("node.sh", "add", node)
         self.ready(node)
 
+    @contextmanager
+    def policies_enforced(self) -> Iterator[None]:
+        """On the lane's nodes, for pods of every namespace."""
+        program = self.script("netpol.sh", timeout=1500).strip()
+        with ExitStack() as stack:
+            for node in self.lane.nodes:
+                command = ["nsenter", f"--net=/run/netns/octavo-{node}", "--", program]
+                log = stack.enter_context((self.state / "log" / f"{node}-netpol.log").open("w"))
+                stack.enter_context(running([*command, "--kubeconfig", str(self.kubeconfig), "--node", node], log))
+            yield
+
     def ready(self, node: str, is_ready: bool = True, timeout_s: float = PATIENCE_S) -> None:
         """Waits until the node is Ready, or no longer is."""
         condition = "Ready=true" if is_ready else "Ready=unknown"
@@ -192,6 +203,20 @@ def wait_until(probe: Callable[[], T], timeout_s: float, what: str) -> T:
         time.sleep(LOOK_S)
     bound.kept()
     return value
+
+
+@contextmanager
+def running(command: list[str], output: TextIO | int) -> Iterator[subprocess.Popen[bytes]]:
+    """A process until the context ends, which it is asked to notice. output: of both streams."""
+    process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_S)
+        process.kill()
+        process.wait(10)
 
 
 @contextmanager

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 import yaml
-from support.cluster.bed import Bed, require, wait_until
+from support.cluster.bed import Bed, require, running, wait_until
 from support.patience import PATIENCE_S
 
 HOST, NODE, PODS = "172.31.255.1", "172.31.255.2", "10.245.0"  # addresses: of this machine, of the node, of its pods
 NAME = "policed"
-API_PORT, OTHER_PORT, DNS_PORT = 6443, 9999, 53  # ports of this machine: the API server, something else, DNS
+# Ports of this machine: of the API server, beside which a cluster's may listen on 6443; of something else; of DNS.
+API_PORT, OTHER_PORT, DNS_PORT = 7443, 9999, 53
 ANSWER_S = 3.0  # a packet that is dropped is not answered at all
 
 # Listens on the ports of its arguments, on all addresses, until it is killed.
@@ -99,7 +100,7 @@ def policed_network(bed: Bed, folder: Path) -> Iterator[PolicedNetwork]:
         kubeconfig.write_text(yaml.safe_dump(config))
         command = [*_inside("octavo-policed"), program, "--kubeconfig", str(kubeconfig), "--node", NAME]
         with log.open("w") as file:
-            stack.enter_context(_process(command, stdout=file, stderr=file))
+            stack.enter_context(running(command, file))
         wait_until(lambda: _has_chains(), PATIENCE_S, f"policies are enforced, log: {log}")
         yield PolicedNetwork(bed, stack)
 
@@ -170,23 +171,10 @@ def _network_namespace(name: str) -> Iterator[None]:
 @contextmanager
 def _listening(namespace: str, ports: Iterable[int]) -> Iterator[None]:
     command = [*_inside(namespace), sys.executable, "-S", "-c", LISTEN, *map(str, ports)]
-    with _process(command, stdout=subprocess.PIPE, stderr=None) as process:
+    with running(command, subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"listening\n"
         yield
-
-
-@contextmanager
-def _process(command: list[str], stdout: Any, stderr: Any) -> Iterator[subprocess.Popen[bytes]]:  # Any: as Popen's
-    process = subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.kill()
-        process.wait(10)
 
 
 @contextmanager
