@@ -52,6 +52,11 @@ def flag(description: str, default: bool) -> Json:
     return {"type": "boolean", "description": description, "default": default}
 
 
+def duration(description: str, **more: Any) -> Json:
+    """Schema of a time such as 500ms, 60s, 2m or 1h."""
+    return text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m|h)$", **more)
+
+
 def amount(description: str) -> Json:
     """Schema of a Kubernetes quantity."""
     return {

@@ -121,7 +121,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
 
 GOOD: dict[str, dict[str, Any]] = {
     "a GPU": GPU,
-    "a wait of a day": {"router": {"queue": {"maxWait": "1440m"}}},
+    "a wait of a day": {"router": {"queue": {"maxWait": "24h"}}},
     "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
     "as many requests as a pipeline takes": {"engine": {"maxRequests": 4096}, "parallelism": {"pipeline": 8}, **GPU},
     "a stage in one pod": {"parallelism": {"tensor": 3}},

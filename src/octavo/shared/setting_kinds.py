@@ -56,7 +56,7 @@ class Integer(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Duration(Kind):
-    """Seconds. The field is a text such as 500ms, 60s or 2m."""
+    """Seconds. The field is a text such as 500ms, 60s, 2m or 1h."""
 
     def parse(self, text: str) -> float:
         try:
@@ -68,7 +68,7 @@ class Duration(Kind):
         return seconds
 
     def from_field(self, field: Json) -> float:
-        for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
+        for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
             if field.endswith(unit):
                 return int(field.removesuffix(unit)) * factor
         raise ValueError(f"not a duration: {field}")

@@ -131,6 +131,10 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
     assert spec.router.replicas == 1 and spec.rollout.max_unavailable == 0
 
 
+def test_durations_may_be_hours() -> None:
+    assert service(router={"queue": {"maxWait": "1h"}}).spec.router.settings.queue_max_wait_s == 3600.0
+
+
 @pytest.mark.parametrize(
     ("field", "spec"),
     [
