@@ -30,11 +30,6 @@ def text(description: str, longest: int, **more: Any) -> Json:
     return {"type": "string", "description": description, "maxLength": longest, **more}
 
 
-def duration(description: str) -> Json:
-    """Schema of a time such as 500ms, 60s or 2m."""
-    return text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m)$")
-
-
 def long_duration(description: str, default: str | None = None, *, also: str = "") -> Json:
     """Schema of a duration of at least one second, in whole seconds, minutes or hours. also: a word instead of one."""
     pattern = "[1-9][0-9]{0,5}(s|m|h)"

@@ -29,7 +29,8 @@ NOT_OF_ROUTER_PODS = ("replicas", "service")
 def worker_revision(service: InferenceService) -> str:
     """Hash of the spec fields that determine worker pods."""
     chosen = {key: service.raw[key] for key in WORKER_FIELDS if key in service.raw}
-    chosen["model"] = {**chosen["model"], "servedName": service.spec.model.served_name}
+    # Routers alone use the name that clients send.
+    chosen["model"] = {key: value for key, value in chosen["model"].items() if key != "servedName"}
     if service.spec.accelerator.per_pod == service.spec.parallelism.tensor:
         chosen["accelerator"] = {key: value for key, value in chosen["accelerator"].items() if key != "perPod"}
     schema = service_schema()["properties"]["spec"]

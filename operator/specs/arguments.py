@@ -11,7 +11,6 @@ def engine_flags(spec: Spec) -> list[str]:
     """Flags of a worker for its model and its engine."""
     given = flags(
         [
-            ("--served-name", spec.model.served_name),
             ("--dtype", spec.model.dtype),
             ("--context-length", spec.model.context_length),
             ("--max-batch-tokens", spec.engine.max_batch_tokens),

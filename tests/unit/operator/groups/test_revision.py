@@ -28,6 +28,7 @@ URI = "bundled://smollm2-135m-instruct"
         {"disruption": {"gracePeriod": "2m", "notReadyAfter": "300s"}},
         {"scheduling": {"gangBackoffAfter": "never"}},
         {"networkPolicy": {"mode": "none"}},
+        {"model": {"uri": URI, "servedName": "another-name"}},
         {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
     ],
 )
@@ -40,7 +41,6 @@ def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spe
     [
         {"image": "other"},
         {"restartAt": "now"},
-        {"model": {"uri": URI, "servedName": "other"}},
         {"model": {"uri": URI, "contextLength": 99}},
         {"engine": {"prefixCaching": False}},
         {"engine": {"kvCacheMemory": "64Mi"}},
@@ -67,8 +67,8 @@ def test_how_a_stage_lies_in_pods_is_of_the_revision() -> None:
 
 
 def test_an_operator_that_knows_more_fields_rolls_no_service_that_does_not_use_them() -> None:
-    assert worker_revision(service()) == "c139ade5c9"
-    assert worker_revision(service(accelerator={"resource": "nvidia.com/gpu"})) == "eeda7af052"
+    assert worker_revision(service()) == "2754308b4f"
+    assert worker_revision(service(accelerator={"resource": "nvidia.com/gpu"})) == "abfb7556da"
     assert router_revision(service()) == "6a495611bd"
 
 

@@ -188,10 +188,12 @@ def test_fields_reach_the_flags_of_the_worker() -> None:
         fresh(model={"uri": "bundled://x", "servedName": "n", "contextLength": 99}, engine=engine, image="mine")
     )
     (container,) = made["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
-    desired = "--model=bundled://x --served-name=n --context-length=99 --max-batch-tokens=256 --max-requests=8"
+    desired = "--model=bundled://x --context-length=99 --max-batch-tokens=256 --max-requests=8"
     others = {"--token-interval=0.05", "--kv-cache-memory=536870912", "--no-prefix-caching"}
     assert {*desired.split(), *others} <= set(container["args"])
-    assert container["image"] == "mine"
+    assert container["image"] == "mine" and "--served-name" not in str(container["args"]), "routers alone use it"
+    (container,) = made["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"]
+    assert "--served-name=n" in container["args"]
 
 
 def worker_container(**spec: Any) -> Json:
