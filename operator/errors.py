@@ -6,6 +6,7 @@ OperatorError
 ├── PlanFailed             some steps of a plan failed, the others were executed
 ├── WriteError             a write was not sent
 │   ├── NotLeading         the Lease is not held
+│   ├── TemplateKept       a revision keeps another pod template, which the plan did not know
 │   └── NameConflict       the name is in use by an object with another owner
 ├── KubeError              the API server refused a call
 │   └── KubeUnreachable    it did not answer

@@ -1,9 +1,10 @@
 """Reads one service's children into a Snapshot, from the caches.
 
 In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: events of
-StatefulSets without pods, of stuck and of unschedulable pods, and the nodes of pods that are terminating or not ready.
-The status of a group is polled over gRPC: at each reconcile while it is not ready, else once a minute. While a group is
-ready, ready routers are asked for their health page: at each reconcile while they reach no group, else once a minute.
+StatefulSets without pods, of stuck and of unschedulable pods, the nodes of pods that are terminating or not ready, and
+StatefulSets that only their pods name. The status of a group is polled over gRPC: at each reconcile while it is not
+ready, else once a minute. While a group is ready, ready routers are asked for their health page: at each reconcile while
+they reach no group, else once a minute.
 """
 
 import asyncio
@@ -15,7 +16,16 @@ from dataclasses import dataclass, field
 from octavo.operator.cluster.apply import owned_by
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import CHILD_KINDS, EVENT, NODE, Kube, KubeError, Object
+from octavo.operator.cluster.kube import (
+    CHILD_KINDS,
+    CONTROLLER_REVISION,
+    EVENT,
+    NODE,
+    STATEFUL_SET,
+    Kube,
+    KubeError,
+    Object,
+)
 from octavo.operator.cluster.status_client import get_router_page, get_statuses, router_report
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import condition, ready, unix
@@ -71,17 +81,19 @@ class Observer:
         children = [item for kind in CHILD_KINDS for item in self._caches.of_service(kind.kind, key)]
         foreign = {_named(item) for item in children if not owned_by(item, uid) and _is_our_name(name, item)}
         own = [item for item in children if owned_by(item, uid)]
-        sets = tuple(item for item in own if item["kind"] == "StatefulSet")
         router = next(
             (i for i in own if i["kind"] == "Deployment" and i["metadata"]["name"] == names.router(name)), None
         )
         pods = tuple(self._caches.of_service("Pod", key))
+        sets = tuple(item for item in own if item["kind"] == "StatefulSet")
+        sets += await self._unlabelled(namespace, uid, pods, {item["metadata"]["uid"] for item in sets})
         await self._poll_leaders(uid, pods, polled)
         await self._poll_routers(pods, polled)
         await self._update_warnings(namespace, sets, pods, polled)
         return Snapshot(
             children=tuple(children),
             statefulsets=sets,
+            revisions=tuple(item for item in own if item["kind"] == "ControllerRevision"),
             pods=pods,
             router=router,
             reports={group: report for group, report in polled.reports.values()},
@@ -91,6 +103,21 @@ class Observer:
             routers=dict(polled.routers),
             unreadable=self._caches.unreadable(namespace),
             autoscaled=await self._is_autoscaled(namespace, pods, polled),
+        )
+
+    async def _unlabelled(
+        self, namespace: str, uid: str, pods: tuple[Object, ...], known: set[str]
+    ) -> tuple[Object, ...]:
+        """StatefulSets of the service that lost the label by which the cache finds them: their pods name them."""
+        owners = {
+            owner["uid"]: str(owner["name"])
+            for pod in pods
+            for owner in pod["metadata"].get("ownerReferences") or ()
+            if owner.get("kind") == STATEFUL_SET.kind and not pod["metadata"].get("deletionTimestamp")
+        }
+        found = [await self._kube.get(STATEFUL_SET, namespace, name) for it, name in owners.items() if it not in known]
+        return tuple(
+            item for item in found if item is not None and item["metadata"]["uid"] in owners and owned_by(item, uid)
         )
 
     async def _poll_leaders(self, uid: str, pods: tuple[Object, ...], polled: PollState) -> None:
@@ -266,7 +293,10 @@ def _named(item: Object) -> tuple[str, str]:
 def _is_our_name(service: str, item: Object) -> bool:
     """False for a user's object that only has the service's label."""
     ours = {service, names.ranks(service), names.leaders(service), names.router(service), names.workers(service)}
-    return item["kind"] == "StatefulSet" or item["metadata"]["name"] in ours
+    revision = names.label(item, names.REVISION)
+    if item["kind"] == CONTROLLER_REVISION.kind:
+        ours = {names.worker_revision(service, revision), names.router_revision(service, revision)}
+    return item["kind"] == STATEFUL_SET.kind or item["metadata"]["name"] in ours
 
 
 def _is_leader(pod: Object) -> bool:

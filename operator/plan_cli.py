@@ -9,7 +9,6 @@ import yaml
 
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
 from octavo.operator.errors import OperatorError
-from octavo.operator.groups import names
 from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning.plan import Plan, plan
@@ -83,15 +82,6 @@ def _with_uid(document: Object) -> Object:
     return {**document, "metadata": {"uid": PLACEHOLDER_UID, "generation": 1, **metadata}}
 
 
-def _without_copy(item: Object) -> dict[str, object]:
-    """The object without the annotation that holds a copy of its pod template."""
-    metadata = {**item["metadata"]}
-    metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.TEMPLATE}
-    if not metadata["annotations"]:
-        del metadata["annotations"]
-    return {**item, "metadata": metadata}
-
-
 def render(service: InferenceService, planned: Plan) -> str:
     """The plan as YAML documents, each with its reason as a comment."""
     parts = [f"# InferenceService {service.namespace}/{service.name}: {len(planned.apply)} objects\n"]
@@ -100,8 +90,11 @@ def render(service: InferenceService, planned: Plan) -> str:
             signer = planned.certificates.ca_secret
             parts.append(f"# Secret {leaf.secret}: a certificate for {leaf.dns_name}, signed by {signer}\n")
     for item in planned.apply:
-        body = yaml.safe_dump(_without_copy(item.object), sort_keys=False, width=140)
-        parts.append(f"---\n# {item.object['kind']} {item.object['metadata']['name']}: {item.reason}\n{body}")
+        title = f"# {item.object['kind']} {item.object['metadata']['name']}: {item.reason}\n"
+        if item.object["kind"] == "ControllerRevision":  # a copy of a template that is printed anyway
+            parts.append(title)
+            continue
+        parts.append(f"---\n{title}{yaml.safe_dump(dict(item.object), sort_keys=False, width=140)}")
     for condition in (planned.status or {}).get("conditions", ()):
         if condition["type"] == "Degraded" and condition["status"] == "True":
             parts.append(f"# {condition['reason']}: {condition['message']}\n")

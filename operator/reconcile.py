@@ -10,11 +10,19 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 
 from octavo.operator.api.v1alpha1 import SpecError, parse
-from octavo.operator.cluster.apply import NameConflict, Writer
+from octavo.operator.cluster.apply import NameConflict, TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import SECRET, SERVICE_CR, KubeError, Object
+from octavo.operator.cluster.kube import (
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    SECRET,
+    SERVICE_CR,
+    STATEFUL_SET,
+    KubeError,
+    Object,
+)
 from octavo.operator.errors import OperatorError
 from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
@@ -25,6 +33,7 @@ from octavo.operator.planning.actions import Event, Plan
 from octavo.operator.planning.plan import plan
 from octavo.operator.planning.unplanned import plan_invalid
 
+TEMPLATED = (STATEFUL_SET.kind, DEPLOYMENT.kind)  # kinds with pods of a kept template
 CONFLICT_RECHECK_S = 5.0  # until a name in conflict is checked again
 
 log = logging.getLogger(__name__)
@@ -49,8 +58,9 @@ class ApplyRun:
     refusals: list[Refusal] = field(default_factory=list)
     conflicts: list[NameConflict] = field(default_factory=list)
 
-    async def attempt(self, action: str, kind: str, reason: str, step: Awaitable[object]) -> None:
-        """Run one step, a write of an object of this kind. action and reason: for the log and the status."""
+    async def attempt(self, action: str, kind: str, reason: str, step: Awaitable[object]) -> bool:
+        """Run one step, a write of an object of this kind; False if it failed. action and reason: for the log and the
+        status."""
         what = f"{action}: {reason}" if reason else action
         try:
             if await step:
@@ -58,11 +68,14 @@ class ApplyRun:
         except NameConflict as error:
             self.conflicts.append(error)
             log.warning("service %s: %s: %s", self.key, what, error)
+            return False
         except KubeError as error:
             self.errors.append(error)
             if error.refused:
                 self.refusals.append(Refusal(action, kind, error.message))
             log.warning("service %s: %s: %s", self.key, what, error)
+            return False
+        return True
 
 
 class PlanFailed(OperatorError):
@@ -106,7 +119,11 @@ class Reconciler:
         if cached is None or planned is None:
             planned = _plan(resource, snapshot, options)
             cached = CachedPlan.after(planned, resource, snapshot, now)
-        errors = await self._carry_out(planned, resource, snapshot, options)
+        try:
+            errors = await self._carry_out(planned, resource, snapshot, options)
+        except TemplateKept as error:
+            log.info("service %s: %s", key, error)
+            return 0.0
         if errors:
             raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
         self._cached_plans[uid] = cached
@@ -140,9 +157,14 @@ class Reconciler:
         are_new = not self._certificates.known(uid)
         if are_new:
             await self._ensure_certificates(run, planned, resource)
+        templates_kept = True
         for step in planned.apply:
             kind, name = step.object["kind"], step.object["metadata"]["name"]
-            await run.attempt(f"apply {kind} {name}", kind, step.reason, self._writer.apply(step.object, uid))
+            if kind in TEMPLATED and not templates_kept:
+                continue  # no pod runs of a template that is not kept
+            apply = self._writer.apply(step.object, uid)
+            done = await run.attempt(f"apply {kind} {name}", kind, step.reason, apply)
+            templates_kept &= done or kind != CONTROLLER_REVISION.kind
         for gone in (*planned.delete, *planned.delete_pods):
             action = f"delete {gone.kind} {gone.name}"
             await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone))

@@ -18,6 +18,7 @@ from octavo.shared.router_settings import SETTINGS, Setting
 from octavo.shared.setting_kinds import MAX_DURATION_S, Duration
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
+MAX_DEADLINE_S = 7 * 86_400
 LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 
@@ -224,6 +225,15 @@ RULES: tuple[Rule, ...] = (
         "spec.rollout",
         "maxSurge and maxUnavailable must not both be 0: a rollout could not progress",
         lambda resource: resource["spec"]["rollout"]["maxSurge"] + resource["spec"]["rollout"]["maxUnavailable"] > 0,
+    ),
+    Rule(
+        "spec.rollout",
+        # The API server evaluates the rule on a default before it fills in the fields of the default.
+        "!has(self.progressDeadline) || (duration(self.progressDeadline) >= duration('1s') && "
+        f"duration(self.progressDeadline) <= duration('{MAX_DEADLINE_S}s'))",
+        "spec.rollout.progressDeadline",
+        f"spec.rollout.progressDeadline must be 1s to {MAX_DEADLINE_S // 3600}h",
+        lambda resource: 1 <= Duration().from_field(resource["spec"]["rollout"]["progressDeadline"]) <= MAX_DEADLINE_S,
     ),
     Rule(
         "spec.resources",

@@ -188,6 +188,25 @@ def _rollout() -> Json:
                 999,
                 0,
             ),
+            "progressDeadline": fields.duration(
+                "Time within which a further group of the new revision must serve, e.g. 90s, 30m or 2h. Otherwise the "
+                "rollout has failed: Progressing is False with the reason DeadlineExceeded.",
+                default="30m",
+            ),
+            "onFailure": fields.text(
+                "What follows when progressDeadline is exceeded. pause: the groups stay as they are. rollback: the "
+                "groups return to the last revision that served, until a change of the spec makes another revision.",
+                16,
+                enum=["pause", "rollback"],
+                default="pause",
+            ),
+            "historyLimit": fields.integer(
+                "Number of earlier revisions whose pod template is kept, each in a ControllerRevision. Revisions in "
+                "use are always kept.",
+                0,
+                100,
+                5,
+            ),
         },
         default={"maxSurge": 1, "maxUnavailable": 0},
     )

@@ -31,11 +31,22 @@ def status_schema() -> Json:
             "conditions": _conditions(),
             "replicas": _number("Number of groups of any revision, excluding groups that are being deleted."),
             "readyReplicas": _number("Number of groups that serve."),
-            "updatedReplicas": _number("Number of groups of the desired revision."),
+            "updatedReplicas": _number("Number of groups of the desired revision, which is `revision`."),
             "desiredReplicas": _number("Desired number of groups: spec.replicas, or 0 while paused."),
             "selector": _text("Label selector of the leader pods, one per group, for the scale subresource."),
             "url": _text("URL of the service inside the cluster. The OpenAI API is under /v1."),
             "revision": _text("Hash of the spec fields that determine the worker pods: the desired revision."),
+            "rollback": {
+                "type": "object",
+                "description": "Present while the groups are rolled back: the desired revision made no progress within "
+                "spec.rollout.progressDeadline, and spec.rollout.onFailure is rollback.",
+                "properties": {
+                    "revision": _text("Revision that the groups were rolled back to."),
+                    "reason": _text("Reason in CamelCase why groups of the desired revision did not serve."),
+                    "message": _text("Details of the reason."),
+                    "time": {"type": "string", "format": "date-time", "description": "Time of the rollback."},
+                },
+            },
             "model": {
                 "type": "object",
                 "description": "The model, as reported by a group that loaded it.",

@@ -85,6 +85,9 @@ class Router:
 class Rollout:
     max_surge: int
     max_unavailable: int
+    progress_deadline_s: float
+    on_failure: str  # pause or rollback
+    history_limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +198,23 @@ def _spec(spec: Json, name: str) -> Spec:
         ),
         router=_router(spec["router"]),
         resources=spec.get("resources", device(spec).resources),
-        rollout=Rollout(spec["rollout"]["maxSurge"], spec["rollout"]["maxUnavailable"]),
+        rollout=_rollout(spec["rollout"]),
         disruption=Disruption(*(seconds(spec["disruption"][key]) for key in DISRUPTION)),
         scheduling=_scheduling(spec["scheduling"]),
         network_policy=_network_policy(spec["networkPolicy"]),
         paused=spec["paused"],
         restart_at=spec.get("restartAt"),
         image=spec.get("image"),
+    )
+
+
+def _rollout(rollout: Json) -> Rollout:
+    return Rollout(
+        rollout["maxSurge"],
+        rollout["maxUnavailable"],
+        Duration().from_field(rollout["progressDeadline"]),
+        rollout["onFailure"],
+        rollout["historyLimit"],
     )
 
 

@@ -2,6 +2,7 @@
 
 WriteError
 ├── NotLeading    this replica does not hold the Lease
+├── TemplateKept  a revision keeps another pod template, which the plan did not know
 └── NameConflict  an object of this name exists and has another owner; it is left unchanged
 """
 
@@ -10,7 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import BY_KIND, EVENT, FIELD_MANAGER, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.cluster.kube import (
+    BY_KIND,
+    CONTROLLER_REVISION,
+    EVENT,
+    FIELD_MANAGER,
+    SERVICE_CR,
+    Kind,
+    Kube,
+    KubeError,
+    Object,
+)
 from octavo.operator.cluster.lease import WRITE_TIMEOUT_S
 from octavo.operator.errors import OperatorError
 from octavo.operator.metrics import Metrics
@@ -36,6 +47,13 @@ class NameConflict(WriteError):
         self.kind, self.name = kind, name
 
 
+class TemplateKept(WriteError):
+    """The ControllerRevision exists with another pod template: it was not in the cache when the plan was made."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"ControllerRevision {name} keeps another pod template; the service is planned again with it")
+
+
 class Writer:
     """All writes except the renewal of the Lease."""
 
@@ -48,11 +66,15 @@ class Writer:
         """Apply an object; False if the live one already matches. Raises NameConflict, NotLeading, KubeError."""
         kind, meta = BY_KIND[desired["kind"]], desired["metadata"]
         live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
+        cached = live is not None
         if live is None:
             live = await self._kube.get(kind, meta["namespace"], meta["name"])
         if live is not None:
             if not owned_by(live, owner_uid):
                 raise NameConflict(kind.kind, meta["namespace"], meta["name"])
+            if kind is CONTROLLER_REVISION and not cached and live.get("data") != desired["data"]:
+                await self._show(desired, live)
+                raise TemplateKept(meta["name"])
             if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, desired, FIELD_MANAGER):
                 return False
             # With the uid, the server refuses the write if the object was replaced by another of the same name.
@@ -60,6 +82,12 @@ class Writer:
         self._begin("apply", kind)
         self._caches.store_written(await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S))
         return True
+
+    async def _show(self, desired: Mapping[str, Any], live: Object) -> None:
+        """Give a ControllerRevision its labels back, by which the cache finds it. Its data cannot be changed."""
+        self._begin("apply", CONTROLLER_REVISION)
+        kept = {**desired, "data": live["data"], "revision": live["revision"]}
+        self._caches.store_written(await self._kube.apply(CONTROLLER_REVISION, kept, WRITE_TIMEOUT_S))
 
     async def is_foreign(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
         """True if the API server has an object of this name with another owner."""

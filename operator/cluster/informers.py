@@ -14,7 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from octavo.operator.cluster.kube import CHILD_KINDS, POD, SERVICE_CR, Kind, Kube, KubeError, Object
+from octavo.operator.cluster.kube import (
+    CHILD_KINDS,
+    CONTROLLER_REVISION,
+    POD,
+    SERVICE_CR,
+    Kind,
+    Kube,
+    KubeError,
+    Object,
+)
 from octavo.operator.cluster.string_interning import StringInterner
 from octavo.operator.cluster.trim import trim
 from octavo.operator.groups import names
@@ -169,9 +178,9 @@ class Caches:
         self._caches: dict[str, list[Cache]] = {}
         self._started: float | None = None
         for kind in (SERVICE_CR, *CHILD_KINDS, POD):
-            selector, on_change = ("", on_service) if kind is SERVICE_CR else (names.SERVICE, on_child)
+            on_change = on_service if kind is SERVICE_CR else on_child
             self._caches[kind.kind] = [
-                Cache(kube, kind, scope, selector, on_change, partial(self._announce, on_service, scope))
+                Cache(kube, kind, scope, _selector(kind), on_change, partial(self._announce, on_service, scope))
                 for scope in scopes
             ]
 
@@ -230,6 +239,14 @@ class Caches:
         if self._started is None:
             return 0.0
         return time.monotonic() - max(self._started, min(cache.last_event_at for cache in self))
+
+
+def _selector(kind: Kind) -> str:
+    """Label selector of a kind's list-watch."""
+    if kind is SERVICE_CR:
+        return ""
+    # StatefulSets have ControllerRevisions of their own, with the labels of their pods.
+    return f"{names.SERVICE},!{names.GROUP}" if kind is CONTROLLER_REVISION else names.SERVICE
 
 
 def service_key(item: Object) -> str:

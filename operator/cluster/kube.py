@@ -78,6 +78,7 @@ NODE = Kind("v1", "Node", "nodes")
 EVENT = Kind("v1", "Event", "events")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
+CONTROLLER_REVISION = Kind("apps/v1", "ControllerRevision", "controllerrevisions")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 SERVICE = Kind("v1", "Service", "services")
 SERVICE_ACCOUNT = Kind("v1", "ServiceAccount", "serviceaccounts")
@@ -88,6 +89,7 @@ NETWORK_POLICY = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"
 
 CHILD_KINDS = (
     STATEFUL_SET,
+    CONTROLLER_REVISION,
     DEPLOYMENT,
     SERVICE,
     SERVICE_ACCOUNT,

@@ -2,7 +2,7 @@
 
 import json
 
-from octavo.operator.cluster.kube import FIELD_MANAGER, POD, Object
+from octavo.operator.cluster.kube import CONTROLLER_REVISION, FIELD_MANAGER, POD, Object
 
 
 def trim(item: Object) -> Object:
@@ -11,6 +11,8 @@ def trim(item: Object) -> Object:
     kept = {**item, "metadata": {**meta, "managedFields": _applied(meta)}}
     if item.get("kind") == POD.kind:
         kept["spec"] = _pod_fields(item.get("spec") or {})
+    if item.get("kind") == CONTROLLER_REVISION.kind:
+        kept["data"] = json.dumps(item.get("data"), separators=(",", ":"))  # text, for the same reason as below
     return kept
 
 

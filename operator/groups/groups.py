@@ -1,13 +1,14 @@
 """The observed groups of one service: StatefulSets joined with their pods and reports."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from octavo.operator.groups import names
-from octavo.operator.groups.revision import kept_template
 from octavo.operator.groups.snapshot import GroupReport, Object, Snapshot
+
+STATUS_S = 2.0  # a kubelet sets the first conditions of a pod within so long of its start; times are whole seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,14 @@ class Group:
     live: Object | None  # the StatefulSet; None: only pods remain
     pods: tuple[Object, ...]
     report: GroupReport | None  # of its current pod 0
-    template: Object | None = None  # pod template of its revision; None: damaged, or only pods remain
+    template: Object | None = None  # pod template of its revision; None: it is not kept, or only pods remain
 
     @property
     def size(self) -> int:
         """Desired number of pods."""
-        if self.template is not None:
-            pods = names.annotation(self.template, names.PODS)
-            return int(pods) if pods.isdecimal() else 1
-        return int(self.live["spec"].get("replicas", 1)) if self.live else 1
+        template = self.template or (_template(self.live) if self.live else {"metadata": {}})
+        pods = names.annotation({"metadata": {}, **template}, names.PODS)
+        return int(pods) if pods.isdecimal() else 1
 
     @property
     def gang_backoff(self) -> GangBackoff | None:
@@ -52,8 +52,29 @@ class Group:
 
     @property
     def revision(self) -> str:
-        """Revision of the group; empty, so never the desired one, if its template is lost."""
-        return names.label(self.live, names.REVISION) if self.live and self.template else ""
+        """Revision of the group, also if its label is lost; empty if only pods remain."""
+        if self.live is None:
+            return ""
+        return names.label(self.live, names.REVISION) or names.label(_template(self.live), names.REVISION)
+
+    @property
+    def served(self) -> bool:
+        """True if the group has served. Also if its template is lost: the group could not be created again."""
+        if self.live is None:
+            return False
+        noted = self.template is None or names.annotation(self.live, names.SERVED) == "true"
+        # While no operator ran, nothing was noted.
+        return self.serving or noted or any(was_ready(pod) for pod in self.pods if owned_by(pod, self.live))
+
+    def down_since(self, now: float) -> float | None:
+        """Unix time since which a group that has served does not; None: it serves, or never has."""
+        if self.live is None or self.serving or not self.served:
+            return None
+        try:
+            since = unix(names.annotation(self.live, names.DOWN_SINCE))
+        except ValueError:
+            since = None
+        return now if since is None else since
 
     @property
     def terminating(self) -> bool:
@@ -76,11 +97,11 @@ class Group:
         return sum(ready(pod) and not deleting(pod) for pod in own) >= self.size > 0
 
 
-def groups(service: str, snapshot: Snapshot) -> tuple[Group, ...]:
-    """All groups of a service, by index."""
+def groups(service: str, snapshot: Snapshot, templates: Mapping[str, Object]) -> tuple[Group, ...]:
+    """All groups of a service, by index. templates: the kept pod templates, by revision."""
     sets = {}
-    for item in snapshot.statefulsets:
-        index = _index(names.label(item, names.GROUP))
+    for item in snapshot.statefulsets:  # by their names, which outlive labels
+        index = _index(item["metadata"]["name"].removeprefix(f"{service}-"))
         if index is not None and item["metadata"]["name"] == names.group(service, index):
             sets[index] = item
     pods: dict[int, list[Object]] = {}
@@ -88,15 +109,20 @@ def groups(service: str, snapshot: Snapshot) -> tuple[Group, ...]:
         index = _index(names.label(pod, names.GROUP))
         if index is not None and names.label(pod, names.COMPONENT) == "worker":
             pods.setdefault(index, []).append(pod)
-    return tuple(_group(index, sets.get(index), tuple(pods.get(index, ())), snapshot) for index in sorted(sets | pods))
+    found = (_group(index, sets.get(index), tuple(pods.get(index, ())), snapshot) for index in sorted(sets | pods))
+    return tuple(replace(group, template=templates.get(group.revision)) for group in found)
 
 
 def _group(index: int, live: Object | None, pods: tuple[Object, ...], snapshot: Snapshot) -> Group:
     report = snapshot.reports.get(index)
     if report and report.pod_uid and report.pod_uid not in {pod["metadata"].get("uid") for pod in pods}:
         report = None
-    template = kept_template(live, names.label(live, names.REVISION)) if live else None
-    return Group(index, live, pods, report, template)
+    return Group(index, live, pods, report)
+
+
+def _template(live: Object) -> Object:
+    """The pod template of a StatefulSet as it is, with metadata."""
+    return {"metadata": {}, **(live["spec"].get("template") or {})}
 
 
 def _index(label: str) -> int | None:
@@ -130,6 +156,15 @@ def condition(item: Object, kind: str) -> Object:
 def ready(pod: Object) -> bool:
     """True if the condition Ready is."""
     return condition(pod, "Ready").get("status") == "True"
+
+
+def was_ready(pod: Object) -> bool:
+    """True if the condition Ready is not, but has been: it became false after the kubelet had started the pod."""
+    found, started = condition(pod, "Ready"), unix((pod.get("status") or {}).get("startTime"))
+    since = unix(found.get("lastTransitionTime"))
+    if found.get("status") != "False" or since is None or started is None:
+        return False
+    return since > started + STATUS_S
 
 
 def unix(time: str | None) -> float | None:

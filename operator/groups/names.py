@@ -9,7 +9,9 @@ SERVICE = "octavo.dev/service"
 COMPONENT = "octavo.dev/component"
 GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
-TEMPLATE = "octavo.dev/pod-template"  # annotation: the pod template of the revision, JSON
+SERVED = "octavo.dev/served"  # annotation of a StatefulSet: "true" once its group has served
+DOWN_SINCE = "octavo.dev/down-since"  # annotation of a StatefulSet: since when a group that has served does not
+RECORD = "octavo.dev/rollout"  # annotation of a ControllerRevision: how its rollout went, JSON
 PODS = "octavo.dev/pods"  # annotation of a pod template: number of pods of the group; absent: 1
 ACCOUNT = "octavo.dev/account"  # annotation of a router's pod template: uid of a ServiceAccount that was created again
 GANG_BACKOFF = "octavo.dev/gang-backoff"  # annotation: attempts and end of a group's back-off, JSON
@@ -46,6 +48,16 @@ def router(service: str) -> str:
 def workers(service: str) -> str:
     """Budget and policy of the workers."""
     return f"{service}-workers"
+
+
+def worker_revision(service: str, revision: str) -> str:
+    """ControllerRevision that keeps the pod template of a revision of the workers."""
+    return f"{service}-{revision}"
+
+
+def router_revision(service: str, revision: str) -> str:
+    """ControllerRevision that keeps the pod template of a revision of the routers."""
+    return f"{service}-router-{revision}"
 
 
 def secrets(service: str) -> tuple[str, str, str]:

@@ -1,8 +1,8 @@
-"""Revisions: the hash of the spec fields that determine pods, and the pod template that is kept per hash.
+"""Revisions: the hash of the spec fields that determine pods.
 
 The hash covers only values that differ from the schema's default, quantities as numbers: a new field with a default, or
 another spelling of a quantity, starts no rollout. The operator's own defaults (images, probes, flags) are not part of
-it: the template is kept as an annotation and rendered again only for a new hash.
+it: the pod template is kept per hash (`history.py`) and rendered again only for a new one.
 """
 
 import hashlib
@@ -16,8 +16,6 @@ from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import InferenceService
-from octavo.operator.groups import names
-from octavo.operator.groups.snapshot import Object
 
 Json = Any  # Any: JSON of any shape
 
@@ -59,22 +57,6 @@ def router_revision(service: InferenceService) -> str:
         "restartAt": service.spec.restart_at,
     }
     return _hash(_without_defaults(chosen, service_schema()["properties"]["spec"]) | _disruption(service))
-
-
-def kept_template(live: Object, revision: str) -> Mapping[str, Json] | None:
-    """The pod template in the annotation of a StatefulSet or Deployment; None: another revision, or damaged."""
-    if names.label(live, names.REVISION) != revision:
-        return None
-    try:
-        template = json.loads(names.annotation(live, names.TEMPLATE))
-    except ValueError:
-        return None
-    return template if isinstance(template, dict) and "spec" in template else None
-
-
-def encode_template(template: Mapping[str, Json]) -> str:
-    """Text of the annotation; equal templates give equal texts."""
-    return json.dumps(template, sort_keys=True, separators=(",", ":"))
 
 
 def _without_defaults(value: Json, schema: Mapping[str, Json]) -> Json:

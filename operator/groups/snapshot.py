@@ -96,6 +96,7 @@ class Snapshot:
 
     children: tuple[Object, ...] = ()  # all labelled objects of the kinds that are applied, of any owner
     statefulsets: tuple[Object, ...] = ()  # owned by the service
+    revisions: tuple[Object, ...] = ()  # ControllerRevisions owned by the service; `data` may be JSON text
     pods: tuple[Object, ...] = ()  # labelled with the service, workers and routers, owned through a child or orphaned
     router: Object | None = None  # the Deployment
     reports: Mapping[int, GroupReport] = field(default_factory=dict)  # by group index

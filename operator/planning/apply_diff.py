@@ -33,6 +33,8 @@ _QUANTITIES = frozenset({"requests", "limits"})
 
 def unchanged(live: Object, desired: Object, manager: str) -> bool:
     """True if applying `desired` as `manager` would not change `live`."""
+    if isinstance(live.get("data"), str):  # text: a cache's ControllerRevision
+        live = {**live, "data": json.loads(live["data"])}
     return holds(live, desired) and not any(fields_to_remove(live, desired, manager))
 
 

@@ -1,9 +1,10 @@
 """Facts of one observation of a service, for its conditions: what fails, what only waits, and what is counted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
+from octavo.operator.groups.course import Course
 from octavo.operator.groups.groups import Group
 from octavo.operator.groups.revision import router_revision
 from octavo.operator.groups.rollout import Goal, Step, surge_waits_since
@@ -20,13 +21,16 @@ def observed_facts(
     service: InferenceService,
     snapshot: Snapshot,
     goal: Goal,
+    course: Course,
     observed: tuple[Group, ...],
     allowed: Step,
     blocked: Cause | None,
+    causes: Mapping[int, Cause],
     now: float,
 ) -> Facts:
-    """Facts of one observation. blocked: cause that prevents any change. now: Unix time in seconds."""
-    found = _causes(service, snapshot, allowed)
+    """Facts of one observation. blocked: cause that prevents any change. causes: of all groups, by index. now: Unix
+    time in seconds."""
+    found = {group.index: causes[group.index] for group in allowed.keep if group.index in causes}
     router = _router_cause(snapshot)
     counted = _routers(service, snapshot, now)
     failures = {index: cause for index, cause in found.items() if now >= cause.failure_at}
@@ -34,6 +38,7 @@ def observed_facts(
     return Facts(
         service=service.name,
         goal=goal,
+        course=course,
         paused=service.spec.paused,
         live=allowed.keep,
         terminating=len(observed) - len(allowed.keep),
@@ -48,15 +53,14 @@ def observed_facts(
         unreadable=hindrances.unreadable(snapshot),
         name_conflict=hindrances.name_conflict(snapshot, for_serving=False),
         surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
-        has_served=has_served_before(service.status, goal.revision),
+        has_served=has_served_before(service.status, course.desired),
     )
 
 
-def _causes(service: InferenceService, snapshot: Snapshot, allowed: Step) -> dict[int, Cause]:
+def group_causes(service: InferenceService, snapshot: Snapshot, live: Iterable[Group]) -> dict[int, Cause]:
     """Why each group that does not serve does not, by index; also what it only waits for."""
     causes = (
-        (group.index, group_cause(group, names.group(service.name, group.index), snapshot.warnings))
-        for group in allowed.keep
+        (group.index, group_cause(group, names.group(service.name, group.index), snapshot.warnings)) for group in live
     )
     return {index: cause for index, cause in causes if cause}
 

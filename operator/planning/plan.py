@@ -1,33 +1,35 @@
 """plan(service, snapshot, options, now) -> Plan: everything the operator does to one service, as data with reasons.
 
 Pure: the same input gives the same output; the clock is an argument. The order is: observed groups, blocking causes,
-next step of the rollout, desired objects, status.
+course of the rollout, its next step, desired objects, status.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, timestamp, unix
+from octavo.operator.groups.history import kept_routers, kept_workers
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
-from octavo.operator.groups.rollout import Goal, Step, step
+from octavo.operator.groups.rollout import Goal, Step, next_down, step
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning import hindrances
 from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Leaf, Plan
 from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.conditions import progressing
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.diagnosis import ended, is_worker
-from octavo.operator.planning.observed_facts import observed_facts
+from octavo.operator.planning.goal import course_of, goal_of
+from octavo.operator.planning.observed_facts import group_causes, observed_facts
 from octavo.operator.planning.pod_repair import PodJudge
+from octavo.operator.planning.revisions import Revisions
 from octavo.operator.planning.routers import CONNECTED_S
 from octavo.operator.planning.status import events, status
 from octavo.operator.planning.unplanned import plan_unreadable
-from octavo.operator.specs import access, common, network_policies, policies, router, services, worker
+from octavo.operator.specs import access, common, network_policies, policies, services
 from octavo.shared.model_uri import parse
 
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan"]
@@ -42,18 +44,28 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
         cause = hindrances.unreadable(snapshot)
         assert cause is not None, "a kind is unreadable"
         return plan_unreadable(service, _certificates(service), cause, now)
-    observed = groups(service.name, snapshot)
-    goal = _goal(service)
+    kept = kept_workers(service.name, snapshot.revisions)
+    templates = {revision: item.template for revision, item in kept.items() if item.template is not None}
+    observed = groups(service.name, snapshot, templates)
     blocked = _blocked(service, snapshot, options)
-    allowed = Step((), tuple(group for group in observed if not group.terminating), ())
-    if blocked is None or blocked.reason == "NameConflict":
-        allowed = step(goal, observed, _foreign_indexes(service, snapshot))
+    is_stopped = blocked is not None and blocked.reason != "NameConflict"
+    live = tuple(group for group in observed if not group.terminating)
+    causes = group_causes(service, snapshot, live)
+    way = course_of(service, options, kept, live, causes, is_stopped, now)
+    goal = goal_of(service, options, kept, way)
+    allowed = Step((), live, ()) if is_stopped else step(goal, observed, now, _foreign_indexes(service, snapshot))
     backoff_after_s = _gang_backoff_after_s(service, snapshot)
     allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, backoff_after_s, now))
-    facts = observed_facts(service, snapshot, goal, observed, allowed, blocked, now)
+    facts = observed_facts(service, snapshot, goal, way, observed, allowed, blocked, causes, now)
     present = status(service, facts, observed, now)
-    applies = tuple(_applies(service, snapshot, options, goal, allowed))
-    deletes = (*(_delete(group, reason) for group, reason in allowed.delete), *_unwanted(service, snapshot))
+    routers, account = kept_routers(service.name, snapshot.revisions), _new_account(service, snapshot)
+    revisions = Revisions(service, options, kept, routers, way, is_stopped, account)
+    applies = tuple(_applies(service, snapshot, options, goal, observed, allowed, revisions, now))
+    deletes = (
+        *(_delete(group, reason) for group, reason in allowed.delete),
+        *revisions.deletes(live),
+        *_unwanted(service, snapshot),
+    )
     judge = PodJudge(snapshot.lost_nodes, service.spec.disruption)
     pods = judge.pods_to_delete(observed, now)
     return Plan(
@@ -62,7 +74,12 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
         delete_pods=pods,
         certificates=_certificates(service),
         status=present,
-        events=(*_step_events(service, allowed), *judge.events(observed, now), *events(service.status, present)),
+        events=(
+            *_step_events(service, allowed),
+            *judge.events(observed, now),
+            *_course_events(service, facts),
+            *events(service.status, present),
+        ),
         reasons=tuple(
             [f"apply {_shown(item.object)}: {item.reason}" for item in applies]
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
@@ -71,12 +88,6 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
         poll_after=_poll_after(observed, facts),
         changes_after=_changes_after(service, snapshot, observed, allowed, facts, now),
     )
-
-
-def _goal(service: InferenceService) -> Goal:
-    rollout = service.spec.rollout
-    desired = 0 if service.spec.paused else service.spec.replicas
-    return Goal(desired, worker_revision(service), rollout.max_surge, rollout.max_unavailable)
 
 
 def _gang_backoff_after_s(service: InferenceService, snapshot: Snapshot) -> float:
@@ -136,17 +147,24 @@ def _foreign_indexes(service: InferenceService, snapshot: Snapshot) -> frozenset
 
 
 def _applies(
-    service: InferenceService, snapshot: Snapshot, options: Options, goal: Goal, allowed: Step
+    service: InferenceService,
+    snapshot: Snapshot,
+    options: Options,
+    goal: Goal,
+    observed: tuple[Group, ...],
+    allowed: Step,
+    revisions: Revisions,
+    now: float,
 ) -> Iterator[Apply]:
     """All desired objects in the order of their dependencies, without names that belong to another owner."""
-    for item in _every(service, snapshot, options, goal, allowed):
+    uncounted = _uncounted(observed, allowed)
+    for item in (*_every(service, options, uncounted), *revisions.router(), *revisions.groups(goal, allowed, now)):
         if (item.object["kind"], item.object["metadata"]["name"]) not in snapshot.foreign:
             yield item
 
 
-def _every(
-    service: InferenceService, snapshot: Snapshot, options: Options, goal: Goal, allowed: Step
-) -> Iterator[Apply]:
+def _every(service: InferenceService, options: Options, uncounted: frozenset[int]) -> Iterator[Apply]:
+    """The objects that have no pod template."""
     yield Apply(access.service_account(service), "account of the routers")
     yield Apply(access.role(service), "routers watch the EndpointSlices of their namespace")
     yield Apply(access.role_binding(service), "grants the routers their role")
@@ -156,17 +174,8 @@ def _every(
     if service.spec.network_policy.managed:
         yield Apply(network_policies.worker_policy(service, options), "allowed connections of the workers")
         yield Apply(network_policies.router_policy(service, options), "allowed connections of the routers")
-    yield Apply(policies.worker_budget(service), "limits evictions to one worker at a time")
+    yield Apply(policies.worker_budget(service, uncounted), "limits evictions to one worker at a time")
     yield Apply(policies.router_budget(service), "limits evictions to one router at a time")
-    yield Apply(_router(service, snapshot, options), f"{service.spec.router.replicas} routers desired")
-    yield from _group_sets(service, options, goal, allowed)
-
-
-def _router(service: InferenceService, snapshot: Snapshot, options: Options) -> Object:
-    revision = router_revision(service)
-    kept = kept_template(snapshot.router, revision) if snapshot.router else None
-    template = kept or router.pod_template(service, revision, options)
-    return router.deployment(service, revision, router.with_account(template, _new_account(service, snapshot)))
 
 
 def _new_account(service: InferenceService, snapshot: Snapshot) -> str | None:
@@ -181,26 +190,12 @@ def _new_account(service: InferenceService, snapshot: Snapshot) -> str | None:
     return None
 
 
-def _group_sets(service: InferenceService, options: Options, goal: Goal, allowed: Step) -> Iterator[Apply]:
-    """Existing groups keep their template, and new groups of the same revision get it too."""
-    present: Mapping[str, Any] | None = None  # Any: JSON
-    for group in allowed.keep:
-        if group.template is None:
-            continue
-        present = present or (group.template if group.revision == goal.revision else None)
-        backoff = allowed.gang_backoffs.get(group.index)
-        state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
-        kept = worker.statefulset(service, group, group.revision, backoff)
-        yield Apply(kept, f"group {group.index} {state}")
-    if not allowed.create:
-        return
-    template = present or worker.pod_template(service, goal.revision, options)
-    for index in allowed.create:
-        group = Group(index, None, (), None, template)
-        desired = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
-        pods = f"; it has {group.size} pods" if group.size > 1 else ""
-        reason = f"{desired} of revision {goal.revision} desired, {index} is the next free index{pods}"
-        yield Apply(worker.statefulset(service, group, goal.revision), reason)
+def _uncounted(observed: tuple[Group, ...], allowed: Step) -> frozenset[int]:
+    """Groups that the budget leaves out while others serve: such as never served, and such as are going."""
+    if not any(group.served for group in allowed.keep):
+        return frozenset()
+    served = {group.index for group in allowed.keep if group.served}
+    return frozenset({group.index for group in observed} | {new.index for new in allowed.create}) - served
 
 
 def _delete(group: Group, reason: str) -> Delete:
@@ -225,13 +220,21 @@ def _certificates(service: InferenceService) -> Certificates:
 
 def _step_events(service: InferenceService, allowed: Step) -> tuple[Event, ...]:
     created = [
-        Event("Normal", "GroupCreated", f"created {names.group(service.name, index)}") for index in allowed.create
+        Event("Normal", "GroupCreated", f"created {names.group(service.name, new.index)}") for new in allowed.create
     ]
     deleted = [
         Event("Normal", "GroupDeleted", f"draining and deleting {names.group(service.name, group.index)}: {reason}")
         for group, reason in allowed.delete
     ]
     return (*created, *deleted, *_backoff_events(service, allowed))
+
+
+def _course_events(service: InferenceService, facts: Facts) -> Iterator[Event]:
+    """A Warning when a rollout becomes overdue or is rolled back: the conditions may have been false before."""
+    _, reason, message = progressing.verdict(facts)
+    before = (entry["reason"] for entry in service.status.get("conditions") or () if entry["type"] == "Progressing")
+    if reason in (progressing.OVERDUE, progressing.ROLLED_BACK) and next(before, "") != reason:
+        yield Event("Warning", reason, message)
 
 
 def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
@@ -256,10 +259,13 @@ def _changes_after(
     times = [
         judge.next_check(observed, now),
         gangs.next_step(allowed.keep, _gang_backoff_after_s(service, snapshot), now),
+        next_down(facts.goal, allowed.keep, now),
     ]
     turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]
     if facts.routers.disconnected_since is not None:
         turns.append(facts.routers.disconnected_since + CONNECTED_S)
+    if facts.course.due_s is not None:
+        turns.append(facts.course.due_s)
     times += [at - now + 0.1 for at in turns if now < at < math.inf]
     return min((time for time in times if time is not None), default=None)
 

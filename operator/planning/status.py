@@ -6,6 +6,7 @@ from typing import Any
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, timestamp
+from octavo.operator.groups.history import Rollback
 from octavo.operator.groups.snapshot import Failure, ModelInfo, Object
 from octavo.operator.planning.actions import Event
 from octavo.operator.planning.cause import Cause
@@ -24,13 +25,15 @@ def status(service: InferenceService, facts: Facts, observed: Iterable[Group], n
         "conditions": conditions(facts, service.status, service.generation, now),
         "replicas": len(facts.live),
         "readyReplicas": facts.serving,
-        "updatedReplicas": len(facts.current),
+        "updatedReplicas": sum(group.revision == facts.course.desired for group in facts.live),
         "desiredReplicas": facts.goal.groups,
         "selector": names.leader_selector(service.name),
         "url": url(service),
-        "revision": facts.goal.revision,
+        "revision": facts.course.desired,
         "groups": [_group(group, facts.cause_of(group.index)) for group in existing],
     }
+    if facts.course.rollback:
+        result["rollback"] = _rollback(facts.course.rollback)
     reported = [group.report.model for group in existing if group.report and group.report.model]
     known = next((model for model in reported if model.digest), next(iter(reported), None))
     if model := _model(known) or service.status.get("model"):
@@ -42,6 +45,11 @@ def url(service: InferenceService) -> str:
     """URL of the service inside the cluster."""
     port = service.spec.router.service.port
     return f"http://{service.name}.{service.namespace}.svc" + ("" if port == 80 else f":{port}")
+
+
+def _rollback(back: Rollback) -> Json:
+    entry = {"revision": back.revision, "reason": back.reason, "message": back.message[:1000]}
+    return {**{key: value for key, value in entry.items() if value}, "time": timestamp(back.at_s)}
 
 
 def _model(info: ModelInfo | None) -> Json:

@@ -1,14 +1,23 @@
 """PodDisruptionBudgets of workers and routers."""
 
+from collections.abc import Iterable
+
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
 from octavo.operator.specs import common
 from octavo.operator.specs.common import Json
 
 
-def worker_budget(service: InferenceService) -> Json:
-    """Budget of the workers: one eviction at a time; a pod that is not ready may always be evicted."""
-    return _budget(service, names.workers(service.name), "worker")
+def worker_budget(service: InferenceService, left_out: Iterable[int] = ()) -> Json:
+    """Budget of the workers: one eviction at a time; a pod that is not ready may always be evicted.
+
+    left_out: indexes of groups whose pods do not count, so that they take no eviction from the others.
+    """
+    budget = _budget(service, names.workers(service.name), "worker")
+    if indexes := sorted(left_out):
+        without = {"key": names.GROUP, "operator": "NotIn", "values": [str(index) for index in indexes]}
+        budget["spec"]["selector"]["matchExpressions"] = [without]
+    return budget
 
 
 def router_budget(service: InferenceService) -> Json:

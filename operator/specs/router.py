@@ -6,7 +6,6 @@ from typing import Any
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.revision import encode_template
 from octavo.operator.specs import common
 from octavo.operator.specs.arguments import flags, router_flags
 from octavo.operator.specs.common import Json
@@ -18,7 +17,6 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
     """The Deployment of the routers."""
     labels = {names.COMPONENT: "router", names.REVISION: revision}
     metadata = common.metadata(service, names.router(service.name), labels)
-    metadata["annotations"] = {names.TEMPLATE: encode_template(template)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

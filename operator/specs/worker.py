@@ -1,12 +1,11 @@
-"""The StatefulSet of a group. Its pod template is rendered once per revision and kept in an annotation."""
+"""The StatefulSet of a group. Its pod template is rendered once per revision and kept in a ControllerRevision."""
 
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
-from octavo.operator.groups.groups import GangBackoff, Group
+from octavo.operator.groups.groups import GangBackoff, Group, timestamp
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.revision import encode_template
 from octavo.operator.groups.snapshot import Object
 from octavo.operator.specs import common
 from octavo.operator.specs.arguments import engine_flags, flags, group_flags
@@ -18,14 +17,15 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _HOST = "kubernetes.io/hostname"
 
 
-def statefulset(service: InferenceService, group: Group, revision: str, backoff: GangBackoff | None = None) -> Json:
+def statefulset(
+    service: InferenceService, group: Group, revision: str, now: float, backoff: GangBackoff | None = None
+) -> Json:
     """The StatefulSet of a group that has a template. Immutable fields of a live StatefulSet keep their values."""
     assert group.template is not None, "a group without a template is replaced, not written"
     labels = {names.COMPONENT: "worker", names.GROUP: str(group.index), names.REVISION: revision}
     metadata = common.metadata(service, names.group(service.name, group.index), labels)
-    metadata["annotations"] = {names.TEMPLATE: encode_template(group.template)}
-    if backoff is not None:
-        metadata["annotations"][names.GANG_BACKOFF] = gangs.encode(backoff)
+    if annotations := _annotations(group, now, backoff):
+        metadata["annotations"] = annotations
     selector = {**names.component(service.name, "worker"), names.GROUP: str(group.index)}
     fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
     if group.live is not None:
@@ -44,6 +44,17 @@ def statefulset(service: InferenceService, group: Group, revision: str, backoff:
             "template": _with_group_label(group.template, group.index),
         },
     }
+
+
+def _annotations(group: Group, now: float, backoff: GangBackoff | None) -> dict[str, str]:
+    """What must survive the operator: whether the group has served, since when it does not, and its back-off."""
+    found = {names.SERVED: "true"} if group.served else {}
+    down_since = group.down_since(now)
+    if down_since is not None:
+        found[names.DOWN_SINCE] = timestamp(down_since)
+    if backoff is not None:
+        found[names.GANG_BACKOFF] = gangs.encode(backoff)
+    return found
 
 
 def _with_group_label(template: Object, index: int) -> Json:

@@ -1,6 +1,7 @@
 """Condition Degraded: there is a failure, or fewer groups serve than desired once a group has served."""
 
 from octavo.operator.planning.cause import Cause
+from octavo.operator.planning.conditions import progressing
 from octavo.operator.planning.conditions.facts import Facts, Verdict, count
 from octavo.operator.planning.conditions.group_state import waiting
 
@@ -9,6 +10,8 @@ def verdict(facts: Facts) -> Verdict:
     cause = facts.blocked or facts.refused or _group_failure(facts) or facts.router_cause
     if cause:
         return True, cause.reason, cause.message
+    if failed := progressing.failure(facts):
+        return True, *failed[1:]
     if (facts.has_served or facts.serving) and facts.serving < facts.goal.groups:
         few = f"{facts.serving} of {count(facts.goal.groups, 'group')} serve"
         return True, "MinimumReplicasUnavailable", f"{few}; {waiting(facts).message}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from octavo.operator.groups.course import Course
 from octavo.operator.groups.groups import Group
 from octavo.operator.groups.rollout import Goal
 from octavo.operator.planning.cause import Cause
@@ -17,6 +18,7 @@ class Facts:
 
     service: str
     goal: Goal
+    course: Course
     paused: bool
     live: tuple[Group, ...]  # groups that are not deleted
     terminating: int  # number of groups that are being deleted
@@ -35,6 +37,7 @@ class Facts:
 
     @property
     def current(self) -> tuple[Group, ...]:
+        """Groups of the target revision."""
         return tuple(group for group in self.live if group.revision == self.goal.revision)
 
     @property

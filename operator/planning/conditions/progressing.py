@@ -4,13 +4,15 @@ from octavo.operator.planning.conditions import router_ready
 from octavo.operator.planning.conditions.facts import Facts, Verdict, count
 from octavo.operator.planning.conditions.group_state import waiting
 
-COMPLETE = "Complete"
+COMPLETE, OVERDUE, ROLLED_BACK = "Complete", "DeadlineExceeded", "RolledBack"
 
 
 def verdict(facts: Facts) -> Verdict:
     goal, prevented = facts.goal, facts.blocked or facts.refused
     if prevented:
         return False, prevented.reason, prevented.message
+    if failed := failure(facts):
+        return failed
     if facts.surge_unschedulable:
         return (
             False,
@@ -48,3 +50,25 @@ def _wait(facts: Facts) -> str:
     """What the first new group waits for, if the cluster says so."""
     wait = next((facts.waits[group.index] for group in facts.current if group.index in facts.waits), None)
     return f"; {wait.message}" if wait else ""
+
+
+def failure(facts: Facts) -> Verdict | None:
+    """Verdict on a rollout that failed: it was rolled back, or is overdue; None: neither."""
+    course = facts.course
+    if course.rollback:
+        back = course.rollback
+        why = f": {back.reason}: {back.message}" if back.reason else ""
+        return (
+            False,
+            ROLLED_BACK,
+            f"revision {course.desired} made no progress within spec.rollout.progressDeadline and was rolled back to "
+            f"{back.revision}{why}; change the spec, or set spec.restartAt, to try again",
+        )
+    if not course.overdue:
+        return None
+    why = f": {facts.group_cause.reason}: {facts.group_cause.message}" if facts.group_cause else ""
+    return (
+        False,
+        OVERDUE,
+        f"no further group of revision {course.target} has served within spec.rollout.progressDeadline{why}",
+    )

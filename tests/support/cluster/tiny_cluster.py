@@ -1,7 +1,8 @@
 """A cluster of a few dictionaries: it obeys plans as Kubernetes would, slowly and in any order.
 
 StatefulSets make pods, pods start when told (`advance`), images named `bad` never serve, deleted pods drain first, a
-group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one when told.
+group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one when told. `blip` and
+`break_for_good` are what befalls groups that serve.
 """
 
 import pickle
@@ -28,10 +29,12 @@ class TinyCluster:
         self.options = options or Options()
         self.sets: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
+        self.revisions: dict[str, Json] = {}
         self.router: Json | None = None
         self.routers: dict[str, Json] = {}
         self.slow_routers = False
         self.room = room
+        self.broken: set[str] = set()  # names of groups that never serve again
         self.now = 1_000_000.0
         self._uids = 0
 
@@ -43,6 +46,7 @@ class TinyCluster:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             statefulsets=tuple(_copied(list(self.sets.values()))),
+            revisions=tuple(_copied(list(self.revisions.values()))),
             pods=tuple(_copied([*self.pods.values(), *self.routers.values()])),
             router=_copied(self.router),
         )
@@ -58,8 +62,12 @@ class TinyCluster:
                 self.router = _copied(dict(item.object))
                 if not self.slow_routers:
                     self.routers = self._wished_routers()
+            elif item.object["kind"] == "ControllerRevision":
+                self._keep(_copied(dict(item.object)))
         for gone in planned.delete:
-            if gone.name in self.sets and self.sets[gone.name]["metadata"]["uid"] == gone.uid:
+            if gone.kind == "ControllerRevision":
+                del self.revisions[gone.name]
+            elif gone.name in self.sets and self.sets[gone.name]["metadata"]["uid"] == gone.uid:
                 self.delete_set(gone.name)
         for gone in planned.delete_pods:
             self.delete_pod(gone.name)
@@ -97,6 +105,13 @@ class TinyCluster:
             item["metadata"]["uid"] = f"uid-{self._uids}"
         self.sets[name] = item
 
+    def _keep(self, item: Json) -> None:
+        name = item["metadata"]["name"]
+        old = self.revisions.get(name, item)
+        assert item["data"] == old["data"], "the API server refuses a change of a revision's data"
+        item["metadata"]["uid"] = f"uid-{name}"
+        self.revisions[name] = item
+
     def delete_set(self, name: str) -> None:
         """A StatefulSet goes at once, its pods drain."""
         self._terminate_pods(name)
@@ -120,6 +135,20 @@ class TinyCluster:
         for other in self.pods.values():
             if other["metadata"]["ownerReferences"][0]["uid"] == owner and other is not self.pods[name]:
                 _set(other, {"type": "Ready", "status": "False"})
+
+    def blip(self, name: str) -> None:
+        """A rank of the group crashes: its pods stay, and are ready again later."""
+        for pod in self.pods_of(name):
+            _set(pod, {"type": "Ready", "status": "False"})
+
+    def break_for_good(self, name: str) -> None:
+        """The same, for ever."""
+        self.blip(name)
+        self.broken.add(self.sets[name]["metadata"]["uid"])
+
+    def wait(self, seconds: float) -> None:
+        """Time passes."""
+        self.now += seconds
 
     def _terminate(self, pod: Json) -> None:
         pod["metadata"].setdefault("deletionTimestamp", "2100-01-01T00:00:00Z")
@@ -170,6 +199,8 @@ class TinyCluster:
     def _can_serve(self, name: str) -> bool:
         """Its pods are all there and have found each other."""
         pods = self.pods_of(name)
+        if self.sets[name]["metadata"]["uid"] in self.broken:
+            return False
         whole = sum(_is(pod, "PodScheduled") for pod in pods) == self.sets[name]["spec"]["replicas"]
         return whole and not any("bad" in pod["spec"]["containers"][0]["image"] for pod in pods)
 
@@ -193,13 +224,33 @@ class TinyCluster:
         _set(self.pods[pod], placed)
 
     def serving(self) -> int:
-        """Groups that answer now, as a client would count them: all their pods are ready."""
-        return sum(
-            sum(ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self.pods_of(name))
-            == item["spec"]["replicas"]
-            > 0
-            for name, item in self.sets.items()
-        )
+        """Groups that answer now: all their pods are ready."""
+        return len(self.groups_serving())
+
+    def groups_serving(self) -> set[str]:
+        """Names of the groups that answer now, as a client would count them."""
+        return {name for name in self.sets if self._serves(name)}
+
+    def _serves(self, name: str) -> bool:
+        able = [pod for pod in self.pods_of(name) if ready(pod) and not pod["metadata"].get("deletionTimestamp")]
+        return len(able) == self.sets[name]["spec"]["replicas"] > 0
+
+    def image(self, name: str) -> str:
+        """Image of a group."""
+        return str(self.sets[name]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def revision_of(self, image: str) -> str:
+        """The kept revision of the workers with this image."""
+        (found,) = (item for name, item in self.revisions.items() if self.template_image(name) == image)
+        return str(found["metadata"]["labels"][names.REVISION])
+
+    def template_image(self, name: str) -> str:
+        """Image of a kept revision. name: of its ControllerRevision."""
+        return str(self.revisions[name]["data"]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def condition(self, kind: str) -> Json:
+        """A condition of the service."""
+        return next(entry for entry in self.resource["status"]["conditions"] if entry["type"] == kind)
 
     def taken(self) -> set[str]:
         """Names of groups that exist or drain: each holds a device."""
@@ -207,7 +258,7 @@ class TinyCluster:
 
     def images(self) -> list[str]:
         """Images of the groups that exist, in order of their names."""
-        return [self.sets[name]["spec"]["template"]["spec"]["containers"][0]["image"] for name in sorted(self.sets)]
+        return [self.image(name) for name in sorted(self.sets)]
 
     def settle(self, rounds: int = 200) -> None:
         """Let everything happen that can, in order, with a look of the operator after each."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from support.cluster.services import resource
 
-from octavo.operator.cluster.apply import Writer
+from octavo.operator.cluster.apply import TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
@@ -152,3 +152,21 @@ async def test_an_error_that_passes_by_itself_is_no_refusal(parts: Parts, status
     with pytest.raises(PlanFailed):
         await _look(one)
     assert _condition(parts, "Reconciled")[:2] == ("True", "Applied")
+
+
+async def test_no_pod_runs_of_a_template_that_could_not_be_kept(parts: Parts) -> None:
+    one = _reconciler(parts)
+    parts.error, parts.refused = KubeError(403, "Forbidden", "no"), "ControllerRevision"
+    with pytest.raises(PlanFailed):
+        await _look(one)
+    assert "Service" in parts.done and "StatefulSet" not in parts.done and "Deployment" not in parts.done
+    parts.error = None
+    await _look(one)
+    assert "StatefulSet" in parts.done and "Deployment" in parts.done
+
+
+async def test_a_template_that_is_kept_already_is_planned_with_at_once(parts: Parts) -> None:
+    one = _reconciler(parts)
+    parts.error, parts.refused = TemplateKept("chat-1"), "ControllerRevision"
+    assert await _look(one) == 0.0
+    assert "StatefulSet" not in parts.done and "status" not in parts.done

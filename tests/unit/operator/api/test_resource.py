@@ -129,10 +129,12 @@ def test_a_part_that_is_given_keeps_the_defaults_of_the_rest() -> None:
     spec = service(router={"queue": {"maxWait": "500ms"}}, rollout={"maxSurge": 2}).spec
     assert spec.router.settings.queue_max_wait_s == 0.5 and spec.router.settings.queue_max_requests == 1000
     assert spec.router.replicas == 1 and spec.rollout.max_unavailable == 0
+    assert (spec.rollout.progress_deadline_s, spec.rollout.on_failure) == (1800.0, "pause")
 
 
 def test_durations_may_be_hours() -> None:
-    assert service(router={"queue": {"maxWait": "1h"}}).spec.router.settings.queue_max_wait_s == 3600.0
+    spec = service(router={"queue": {"maxWait": "1h"}}, rollout={"progressDeadline": "2h"}).spec
+    assert (spec.router.settings.queue_max_wait_s, spec.rollout.progress_deadline_s) == (3600.0, 7200.0)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,9 @@ def test_durations_may_be_hours() -> None:
         ("spec.model.dtype", {"model": {"uri": URI, "dtype": "int3"}}),
         ("spec.model.contextLength", {"model": {"uri": URI, "contextLength": 1}}),
         ("spec.rollout", {"rollout": {"maxSurge": 0, "maxUnavailable": 0}}),
+        ("spec.rollout.progressDeadline", {"rollout": {"progressDeadline": "0s"}}),
+        ("spec.rollout.progressDeadline", {"rollout": {"progressDeadline": "169h"}}),
+        ("spec.rollout.onFailure", {"rollout": {"onFailure": "undo"}}),
         ("spec.engine", {"engine": {"maxRequests": 1000}}),
         ("spec.engine", {"engine": {"maxRequests": 129, "maxBatchTokens": 128}, **GPU}),
         ("spec.engine", {"engine": {"maxRequests": 1025}, "parallelism": {"pipeline": 2}}),

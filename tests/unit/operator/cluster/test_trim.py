@@ -2,10 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+from support.cluster.services import service
 
 from octavo.operator.cluster.kube import FIELD_MANAGER
 from octavo.operator.cluster.trim import trim
-from octavo.operator.planning.apply_diff import fields_to_remove
+from octavo.operator.groups.history import kept_workers
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.planning.apply_diff import fields_to_remove, unchanged
+from octavo.operator.planning.plan import plan
 
 LIVE = json.loads((Path(__file__).parents[1] / "live_statefulset.json").read_text())
 
@@ -33,3 +40,20 @@ def test_a_pod_keeps_its_node_its_secrets_and_its_status() -> None:
     assert trim({"kind": "Pod", "metadata": {}})["spec"] == {}
     gates = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
     assert trim({"kind": "Pod", "metadata": {}, "spec": {**gates, "tolerations": []}})["spec"] == gates
+
+
+def test_a_kept_template_is_text_and_equal_to_what_it_was() -> None:
+    kept = service_revision()
+    trimmed = trim(kept)
+    assert isinstance(trimmed["data"], str) and unchanged(trimmed, kept, FIELD_MANAGER)
+    other = {**kept, "data": {"spec": {"template": {"spec": {"containers": [{"image": "other"}]}}}}}
+    assert not unchanged(trimmed, other, FIELD_MANAGER)
+    (found,) = kept_workers("chat", [trimmed]).values()
+    assert found.template == kept["data"]["spec"]["template"]
+
+
+def service_revision() -> dict[str, Any]:
+    planned = plan(service(), Snapshot(), Options(), 0.0)
+    return next(
+        dict(a.object) for a in planned.apply if (a.object["kind"], a.reason[-7:]) == ("ControllerRevision", "workers")
+    )

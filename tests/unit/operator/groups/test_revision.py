@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.cluster.services import service
 
-from octavo.operator.groups.revision import kept_template, router_revision, worker_revision
+from octavo.operator.groups.revision import router_revision, worker_revision
 
 URI = "bundled://smollm2-135m-instruct"
 
@@ -29,6 +29,7 @@ URI = "bundled://smollm2-135m-instruct"
         {"scheduling": {"gangBackoffAfter": "never"}},
         {"networkPolicy": {"mode": "none"}},
         {"model": {"uri": URI, "servedName": "another-name"}},
+        {"rollout": {"progressDeadline": "2h", "onFailure": "rollback", "historyLimit": 0}},
         {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
     ],
 )
@@ -114,9 +115,3 @@ def test_a_field_that_the_revision_does_not_know_rolls_the_routers() -> None:
     changed = service()
     raw = {**changed.raw, "router": {**changed.raw["router"], "newSetting": 7}}
     assert router_revision(replace(changed, raw=raw)) != router_revision(changed)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
-def test_a_damaged_template_is_not_kept(text: str) -> None:
-    metadata = {"labels": {"octavo.dev/revision": "r"}, "annotations": {"octavo.dev/pod-template": text}}
-    assert kept_template({"metadata": metadata}, "r") is None

@@ -25,8 +25,9 @@ def made(*pods: Json, name: str = "chat-0", spec: Json | None = None, **more: An
     """One StatefulSet, as the operator made it of this spec, with these pods."""
     first = plan(service(**spec or {}), Snapshot(), Options(), 0.0)
     found = next(dict(item.object) for item in first.apply if item.object["kind"] == "StatefulSet")
-    found["metadata"] = {**found["metadata"], "uid": "sts-uid", "name": name}
-    return Snapshot(statefulsets=(found,), pods=(*pods, router_of(service(**spec or {}))), **more)
+    found["metadata"] = {**found["metadata"], "annotations": {}, "uid": "sts-uid", "name": name}
+    kept = tuple(item.object for item in first.apply if item.object["kind"] == "ControllerRevision")
+    return Snapshot(statefulsets=(found,), revisions=kept, pods=(*pods, router_of(service(**spec or {}))), **more)
 
 
 def seen(snapshot: Snapshot, **spec: Any) -> Plan:
@@ -325,7 +326,7 @@ def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
 
 def test_a_transition_time_moves_only_with_its_status() -> None:
     first = seen(made(PODS["ImagePullBackOff"]))
-    again = plan(service(status=dict(first.status or {})), made(PODS["OOMKilled"]), Options(), 9_000.0)
+    again = plan(service(status=dict(first.status or {})), made(PODS["OOMKilled"]), Options(), 1_750.0)
     ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
     third = plan(service(status=dict(again.status or {})), made(ready), Options(), 20_000.0)
     times = [conditions(each)["Ready"]["lastTransitionTime"] for each in (first, again, third)]
@@ -335,9 +336,9 @@ def test_a_transition_time_moves_only_with_its_status() -> None:
 def test_events_are_made_of_transitions_alone() -> None:
     first = seen(made(PODS["ImagePullBackOff"]))
     assert [event.reason for event in first.events] == ["ImagePullBackOff"]
-    same = plan(service(status=dict(first.status or {})), made(PODS["ImagePullBackOff"]), Options(), 9_000.0)
+    same = plan(service(status=dict(first.status or {})), made(PODS["ImagePullBackOff"]), Options(), 1_700.0)
     assert same.events == ()
-    other = plan(service(status=dict(same.status or {})), made(PODS["OOMKilled"]), Options(), 9_000.0)
+    other = plan(service(status=dict(same.status or {})), made(PODS["OOMKilled"]), Options(), 1_750.0)
     assert [(event.type, event.reason) for event in other.events] == [("Warning", "OOMKilled")]
 
 

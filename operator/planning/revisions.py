@@ -1,0 +1,100 @@
+"""What carries a pod template in a plan: the kept revisions, the routers' Deployment and the groups' StatefulSets.
+
+A pod runs of a template that is kept: its ControllerRevision comes first, and `reconcile` writes no Deployment and no
+StatefulSet if that fails.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups.course import Course
+from octavo.operator.groups.groups import Group
+from octavo.operator.groups.history import Kept, last_good, next_number, to_prune
+from octavo.operator.groups.options import Options
+from octavo.operator.groups.revision import router_revision
+from octavo.operator.groups.rollout import Goal, Step
+from octavo.operator.groups.snapshot import Object
+from octavo.operator.planning.actions import Apply, Delete
+from octavo.operator.specs import revisions, router, worker
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """The kept revisions of a service, by revision, and the course between them."""
+
+    service: InferenceService
+    options: Options
+    workers: Mapping[str, Kept]
+    routers: Mapping[str, Kept]
+    course: Course
+    is_stopped: bool  # nothing new may be created
+    new_account: str | None  # uid of the routers' ServiceAccount, if it is younger than a router
+
+    def router(self) -> Iterator[Apply]:
+        """The revision of the routers, and their Deployment."""
+        service, revision = self.service, router_revision(self.service)
+        template: Object | None = router.pod_template(service, revision, self.options)
+        if revision in self.routers:
+            template = self.routers[revision].template
+        if template is None:  # it cannot be used: deleted now, rendered next
+            return
+        kept = revisions.of_routers(service, revision, template, next_number(self.routers, revision))
+        yield Apply(kept, f"keeps the pod template of revision {revision} of the routers")
+        desired = f"{service.spec.router.replicas} routers desired"
+        template = router.with_account(template, self.new_account)
+        yield Apply(router.deployment(service, revision, template), desired)
+
+    def groups(self, goal: Goal, allowed: Step, now: float) -> Iterator[Apply]:
+        """The revisions of the workers that are in use or whose record has changed, then the groups."""
+        target, rendered = self.course.target, None
+        if target not in self.workers and not self.is_stopped:
+            rendered = worker.pod_template(self.service, target, self.options)
+        yield from self._kept(rendered)
+        for group in allowed.keep:
+            if group.template is None:
+                continue
+            backoff = allowed.gang_backoffs.get(group.index)
+            state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
+            made = worker.statefulset(self.service, group, group.revision, now, backoff)
+            yield Apply(made, f"group {group.index} {state}")
+        for new in allowed.create:
+            template = self.workers[new.revision].template if new.revision in self.workers else rendered
+            if template is None:  # it cannot be used: deleted now, rendered next
+                continue
+            group = Group(new.index, None, (), None, template)
+            made = worker.statefulset(self.service, group, new.revision, now)
+            yield Apply(made, _why(goal, group, new.revision))
+
+    def _kept(self, rendered: Object | None) -> Iterator[Apply]:
+        for revision, record in self.course.records.items():
+            item = self.workers.get(revision)
+            template = item.template if item else rendered
+            in_use = revision in (self.course.target, self.course.desired)
+            if template is None or (item and not in_use and record == item.record):
+                continue
+            number = self.course.number if revision == self.course.target or item is None else item.number
+            made = revisions.of_workers(self.service, revision, template, number, record)
+            yield Apply(made, f"keeps the pod template of revision {revision} of the workers")
+
+    def deletes(self, live: Iterable[Group]) -> Iterator[Delete]:
+        """Revisions beyond spec.rollout.historyLimit. live: groups that are not being deleted."""
+        limit, course = self.service.spec.rollout.history_limit, self.course
+        used = {course.target, course.desired, *(group.revision for group in live)}
+        if not course.records[course.target].completed:
+            good = last_good(item for item in self.workers.values() if item.revision != course.desired)
+            used |= {good} if good else set()
+        for kept, in_use in ((self.workers, used), (self.routers, {router_revision(self.service)})):
+            for item in to_prune(kept, frozenset(in_use), limit):
+                meta = item.live["metadata"]
+                why = f"spec.rollout.historyLimit is {limit}" if item.template else "its pod template cannot be used"
+                yield Delete("apps/v1", "ControllerRevision", meta["name"], meta["uid"], why)
+
+
+def _why(goal: Goal, group: Group, revision: str) -> str:
+    desired = "1 group" if goal.groups == 1 else f"{goal.groups} groups"
+    pods = f"; it has {group.size} pods" if group.size > 1 else ""
+    of = f"of revision {goal.revision} desired"
+    if revision != goal.revision:
+        of += f", and too few of them serve, so that {revision} grows"
+    return f"{desired} {of}, {group.index} is the next free index{pods}"
