@@ -10,7 +10,8 @@ from support.cluster.api_proxy import ApiProxy
 from support.cluster.bed import Bed, wait_until
 from support.cluster.operators import Operator, operator, service, settled
 
-KINDS = "statefulsets,deployments,services,serviceaccounts,roles,rolebindings,pdb,networkpolicies,secrets"
+KINDS = "statefulsets,controllerrevisions,deployments,services,serviceaccounts,roles,rolebindings,pdb,networkpolicies"
+KINDS += ",secrets"
 MOST_WRITES = 60
 
 
@@ -54,9 +55,13 @@ def _end_state(bed: Bed, space: str) -> dict[str, Any]:
     state = {}
     for item in bed.objects(KINDS, space, "octavo.dev/service=chat"):
         meta = item["metadata"]
+        if meta["ownerReferences"][0]["kind"] == "StatefulSet":
+            continue  # a ControllerRevision of the StatefulSet's, not the operator's
         kept: dict[str, Any] = {"labels": meta["labels"], "owners": [o["kind"] for o in meta["ownerReferences"]]}
         for part in ("spec", "rules", "roleRef"):
             kept[part] = item.get(part)
+        if item["kind"] == "ControllerRevision":
+            kept["data"] = item["data"]
         if item["kind"] == "Secret":
             kept["keys"] = {key: bool(base64.b64decode(value)) for key, value in item["data"].items()}
         for key in ("clusterIP", "clusterIPs"):

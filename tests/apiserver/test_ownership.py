@@ -116,7 +116,8 @@ def test_deletion_ends_without_any_operator(bed: Bed, space: str, tmp_path: Path
         assert "annotations" not in resource["metadata"]
     bed.kubectl("delete", "infsvc", "chat", "-n", space, "--timeout=20s")
     mine = "octavo.dev/service=chat"
-    kinds = "statefulsets,deployments,services,secrets,pdb,networkpolicies,roles,rolebindings,serviceaccounts"
+    kinds = "statefulsets,controllerrevisions,deployments,services,secrets,pdb,networkpolicies,roles,rolebindings"
+    kinds += ",serviceaccounts"
     wait_until(lambda: not bed.objects(kinds, space, mine), 60, "all objects of the service are gone")
 
 

@@ -81,6 +81,8 @@ CASES: dict[str, dict[str, Any]] = {
         "networkPolicy": {"metrics": [{"podSelector": {}, "ipBlock": {"cidr": "10.0.0.0/8"}}]}
     },
     "keys in a Secret of ours": {"router": {"apiKeys": {"secretName": "chat-router-tls"}}},
+    "a rollout that fails at once": {"rollout": {"progressDeadline": "999ms"}},
+    "a rollout of more than a week": {"rollout": {"progressDeadline": "169h"}},
     "a wait of more than a day": {"router": {"queue": {"maxWait": "1441m"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
 }
@@ -115,6 +117,9 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.networkPolicy.mode": {"networkPolicy": {"mode": "some"}},
     "spec.networkPolicy.clients[0].ipBlock.cidr": {"networkPolicy": {"clients": [{"ipBlock": {"cidr": "ten"}}]}},
     "spec.router.service.grpcPort": {"router": {"service": {"grpcPort": 0}}},
+    "spec.rollout.progressDeadline": {"rollout": {"progressDeadline": "1d"}},
+    "spec.rollout.onFailure": {"rollout": {"onFailure": "undo"}},
+    "spec.rollout.historyLimit": {"rollout": {"historyLimit": 101}},
     "spec.image": {"image": "two words"},
 }
 
@@ -122,6 +127,9 @@ BOUNDS: dict[str, dict[str, Any]] = {
 GOOD: dict[str, dict[str, Any]] = {
     "a GPU": GPU,
     "a wait of a day": {"router": {"queue": {"maxWait": "24h"}}},
+    "a week for a rollout that goes back": {
+        "rollout": {"progressDeadline": "168h", "onFailure": "rollback", "historyLimit": 0}
+    },
     "as many requests as a GPU takes": {"engine": {"maxRequests": 4096}, **GPU},
     "as many requests as a pipeline takes": {"engine": {"maxRequests": 4096}, "parallelism": {"pipeline": 8}, **GPU},
     "a stage in one pod": {"parallelism": {"tensor": 3}},
@@ -237,7 +245,8 @@ def test_the_smallest_service_gets_its_defaults(bed: Bed, space: str) -> None:
     assert found is not None
     assert found["status"] == {"observedGeneration": -1}, "tools wait for the operator's first look"
     assert found["spec"]["parallelism"] == {"tensor": 1, "pipeline": 1}
-    assert found["spec"]["replicas"] == 1 and found["spec"]["rollout"] == {"maxSurge": 1, "maxUnavailable": 0}
+    rollout = {"maxSurge": 1, "maxUnavailable": 0, "progressDeadline": "30m", "onFailure": "pause", "historyLimit": 5}
+    assert found["spec"]["replicas"] == 1 and found["spec"]["rollout"] == rollout
 
 
 def test_explain_reads_as_a_manual(bed: Bed) -> None:

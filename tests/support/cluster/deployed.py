@@ -63,7 +63,8 @@ class Release:
 
     def left(self, name: str) -> list[str]:
         """What is there of a service, the service itself included."""
-        kinds = "pods,statefulsets,deployments,services,secrets,serviceaccounts,roles,rolebindings,pdb,networkpolicies"
+        kinds = "pods,statefulsets,controllerrevisions,deployments,services,secrets,serviceaccounts,roles,rolebindings"
+        kinds += ",pdb,networkpolicies"
         found = self.bed.objects(kinds, self.namespace, f"octavo.dev/service={name}")
         itself = self.bed.get("infsvc", name, self.namespace)
         return [f"{item['kind']}/{item['metadata']['name']}" for item in (*found, *([itself] if itself else ()))]
