@@ -3,8 +3,8 @@
 In the steady state nothing is read from the API. Only for unhealthy objects there are further reads: events of
 StatefulSets without pods, of stuck and of unschedulable pods, the nodes of pods that are terminating or not ready, and
 StatefulSets that only their pods name. The status of a group is polled over gRPC: at each reconcile while it is not
-ready, else once a minute. While a group is ready, ready routers are asked for their health page: at each reconcile while
-they reach no group, else once a minute.
+ready, else once a minute. While a group is ready, ready routers are asked for their health page: at each reconcile
+while they reach no group, else once a minute.
 """
 
 import asyncio

@@ -14,6 +14,7 @@ from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, timestamp, unix
 from octavo.operator.groups.history import kept_routers, kept_workers
 from octavo.operator.groups.options import Options
+from octavo.operator.groups.revision import router_revision
 from octavo.operator.groups.rollout import Goal, Step, next_down, step
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning import hindrances
@@ -179,7 +180,7 @@ def _every(service: InferenceService, options: Options, uncounted: frozenset[int
 
 
 def _new_account(service: InferenceService, snapshot: Snapshot) -> str | None:
-    """Uid of the routers' ServiceAccount if a router pod is older than it; None: none is."""
+    """Uid of the routers' ServiceAccount if a router pod is older than it, or was replaced for it; else None."""
     owner: Object = {"metadata": {"uid": service.uid}}
     accounts = [item for item in snapshot.children if item["kind"] == "ServiceAccount" and owned_by(item, owner)]
     pods = [pod for pod in snapshot.pods if not is_worker(pod) and not deleting(pod) and not ended(pod)]
@@ -187,7 +188,10 @@ def _new_account(service: InferenceService, snapshot: Snapshot) -> str | None:
         created = unix(account["metadata"].get("creationTimestamp")) or 0.0
         if any((unix(pod["metadata"].get("creationTimestamp")) or created) < created for pod in pods):
             return str(account["metadata"]["uid"])
-    return None
+    template = snapshot.router["spec"]["template"]["metadata"] if snapshot.router else {}
+    if (template.get("labels") or {}).get(names.REVISION) != router_revision(service):
+        return None
+    return (template.get("annotations") or {}).get(names.ACCOUNT)
 
 
 def _uncounted(observed: tuple[Group, ...], allowed: Step) -> frozenset[int]:

@@ -33,7 +33,9 @@ def pod(name: str, group: int = 0, *, owner: str | None = "sts-uid", **status: A
         "labels": {"octavo.dev/service": "chat", "octavo.dev/component": "worker", "octavo.dev/group": str(group)},
     }
     if owner:
-        metadata["ownerReferences"] = [{"kind": "StatefulSet", "uid": owner, "controller": True}]
+        metadata["ownerReferences"] = [
+            {"kind": "StatefulSet", "name": name.rpartition("-")[0], "uid": owner, "controller": True}
+        ]
     return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": status}
 
 

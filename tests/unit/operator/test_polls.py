@@ -9,7 +9,7 @@ from support.cluster.services import condition, pod, router_of, service
 from octavo.operator import observe
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import EVENT, Kube
+from octavo.operator.cluster.kube import EVENT, STATEFUL_SET, Kube
 from octavo.operator.groups.snapshot import RouterReport, Snapshot
 from octavo.operator.observe import Observer
 
@@ -50,7 +50,9 @@ class Cluster:
         self.lists += 1
         return self.events, "1"
 
-    async def get(self, *_: object) -> Json:
+    async def get(self, kind: object, *_: object) -> Json | None:
+        if kind is STATEFUL_SET:
+            return None
         return {"status": {"conditions": [condition("Ready", "True")]}}
 
     async def look(self, after_s: float = 0.0) -> Snapshot:
@@ -133,6 +135,6 @@ async def test_events_are_read_of_a_pod_without_a_node_and_those_that_count_are_
         ("Failed", 'Failed to pull image "a": 401'),
     ]
     await cluster.look(after_s=1)
-    assert cluster.lists == 1
+    assert cluster.lists == 2, "once for warnings, once for signs of an autoscaler"
     cluster.pods = [leader()]
-    assert (await cluster.look(after_s=9)).warnings == () and cluster.lists == 1, "nothing is read while all is well"
+    assert (await cluster.look(after_s=9)).warnings == () and cluster.lists == 2, "nothing is read while all is well"

@@ -178,7 +178,7 @@ def test_without_a_revision_that_served_there_is_nothing_to_go_back_to() -> None
 
 def test_a_rollback_does_not_bring_back_a_host_folder_that_the_operator_forbids_now() -> None:
     folder = {"model": {"uri": "file:///data/model"}, "rollout": {"onFailure": "rollback"}}
-    tiny = TinyCluster(resource(image="good", **folder), Options(allow_host_path=True))
+    tiny = TinyCluster(resource(image="good", **folder), Options(host_path_allow=("/data",)))
     tiny.settle()
     tiny.options = Options()
     tiny.edit(model={"uri": "bundled://x"}, image="bad")
