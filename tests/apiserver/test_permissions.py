@@ -50,8 +50,17 @@ def _live_a_life(bed: Bed, one: Operator, space: str) -> None:
     wait_until(lambda: len(bed.objects("statefulsets", space, "octavo.dev/service=chat")) == 1, 60, "one group")
     bed.apply(service(router={"replicas": 2}, networkPolicy={"mode": "none"}), namespace=space)
     wait_until(lambda: not bed.objects("networkpolicies", space), 60, "no policies")
+    bed.apply(service(router={"replicas": 2}, image="other", rollout={"historyLimit": 0}), namespace=space)
+    wait_until(lambda: _kept_images(bed, space) == ["other"], 60, "one kept template")
     assert condition(bed, space, "Ready")["status"] == "False"
     assert one.leads
+
+
+def _kept_images(bed: Bed, space: str) -> list[str]:
+    """Of the workers' kept templates."""
+    selector = "octavo.dev/service=chat,octavo.dev/component=worker,!octavo.dev/group"
+    templates = [one["data"]["spec"]["template"] for one in bed.objects("controllerrevisions", space, selector)]
+    return [template["spec"]["containers"][0]["image"] for template in templates]
 
 
 def _lose(bed: Bed, name: str, space: str) -> None:

@@ -148,7 +148,7 @@ def test_a_rollout_past_its_deadline_goes_back_and_another_edit_tries_again(
         rollout = {"progressDeadline": "3s", "onFailure": "rollback"}
         bed.apply(service(image="good", rollout=rollout), namespace=space)
         serving(groups, 1)
-        wait_until(lambda: condition(bed, space, "Progressing").get("reason") == "Complete", PATIENCE_S, "complete")
+        wait_until(lambda: any(record.get("completed") for record in records(groups)), PATIENCE_S, "complete")
         groups.patch(image="bad")
         wait_until(lambda: groups.status().get("rollback"), PATIENCE_S, "the rollback")
         wait_until(lambda: not groups.named("bad"), PATIENCE_S, "the bad group is gone")
@@ -158,8 +158,12 @@ def test_a_rollout_past_its_deadline_goes_back_and_another_edit_tries_again(
         groups.patch(image="better", rollout={"progressDeadline": "1h"})
         wait_until(lambda: groups.named("better"), PATIENCE_S, "the next image is tried")
         assert "rollback" not in groups.status()
-    records = [json.loads(item["metadata"]["annotations"]["octavo.dev/rollout"]) for item in groups.revisions()]
-    assert not any("rollback" in record for record in records)
+    assert not any("rollback" in record for record in records(groups))
+
+
+def records(groups: Groups) -> list[Json]:
+    """What is noted about each kept revision."""
+    return [json.loads(item["metadata"]["annotations"]["octavo.dev/rollout"]) for item in groups.revisions()]
 
 
 def test_zero_and_back_bring_the_same_image_whatever_the_operator_has_become(
