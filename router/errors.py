@@ -8,8 +8,8 @@ RouterError
 ├── SinkFailed          one request: the reader of its answer raised
 ├── StreamBroken        one leader: its stream cannot go on
 ├── ModelFilesInvalid   one model: the files that a leader served cannot be used
+├── ApiRefused          the API server: it refused a list or a watch of the groups' addresses
 ├── Gone                the API server: the resource version of a watch is too old
-├── KeysInvalid         start: the file of API keys cannot be used
 └── CannotListen        start: an address cannot be used
 """
 

@@ -244,8 +244,10 @@ COMPONENTS: Mapping[str, Schema] = {
     "Tokens": fixed(count=INTEGER, max_model_len=INTEGER, tokens=array(INTEGER), token_strs=nullable(array(STRING))),
     "Text": fixed(prompt=STRING),
     "Version": fixed(version=STRING),
-    "Status": fixed(status=STRING) | {"properties": {"status": STRING, "groups": named("Groups")}},
+    "Status": fixed(status=STRING)
+    | {"properties": {"status": STRING, "groups": named("Groups"), "keys": named("Keys")}},
     "Groups": fixed(listed=INTEGER, connected=INTEGER, missing=array(named("Missing"))),
+    "Keys": fixed(valid=BOOLEAN) | {"properties": {"valid": BOOLEAN, "problem": STRING, "message": STRING}},
     "Missing": fixed(address=STRING, seconds={"type": "number"}),
     "Document": fixed(openapi=STRING, paths=OBJECT),
 }

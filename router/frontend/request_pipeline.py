@@ -24,6 +24,7 @@ from octavo.router.frontend import deadlines
 from octavo.router.frontend.body_buffer import BodyBuffer
 from octavo.router.frontend.job_builder import PLAIN_TEXT, AnswerForm, RequestPlan
 from octavo.router.frontend.kept_bodies import KeptBodies, KeptBody
+from octavo.router.frontend.key_file import KeyFile
 from octavo.router.frontend.keys import Keys
 from octavo.router.jobs.generation import Dispatcher, ModelChanged, RequestError, Sink
 from octavo.router.jobs.refusals import timed_out, unknown_model
@@ -51,7 +52,7 @@ class ServerState:
 class Services:
     """What the handlers of a process share. served_name: in the API; empty: what the groups call the model.
 
-    max_wait_s: for a group's files to come. keys: None: no key is needed. strict: unknown fields are refused.
+    max_wait_s: for a group's files to come. key_file: None: no key is needed. strict: unknown fields are refused.
     client_priority: clients may choose the priority of their requests.
     """
 
@@ -63,15 +64,25 @@ class Services:
     max_wait_s: float
     body_buffer: BodyBuffer = field(default_factory=BodyBuffer)
     kept_bodies: KeptBodies = field(default_factory=KeptBodies)
-    keys: Keys | None = None
+    key_file: KeyFile | None = None
     cors: Cors = field(default_factory=Cors)
     strict: bool = False
     client_priority: bool = False
 
     @property
+    def keys(self) -> Keys | None:
+        """None: no key is needed."""
+        return None if self.key_file is None else self.key_file.keys
+
+    @property
+    def lacks_keys(self) -> bool:
+        """Requests need a key, and none is valid: all are refused."""
+        return self.keys is not None and self.keys.count == 0
+
+    @property
     def ready(self) -> bool:
-        """A group serves, and its text side is loaded."""
-        return self.dispatcher.ready and bool(self.model_loader.loaded)
+        """A group serves, its text side is loaded, and requests are not all refused for want of valid keys."""
+        return self.dispatcher.ready and bool(self.model_loader.loaded) and not self.lacks_keys
 
     def names(self, loaded: LoadedModel) -> tuple[str, ...]:
         """Of a model, for clients."""

@@ -32,6 +32,14 @@ def draining() -> RequestError:
     return RequestError(503, OVERLOADED, "draining", "this router is shutting down; send the request again", 1.0)
 
 
+def keys_unavailable() -> RequestError:
+    message = (
+        "requests need an API key, and the router knows no valid one now: the file or Secret of its keys is missing or "
+        "unusable, and its administrator must repair it; try again later"
+    )
+    return RequestError(503, OVERLOADED, "api_keys_unavailable", message, 10.0)
+
+
 def model_changed() -> ModelChanged:
     message = "the service changed to another model while the request waited; send the request again"
     return ModelChanged(503, OVERLOADED, "model_changed", message, 1.0)

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from octavo.router.dispatch.rules.loopback import check_loopback
 from octavo.router.frontend.address import Address
-from octavo.router.frontend.keys import KeyFile, KeysInvalid
 from octavo.router.parsers.parser_flags import ParserFlags
 from octavo.shared.router_settings import SETTINGS, RouterSettings, Setting
 from octavo.shared.setting_kinds import Choice, Duration, Origins, Switch
@@ -54,8 +53,6 @@ def parse_arguments(argv: list[str]) -> Config:
         parser.error("argument --endpoints: groups on other machines need --tls-dir")
     if flags.grpc is not None and flags.grpc == flags.http and flags.grpc.port:
         parser.error(f"argument --grpc: {flags.grpc} is --http's")  # SO_REUSEPORT would let both listen there
-    if flags.api_keys_file is not None:
-        _check_keys(parser, flags.api_keys_file)
     return Config(
         http=flags.http,
         grpc=flags.grpc,
@@ -82,13 +79,6 @@ def _check_local(parser: argparse.ArgumentParser, groups: list[str]) -> None:
                 parser.error(f"argument --group: {error}")
 
 
-def _check_keys(parser: argparse.ArgumentParser, path: Path) -> None:
-    try:
-        KeyFile(path)
-    except (OSError, KeysInvalid) as error:
-        parser.error(f"argument --api-keys-file: {path}: {error}")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="octavo router", description="Speaks OpenAI's API to clients, tokens to groups."
@@ -111,7 +101,12 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="seconds to serve on after SIGTERM, until no one sends more (5)",
     )
-    add("--api-keys-file", type=Path, help="file of the keys that clients need, one a line; read again when it changes")
+    add(
+        "--api-keys-file",
+        type=Path,
+        help="file of the keys that clients need, one a line; read again when it changes. While it is missing or holds "
+        "no key, every request is refused",
+    )
     add("--log-level", choices=["debug", "info", "warning", "error"], default="info", help="least level to log (info)")
     return parser
 

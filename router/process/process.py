@@ -26,7 +26,7 @@ from octavo.router.dispatch.dispatch import FleetDispatcher
 from octavo.router.dispatch.rules.admission import QueueLimits
 from octavo.router.frontend.grpc.grpc_server import GrpcServer
 from octavo.router.frontend.http.server import HttpServer
-from octavo.router.frontend.keys import KeyFile
+from octavo.router.frontend.key_file import KeyFile
 from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.metrics import MetricReading, RouterMetrics
 from octavo.router.openai_api.cors import Cors
@@ -92,7 +92,7 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
         state,
         config.served_name,
         config.settings.queue_max_wait_s,
-        keys=None if key_file is None else key_file.keys,
+        key_file=key_file,
         cors=Cors(frozenset(config.settings.cors_origins)),
         strict=config.settings.strict,
         client_priority=config.settings.client_priority,
@@ -105,6 +105,7 @@ async def _serve(config: Config, dispatcher: FleetDispatcher, metrics: RouterMet
     await runner.setup()
     follow = [background(model_loader.follow(), "model follower")]
     if key_file is not None:
+        metrics.read_from(key_file.readings)
         follow.append(background(key_file.follow(), "API keys"))
     try:
         if grpc_server is not None:

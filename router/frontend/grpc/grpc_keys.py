@@ -21,7 +21,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
     refused: called for each refused call.
     """
 
-    def __init__(self, keys: Keys, refused: Callable[[], None]) -> None:
+    def __init__(self, keys: Keys, refused: Callable[[RequestError], None]) -> None:
         self._keys = keys
         self._refused = refused
 
@@ -34,7 +34,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
             try:
                 self._keys.check(_authorization(handler_call_details))
             except RequestError as error:
-                self._refused()
+                self._refused(error)
                 return _refusing(error)
         return await continuation(handler_call_details)
 

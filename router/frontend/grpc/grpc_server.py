@@ -16,6 +16,7 @@ from octavo.router.frontend.grpc.grpc_health import Health
 from octavo.router.frontend.grpc.grpc_keys import KeyInterceptor
 from octavo.router.frontend.grpc.grpc_service import SERVICE, Inference
 from octavo.router.frontend.request_pipeline import Services
+from octavo.router.jobs.generation import RequestError
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 FLUSH_S = 1.0  # for the last bytes of calls that have ended
@@ -78,5 +79,7 @@ class GrpcServer:
 
 
 def _interceptors(services: Services) -> list[grpc.aio.ServerInterceptor]:
-    refused = services.metrics.requests.labels("other", "401").inc
+    def refused(error: RequestError) -> None:
+        services.metrics.requests.labels("other", str(error.status)).inc()
+
     return [] if services.keys is None else [KeyInterceptor(services.keys, refused)]

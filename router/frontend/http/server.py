@@ -161,11 +161,16 @@ class HttpServer:
     def _readyz(self, request: web.BaseRequest) -> web.Response:
         if self._services.ready:
             return self._health_response("ok", 200)
+        if self._services.lacks_keys:
+            return self._health_response("no API key is valid: every request is refused", 503)
         return self._health_response("no group serves the model", 503)
 
     def _health_response(self, status: str, code: int) -> web.Response:
-        """With the listed groups that this process has no stream to."""
-        return json_response({"status": status, "groups": self._services.dispatcher.reachability.to_json()}, code)
+        """With the listed groups that this process has no stream to, and what is wrong with the API keys."""
+        page: dict[str, object] = {"status": status, "groups": self._services.dispatcher.reachability.to_json()}
+        if self._services.key_file is not None:
+            page["keys"] = self._services.key_file.to_json()
+        return json_response(page, code)
 
     def _openapi(self, request: web.BaseRequest) -> web.Response:
         self._document = self._document or orjson.dumps(document(self._services.keys is not None))

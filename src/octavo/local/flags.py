@@ -14,7 +14,7 @@ from octavo.errors import UsageError
 from octavo.local.spec_flags import add_spec_flags, given_for, put_given
 from octavo.operator.api.accelerators import DEVICES, GPU
 from octavo.operator.api.v1alpha1 import API_VERSION, KIND, InferenceService, SpecError, parse
-from octavo.router.frontend.keys import KeysInvalid, parse_keys
+from octavo.router.frontend.key_file import parse_keys
 from octavo.shared import model_uri
 from octavo.worker.devices import gpu
 
@@ -85,9 +85,12 @@ def _key(args: Json) -> str | None:
     if file is None and args["api_key"] is None:
         return None
     try:
-        return parse_keys(args["api_key"].encode() if file is None else file.read_bytes())[0]
-    except (OSError, KeysInvalid) as error:
+        content = parse_keys(args["api_key"].encode() if file is None else file.read_bytes())
+    except OSError as error:
         raise UsageError(f"{flag}: {error}") from error
+    if content.problem is not None:
+        raise UsageError(f"{flag}: {content.message}")
+    return content.keys[0]
 
 
 def _device(flag: str | None, spec: Json) -> str:

@@ -203,8 +203,6 @@ FLAGS = [
     (["--tls-dir", "/no/such/folder"], "--tls-dir"),
     (["--endpoints", "a"], "--endpoints"),
     (["--group", "10.0.0.1:8500"], "--group"),
-    (["--api-keys-file", "/no/such/file"], "--api-keys-file"),
-    (["--api-keys-file", "/dev/null"], "--api-keys-file"),
     (["--cors-origin", "example.com"], "--cors-origin"),
 ]
 

@@ -29,11 +29,20 @@ class Front:
 
 @asynccontextmanager
 async def front(
-    folder: Path, *flags: str, tokenizer: Tokenizer = TOKENIZER, made: dict[str, bytes] | None = None, **script: Any
+    folder: Path,
+    *flags: str,
+    tokenizer: Tokenizer = TOKENIZER,
+    made: dict[str, bytes] | None = None,
+    ready: bool = True,
+    **script: Any,
 ) -> AsyncIterator[Front]:
-    """Serves the model `m`. flags: of the router. made: the model's files. script: fields of Script."""
+    """Serves the model `m`. flags: of the router. made: the model's files. ready: wait until requests are answered.
+    script: fields of Script."""
     address = f"unix:{folder}/leader.sock"
     model = write(folder / "model", made or files(tokenizer))
     settings: dict[str, Any] = {"served_name": "m", "context_length": CONTEXT, "ids": (300, 301, 302)} | script
-    async with serving(Script(tokenizer=model, **settings), address) as leader, routing([address], *flags) as router:
+    async with (
+        serving(Script(tokenizer=model, **settings), address) as leader,
+        routing([address], *flags, ready=ready) as router,
+    ):
         yield Front(router, leader)

@@ -29,7 +29,7 @@ def handlers(service: str) -> grpc.GenericRpcHandler:
 
 @pytest_asyncio.fixture
 async def channel() -> AsyncIterator[grpc.aio.Channel]:
-    server = grpc.aio.server(interceptors=[KeyInterceptor(Keys(["right"]), lambda: None)])
+    server = grpc.aio.server(interceptors=[KeyInterceptor(Keys(["right"]), lambda _: None)])
     server.add_generic_rpc_handlers((handlers(SERVICE), handlers(HEALTH)))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
