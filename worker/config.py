@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from octavo.shared.limits import LEAST_TOKEN_INTERVAL_S, MAX_RANKS, MOST_TOKEN_INTERVAL_S
-from octavo.shared.model_uri import ON_WORKER
+from octavo.shared.model_uri import LOCAL
 from octavo.worker.addresses import rank_address
 from octavo.worker.errors import ConfigError
 from octavo.worker.topology import Layout
@@ -78,7 +78,7 @@ class Config:
         elif missing := [n for n in ("ca.crt", "tls.crt", "tls.key") if not (Path(self.tls_dir) / n).is_file()]:
             raise ConfigError(f"--tls-dir: {self.tls_dir} lacks {', '.join(missing)}")
         if not self.model:
-            raise ConfigError(f"--model: give a uri ({ON_WORKER}) or a folder")
+            raise ConfigError(f"--model: give a uri ({LOCAL}) or a folder")
 
     @property
     def layout(self) -> Layout:

@@ -1,4 +1,4 @@
-"""Volumes that hold a model: a class for each scheme whose folder the operator mounts. Others a worker finds itself."""
+"""Volumes that hold a model: a class for each scheme whose folder the operator mounts. Others a worker has itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from octavo.operator.specs.common import Json
-from octavo.shared.model_uri import ModelUri, parse
+from octavo.shared.model_uri import CLAIM_FOLDER, ModelUri, parse
 
-MODELS = "/models"  # where the volume is mounted
+MODELS = CLAIM_FOLDER  # where the volume is mounted
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """volume: its source, as a pod has it. uri: of the model inside the worker container."""
+    """volume: its source, as a pod has it. uri: of the model for the worker."""
 
     volume: Json
     uri: str
@@ -25,12 +25,11 @@ class Volume(Protocol):
 
 
 class Claim:
-    """pvc://CLAIM/PATH: the claim is mounted, and the model is a folder of it."""
+    """pvc://CLAIM/PATH: the claim is mounted, and the worker finds the folder in it."""
 
     def mounted(self, uri: ModelUri) -> Mounted:
-        claim, _, path = uri.rest.partition("/")
-        source = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-        return Mounted(source, f"file://{MODELS}/{path}".rstrip("/"))
+        claim = uri.rest.partition("/")[0]
+        return Mounted({"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}, uri.text)
 
 
 class HostFolder:

@@ -1,4 +1,4 @@
-"""Each scheme of a model's uri is found by the component that octavo.shared.model_uri says finds it."""
+"""Each scheme of a model's uri is found by a worker, in a volume of the operator where it exists only in a cluster."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from octavo.worker.errors import ModelError
 from octavo.worker.models.sources.resolve import SOURCES, resolve
 
 
-def test_a_worker_reads_paths_and_the_schemes_that_are_said_to_be_its_own() -> None:
-    assert set(SOURCES) == {None} | {name for name, scheme in SCHEMES.items() if scheme.on_worker}
+def test_a_worker_reads_paths_and_every_scheme() -> None:
+    assert set(SOURCES) == {None, *SCHEMES}
 
 
-def test_the_operator_mounts_what_no_worker_reads() -> None:
-    assert {name for name, scheme in SCHEMES.items() if not scheme.on_worker} <= set(VOLUMES) <= set(SCHEMES)
+def test_the_operator_mounts_what_exists_only_in_a_cluster() -> None:
+    assert {name for name, scheme in SCHEMES.items() if not scheme.local} <= set(VOLUMES) <= set(SCHEMES)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_uri_is_what_stands_before_and_after_its_sign(text: str, scheme: str |
     assert (uri.text, uri.scheme, uri.rest) == (text, scheme, rest)
 
 
-@pytest.mark.parametrize(("text", "scheme"), [("s3://bucket/key", "s3"), ("://a", ""), ("pvc://claim/path", "pvc")])
+@pytest.mark.parametrize(("text", "scheme"), [("s3://bucket/key", "s3"), ("://a", "")])
 def test_a_scheme_that_a_worker_does_not_read_is_refused_with_the_others(text: str, scheme: str) -> None:
     with pytest.raises(ModelError) as caught:
         resolve(text)

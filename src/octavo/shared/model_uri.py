@@ -2,8 +2,8 @@
 
     bundled://smollm2-135m-instruct    pvc://claim/llama    file:///models/llama    /models/llama    ./llama
 
-A scheme is a row here and the class that finds its folder: in worker/models/sources where a worker reads it, in
-operator/specs/model_volumes.py where the operator mounts it. The CRD's rule and texts follow from this table.
+A scheme is a row here, the class in worker/models/sources that finds its folder and, where the operator mounts the
+folder, a class in operator/specs/model_volumes.py. The CRD's rule and texts follow from this table.
 """
 
 from collections.abc import Mapping
@@ -40,31 +40,32 @@ class ModelUri:
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """pattern: of what follows ://, for Python and for CEL. form: how it is written; example: in the CRD's text, with
-    what it is. on_worker: whether a worker finds the folder; else the operator mounts it and gives a file uri."""
+    what it is. local: whether the folder is found without a cluster, too."""
 
     pattern: str
     form: str
     example: str
-    on_worker: bool
+    local: bool
 
 
 SCHEMES: Mapping[str, Scheme] = {
-    "bundled": Scheme(NAME, "bundled://NAME", "bundled://smollm2-135m-instruct (in the worker image)", on_worker=True),
+    "bundled": Scheme(NAME, "bundled://NAME", "bundled://smollm2-135m-instruct (in the worker image)", local=True),
     "pvc": Scheme(
         f"{NAME}{PATH}*/?",
         "pvc://CLAIM/PATH",
         "pvc://CLAIM/PATH (a folder of a PersistentVolumeClaim, mounted read-only)",
-        on_worker=False,
+        local=False,
     ),
     "file": Scheme(
         f"{PATH}+/?",
         "file:///PATH",
         "file:///PATH (a folder of the node, if the operator allows it by --allow-host-path)",
-        on_worker=True,
+        local=True,
     ),
 }
 PATTERNS = tuple(f"^{name}://{scheme.pattern}$" for name, scheme in SCHEMES.items())  # of uris in a resource
-ON_WORKER = ", ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.on_worker)  # for messages
+LOCAL = ", ".join(f"{name}://" for name, scheme in SCHEMES.items() if scheme.local)  # for messages
+CLAIM_FOLDER = "/models"  # where the operator mounts a claim, and a worker finds it
 
 
 def parse(text: str) -> ModelUri:

@@ -131,7 +131,7 @@ class Shelf:
             raise ModelError(NOT_FOUND, uri.text, "no such model on the shelf")
         return folder
 '''
-SHELF_ROW = """    "shelf": Scheme(NAME, "shelf://NAME", "shelf://NAME (a model of the shelf)", on_worker=True),
+SHELF_ROW = """    "shelf": Scheme(NAME, "shelf://NAME", "shelf://NAME (a model of the shelf)", local=True),
 """
 # Random weights of the copy's own table, and runners of the copy; helpers of the tests beside it.
 CHECKPOINT = (
