@@ -22,19 +22,21 @@ def record(
 def integer(description: str, low: int, high: int, default: int | None = None) -> Json:
     """Schema of a whole number."""
     schema: Json = {"type": "integer", "format": "int32", "description": description, "minimum": low, "maximum": high}
-    return schema if default is None else {**schema, "default": default}
+    return schema if default is None else with_default(schema, default)
 
 
 def text(description: str, longest: int, **more: Any) -> Json:
     """Schema of a string of at most `longest` characters."""
-    return {"type": "string", "description": description, "maxLength": longest, **more}
+    default = more.pop("default", None)
+    schema: Json = {"type": "string", "description": description, "maxLength": longest, **more}
+    return schema if default is None else with_default(schema, default)
 
 
 def long_duration(description: str, default: str | None = None, *, also: str = "") -> Json:
     """Schema of a duration of at least one second, in whole seconds, minutes or hours. also: a word instead of one."""
     pattern = "[1-9][0-9]{0,5}(s|m|h)"
     schema = text(description, 8, minLength=2, pattern=f"^({pattern}|{also})$" if also else f"^{pattern}$")
-    return schema if default is None else {**schema, "default": default}
+    return schema if default is None else with_default(schema, default)
 
 
 def seconds(duration: str) -> int:
@@ -44,7 +46,15 @@ def seconds(duration: str) -> int:
 
 def flag(description: str, default: bool) -> Json:
     """Schema of a boolean."""
-    return {"type": "boolean", "description": description, "default": default}
+    return with_default({"type": "boolean", "description": description}, default)
+
+
+def with_default(schema: Json, default: Any) -> Json:
+    """The schema with a default, which the description states: `kubectl explain` shows nothing else of it."""
+    shown = str(default).lower() if isinstance(default, bool) else default
+    stated = "Default:" in schema["description"]
+    description = schema["description"] if stated else f"{schema['description']} Default: {shown}."
+    return {**schema, "description": description, "default": default}
 
 
 def duration(description: str, **more: Any) -> Json:

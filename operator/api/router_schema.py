@@ -4,9 +4,8 @@ from octavo.operator.api import fields
 from octavo.operator.api.exposure_schema import client_service
 from octavo.operator.api.fields import Json
 from octavo.operator.api.resource_schema import resources, shown
-from octavo.shared.origins import ORIGIN
 from octavo.shared.router_settings import RECORDS, SETTINGS, Setting
-from octavo.shared.setting_kinds import Choice, Duration, Integer, Kind, Origins, Switch
+from octavo.shared.setting_kinds import ORIGIN, Choice, Duration, Integer, Kind, Origins, Switch
 
 DEFAULT_ROUTER = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -40,8 +39,7 @@ def _settings() -> Json:
 
 
 def _setting(setting: Setting) -> Json:
-    schema = _kind(setting.kind, setting.description)
-    return {**schema, "default": setting.kind.to_field(setting.default)}
+    return fields.with_default(_kind(setting.kind, setting.description), setting.kind.to_field(setting.default))
 
 
 def _kind(kind: Kind, description: str) -> Json:
@@ -49,7 +47,7 @@ def _kind(kind: Kind, description: str) -> Json:
         case Integer():
             return fields.integer(description, kind.low, kind.high)
         case Duration():
-            return fields.duration(description)
+            return fields.text(description, 32)  # its form is a rule, whose message says what to write
         case Choice():
             return fields.text(description, kind.max_length, enum=list(kind.names))
         case Switch():
@@ -69,11 +67,12 @@ def _api_keys() -> Json:
     """Schema of spec.router.apiKeys; without it the API needs no key."""
     return fields.record(
         "API keys that clients must send. Default: none; every client that reaches a port is served. Changes to the "
-        "Secret take effect within about a minute, without a restart.",
+        "Secret take effect within about a minute, without a restart; another Secret or entry replaces the routers, "
+        "and routers with the earlier keys are stopped after a minute at the latest.",
         {
             "secretName": fields.text(
-                "Secret with the keys, in the namespace of the InferenceService. Mounted only into the router pods, "
-                "which do not start without it.",
+                "Secret with the keys, in the namespace of the InferenceService. Mounted only into the router pods. "
+                "While it is missing or holds no key, every request is refused.",
                 253,
                 minLength=1,
                 pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",

@@ -15,7 +15,7 @@ from octavo.operator.api.validate import Rule
 from octavo.shared import model_uri
 from octavo.shared.limits import LEAST_TOKEN_INTERVAL_S, MAX_RANKS, MOST_TOKEN_INTERVAL_S
 from octavo.shared.router_settings import SETTINGS, Setting
-from octavo.shared.setting_kinds import MAX_DURATION_S, Duration
+from octavo.shared.setting_kinds import DURATION, MAX_DURATION_S, Duration
 
 OWN_SECRETS = ("-ca", "-worker-tls", "-router-tls")  # suffixes of names.secrets
 MAX_DEADLINE_S = 7 * 86_400
@@ -104,6 +104,7 @@ def _within(resources: str) -> str:
     return (
         f"!has({resources}.requests) || !has({resources}.limits) || "
         f"{resources}.requests.all(k, !(k in {resources}.limits) || "
+        f"!isQuantity(string({resources}.requests[k])) || !isQuantity(string({resources}.limits[k])) || "
         f"quantity(string({resources}.requests[k])).compareTo(quantity(string({resources}.limits[k]))) <= 0)"
     )
 
@@ -141,6 +142,8 @@ def _peer_rule(peers: str) -> Rule:
     return Rule("spec.networkPolicy", f"!has(self.{peers}) || self.{peers}.all(p, {cel})", field, message, holds)
 
 
+# The API server evaluates rules also on values that a pattern or a minimum has refused. A rule holds for such
+# values, so that the refusal says nothing of the rule.
 RULES: tuple[Rule, ...] = (
     Rule(
         "",
@@ -166,7 +169,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec",
-        "!has(self.engine.maxRequests) || self.engine.maxRequests <= self.parallelism.pipeline * "
+        "self.parallelism.pipeline < 1 || !has(self.engine.maxRequests) || "
+        "self.engine.maxRequests <= self.parallelism.pipeline * "
         f"(has(self.engine.maxBatchTokens) ? self.engine.maxBatchTokens : {_batch_tokens()})",
         "spec.engine",
         "maxRequests must not exceed parallelism.pipeline x maxBatchTokens "
@@ -176,7 +180,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec",
-        "!has(self.accelerator.perPod) || self.parallelism.tensor % self.accelerator.perPod == 0",
+        "!has(self.accelerator.perPod) || self.accelerator.perPod < 1 "
+        "|| self.parallelism.tensor % self.accelerator.perPod == 0",
         "spec.accelerator.perPod",
         "spec.accelerator.perPod must divide spec.parallelism.tensor: the ranks of a pod belong to one stage",
         lambda resource: _divided(resource["spec"]["parallelism"]["tensor"], resource["spec"]["accelerator"]),
@@ -206,7 +211,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.engine",
-        f"!has(self.tokenInterval) || (duration(self.tokenInterval) >= duration('{_LEAST_INTERVAL}') "
+        f"!has(self.tokenInterval) || !self.tokenInterval.matches('{DURATION}') || "
+        f"(duration(self.tokenInterval) >= duration('{_LEAST_INTERVAL}') "
         f"&& duration(self.tokenInterval) <= duration('{_MOST_INTERVAL}'))",
         "spec.engine.tokenInterval",
         f"spec.engine.tokenInterval must be between {_LEAST_INTERVAL} and {_MOST_INTERVAL}",
@@ -214,7 +220,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.engine",
-        "!has(self.kvCacheMemory) || quantity(string(self.kvCacheMemory)).compareTo(quantity('16Mi')) >= 0",
+        "!has(self.kvCacheMemory) || !isQuantity(string(self.kvCacheMemory)) "
+        "|| quantity(string(self.kvCacheMemory)).compareTo(quantity('16Mi')) >= 0",
         "spec.engine.kvCacheMemory",
         "spec.engine.kvCacheMemory must be at least 16Mi",
         lambda resource: (quantity(resource["spec"]["engine"].get("kvCacheMemory", "16Mi")) or 0) >= 2**24,
@@ -229,7 +236,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "spec.rollout",
         # The API server evaluates the rule on a default before it fills in the fields of the default.
-        "!has(self.progressDeadline) || (duration(self.progressDeadline) >= duration('1s') && "
+        f"!has(self.progressDeadline) || !self.progressDeadline.matches('{DURATION}') || "
+        "(duration(self.progressDeadline) >= duration('1s') && "
         f"duration(self.progressDeadline) <= duration('{MAX_DEADLINE_S}s'))",
         "spec.rollout.progressDeadline",
         f"spec.rollout.progressDeadline must be 1s to {MAX_DEADLINE_S // 3600}h",
@@ -302,16 +310,17 @@ RULES: tuple[Rule, ...] = (
 
 
 def _duration_rule(setting: Setting) -> Rule:
-    """What a router takes: longer ones would be refused by each pod of the routers, at its start."""
+    """What a router takes: others would be refused by each pod of the routers, at its start."""
     record, _, name = f"spec.router.{setting.path}".rpartition(".")
     field, most = f"{record}.{name}", f"{MAX_DURATION_S}s"
 
     def holds(resource: Mapping[str, Any]) -> bool:
-        value = reduce(getitem, field.split("."), resource)
-        return bool(setting.kind.from_field(value) <= MAX_DURATION_S)
+        value: Any = reduce(getitem, field.split("."), resource)  # Any: the schema makes it a text
+        return bool(re.match(DURATION, value) and setting.kind.from_field(value) <= MAX_DURATION_S)
 
-    cel = f"!has(self.{name}) || duration(self.{name}) <= duration('{most}')"
-    return Rule(record, cel, field, f"{field} must be at most {most}", holds)
+    cel = f"!has(self.{name}) || self.{name}.matches('{DURATION}') && duration(self.{name}) <= duration('{most}')"
+    message = f"{field} must be a whole number and a unit, such as 500ms, 60s, 2m or 1h, and at most {most}"
+    return Rule(record, cel, field, message, holds)
 
 
 RULES += POD_RULES
@@ -326,7 +335,7 @@ def _day_rule(record: str, name: str) -> Rule:
         return bool(value == "never" or seconds(value) <= MAX_DURATION_S)
 
     field = f"spec.{record}.{name}"
-    cel = f"!has(self.{name}) || self.{name} == 'never' || duration(self.{name}) <= duration('24h')"
+    cel = f"!has(self.{name}) || !self.{name}.matches('{DURATION}') || duration(self.{name}) <= duration('24h')"
     return Rule(f"spec.{record}", cel, field, f"{field} must be at most 24h", holds)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from octavo.shared.origins import ANY
+from octavo.shared.setting_kinds import ANY_ORIGIN
 
 EXPOSED = "X-Request-Id, X-Octavo-Warning, X-Should-Retry, Retry-After"
 MAX_AGE_S = 600  # for which a browser remembers a preflight
@@ -21,8 +21,8 @@ class Cors:
         """What every answer carries to let a page of an allowed origin read it. request: headers."""
         if not self.origins:
             return {}
-        if ANY in self.origins:
-            return {"Access-Control-Allow-Origin": ANY, "Access-Control-Expose-Headers": EXPOSED}
+        if ANY_ORIGIN in self.origins:
+            return {"Access-Control-Allow-Origin": ANY_ORIGIN, "Access-Control-Expose-Headers": EXPOSED}
         origin = request.get("Origin")
         if origin not in self.origins or origin is None:
             return {"Vary": "Origin"}

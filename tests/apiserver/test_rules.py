@@ -83,6 +83,7 @@ CASES: dict[str, dict[str, Any]] = {
     "keys in a Secret of ours": {"router": {"apiKeys": {"secretName": "chat-router-tls"}}},
     "a rollout that fails at once": {"rollout": {"progressDeadline": "999ms"}},
     "a rollout of more than a week": {"rollout": {"progressDeadline": "169h"}},
+    "a wait in words": {"router": {"queue": {"maxWait": "5 minutes"}}},
     "a wait of more than a day": {"router": {"queue": {"maxWait": "1441m"}}},
     "router requests above limits": {"router": {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}}},
 }
@@ -95,10 +96,13 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.accelerator.resource": {"accelerator": {"resource": "abacus"}},
     "spec.parallelism.tensor": {"parallelism": {"tensor": 0}},
     "spec.parallelism.pipeline": {"parallelism": {"pipeline": 65}},
+    "spec.parallelism.pipeline of no stage": {"parallelism": {"pipeline": 0}},
     "spec.accelerator.perPod": {"accelerator": {"perPod": 0}},
     "spec.engine.maxBatchTokens": {"engine": {"maxBatchTokens": 0}},
     "spec.engine.tokenInterval": {"engine": {"tokenInterval": "soon"}},
     "spec.engine.kvCacheMemory": {"engine": {"kvCacheMemory": "much"}},
+    "spec.resources.limits": {"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "much"}}},
+    "spec.router.resources.requests": {"router": {"resources": {"requests": {"cpu": "-"}, "limits": {"cpu": "1"}}}},
     "spec.router.processes": {"router": {"processes": 0}},
     "spec.router.maxConnections": {"router": {"maxConnections": 0}},
     "spec.router.clientPriority": {"router": {"clientPriority": "yes"}},
@@ -106,7 +110,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "spec.router.corsOrigins[1]": {"router": {"corsOrigins": ["*", "https://a.example/"]}},
     "spec.router.toolParser": {"router": {"toolParser": "grok"}},
     "spec.router.reasoningParser": {"router": {"reasoningParser": "deepseek_r1"}},
-    "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a while"}}},
+    "spec.router.queue.maxWait": {"router": {"queue": {"maxWait": "a " * 20}}},
     "spec.router.apiKeys.secretName": {"router": {"apiKeys": {"key": "keys"}}},
     "spec.router.apiKeys.key": {"router": {"apiKeys": {"secretName": "clients", "key": "a/b"}}},
     "spec.router.service.type": {"router": {"service": {"type": "ExternalName"}}},
@@ -232,7 +236,9 @@ def test_what_a_pod_may_not_have_is_refused_in_a_service(bed: Bed, space: str, w
 
 @pytest.mark.parametrize("where", BOUNDS)
 def test_a_value_out_of_bounds_is_refused_with_its_field(bed: Bed, space: str, where: str) -> None:
-    assert where.split()[0] in _refusal(bed, space, service(**BOUNDS[where]))
+    said = _refusal(bed, space, service(**BOUNDS[where]))
+    assert where.split()[0] in said
+    assert "evaluating rule" not in said and "division by zero" not in said, "a rule fails on a value that is refused"
 
 
 def test_an_unknown_field_is_refused_by_a_strict_client(bed: Bed, space: str) -> None:
@@ -254,3 +260,11 @@ def test_explain_reads_as_a_manual(bed: Bed) -> None:
     assert "no description" not in text.lower() and "replicas" in text
     for part in ("engine", "parallelism", "accelerator"):
         assert "<empty>" not in bed.kubectl("explain", f"infsvc.spec.{part}")
+    for field, default in (("replicas", "Default: 1."), ("router.queue.maxWait", "Default: 60s.")):
+        assert default in " ".join(bed.kubectl("explain", f"infsvc.spec.{field}").split())
+
+
+def test_a_column_shows_ready_of_desired_groups(bed: Bed, space: str) -> None:
+    bed.apply(service("columns"), namespace=space)
+    heads = bed.kubectl("-n", space, "get", "infsvc", "columns").splitlines()[0].split()
+    assert heads == ["NAME", "READY", "UPDATED", "REASON", "MODEL", "URL", "AGE"]

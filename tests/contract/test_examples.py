@@ -75,7 +75,7 @@ def test_an_example_is_one_that_the_operator_understands(example: dict[str, Any]
         ({"model": {"uri": "bundled://x"}, "replicas": "2"}, ".spec.replicas"),
         ({"model": {"uri": "bundled://x"}, "replicas": -1}, ".spec.replicas"),
         ({"model": {"uri": "bundled://x", "dtype": "int4"}}, ".spec.model.dtype"),
-        ({"model": {"uri": "bundled://x"}, "router": {"queue": {"maxWait": "soon"}}}, ".spec.router.queue.maxWait"),
+        ({"model": {"uri": "bundled://x", "servedName": "two words"}}, ".spec.model.servedName"),
     ],
 )
 def test_a_wrong_example_would_be_found(spec: dict[str, Any], path: str) -> None:

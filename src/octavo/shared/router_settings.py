@@ -98,7 +98,7 @@ class RouterSettings:
         flag="queue-max-wait",
         help="seconds a request may wait for a group ({default})",
         path="queue.maxWait",
-        description="Maximum wait, e.g. 500ms, 60s or 2m. The request then gets 503.",
+        description="Maximum wait, e.g. 500ms, 60s, 2m or 1h. The request then gets 503.",
         run="longest wait in the queue, e.g. 60s",
     )
     policy: str = _setting(

@@ -4,13 +4,21 @@ Without argparse: `parse` raises ValueError, whose text is the message about the
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.shared.origins import is_origin
-
 Json = Any  # Any: a field of the resource, or the value that it stands for
 MAX_DURATION_S = 86_400
+DURATION = "^[0-9]{1,6}(ms|s|m|h)$"  # of a field, for Python and for CEL
+ANY_ORIGIN = "*"
+# Of web pages that may call the API: `*` for all, or scheme, host and port as browsers send them.
+ORIGIN = r"^(\*|[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?)$"
+
+
+def is_origin(text: str) -> bool:
+    """`*`, or an origin in lower case, without a path."""
+    return re.fullmatch(ORIGIN, text) is not None
 
 
 class Kind:

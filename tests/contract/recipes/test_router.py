@@ -65,7 +65,7 @@ assert "--toy-limit INT toys of a router [router.queue.toyLimit]" in help_of(fla
 router_schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["router"]
 field = router_schema["properties"]["queue"]["properties"]["toyLimit"]
 assert field.items() >= {"type": "integer", "minimum": 1, "maximum": 9, "default": 7}.items(), field
-assert field["description"] == "Maximum number of toys."
+assert field["description"] == "Maximum number of toys. Default: 7."
 page = settings_page.updated(settings_page.BEGIN + settings_page.END)
 assert "| `router.queue.toyLimit` | `--toy-limit` | `7` |" in page
 

@@ -258,3 +258,24 @@ def test_the_secrets_that_may_hold_no_keys_are_all_of_ours() -> None:
 
 def test_every_rule_stands_in_the_schema() -> None:
     assert crd.text().count("rule:") == len(RULES)
+
+
+def test_a_description_states_the_default() -> None:
+    """`kubectl explain` shows descriptions alone."""
+
+    def unstated(schema: dict[str, Any], path: str) -> list[str]:
+        found = []
+        for name, field in schema.get("properties", {}).items():
+            if "default" in field and not isinstance(field["default"], dict | list):
+                shown = str(field["default"]).lower() if isinstance(field["default"], bool) else field["default"]
+                found += [] if f"Default: {shown}." in field["description"] else [f"{path}.{name}"]
+            found += unstated(field, f"{path}.{name}")
+        return found
+
+    assert unstated(crd_schema()["properties"]["spec"], "spec") == []
+
+
+@pytest.mark.parametrize("wait", ["5 minutes", "60", "s", "-1s", "1d", "1.5s", ""])
+def test_a_wait_that_is_no_duration_is_refused_with_what_to_write(wait: str) -> None:
+    with pytest.raises(SpecError, match=r"maxWait must be a whole number and a unit, such as 500ms, 60s, 2m or 1h"):
+        service(router={"queue": {"maxWait": wait}})

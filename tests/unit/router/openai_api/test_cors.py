@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.router.openai_api.cors import Cors
-from octavo.shared.origins import is_origin
+from octavo.shared.setting_kinds import is_origin
 
 PAGE = "https://app.example.com"
 ASKS = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
