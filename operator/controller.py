@@ -91,8 +91,12 @@ class Controller:
     def _failed(self, key: str, error: Exception) -> None:
         delay = self._queue.failed(key)
         self._meter.failures.labels(type(error).__name__).inc()
+        if isinstance(error, PlanFailed) and error.is_termination:
+            log.info("service %s: its namespace is being deleted", key)
+            return
         expected = isinstance(error, KubeError | WriteError | PlanFailed | TimeoutError)
-        log.warning("service %s: retry in %.1f s: %r", key, delay, error, exc_info=None if expected else error)
+        shown = str(error) or type(error).__name__
+        log.warning("service %s: retry in %.1f s: %s", key, delay, shown, exc_info=None if expected else error)
 
     def _exists(self, key: str) -> bool:
         namespace, name = key.split("/", 1)

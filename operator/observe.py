@@ -4,7 +4,8 @@ In the steady state nothing is read from the API. Only for unhealthy objects the
 StatefulSets without pods, of stuck and of unschedulable pods, the nodes of pods that are terminating or not ready, and
 StatefulSets that only their pods name. The status of a group is polled over gRPC: at each reconcile while it is not
 ready, else once a minute. While a group is ready, ready routers are asked for their health page: at each reconcile
-while they reach no group, else once a minute.
+while they reach no group, else once a minute. Routers that need API keys are asked every ten seconds, also without a
+group.
 """
 
 import asyncio
@@ -38,6 +39,8 @@ from octavo.operator.groups.snapshot import (
     Snapshot,
     WarningEvent,
 )
+from octavo.operator.planning.routers.keys import POLL_S as KEYS_POLL_S
+from octavo.operator.planning.routers.keys import has_keys
 from octavo.operator.planning.scheduling import SCALE_UP_EVENTS
 from octavo.proto.v1 import group_pb2
 
@@ -47,6 +50,8 @@ ROUTER_POLL_S = 0.5  # of a router that reaches no group while one is ready: it 
 RECHECK_S = 5.0  # events and nodes
 AUTOSCALER_RECHECK_S = 20.0
 AUTOSCALERS = ("cluster-autoscaler", "karpenter")  # components that record events on pods for which they add nodes
+SILENT_POLL_S = 4.0  # of a router that needs keys and did not answer
+KEYS_SLACK_S = 1.0  # a look that comes a little early asks too, so that none is skipped
 STUCK_AFTER_S = 5.0  # of a pending pod: its warning events are then read
 
 log = logging.getLogger(__name__)
@@ -59,6 +64,7 @@ class PollState:
     reports: dict[str, tuple[int, GroupReport]] = field(default_factory=dict)  # pod uid: group, answer
     polled_at: dict[str, float] = field(default_factory=dict)  # pod uid, of leaders and routers
     routers: dict[str, RouterReport] = field(default_factory=dict)  # pod uid
+    has_ready_group: bool = False  # at the last poll of the routers
     warnings: tuple[WarningEvent, ...] = ()
     warnings_at: float = float("-inf")
     autoscaled: bool = False
@@ -141,17 +147,22 @@ class Observer:
             polled.reports[pod_uid] = (group, report(answer, pod_uid))
 
     async def _poll_routers(self, pods: tuple[Object, ...], polled: PollState) -> None:
-        """Ask the ready routers that are due. Without a ready group there is nothing to reach, and no report."""
+        """Ask the ready routers that are due. Without a ready group there is nothing to reach: then only
+        routers that need keys are asked, and all are asked again once a group is ready."""
         routers = {pod["metadata"]["uid"]: pod for pod in pods if _is_ready_router(pod)}
-        if not any(_is_leader(pod) and ready(pod) for pod in pods):
+        has_group = any(_is_leader(pod) and ready(pod) for pod in pods)
+        if has_group is not polled.has_ready_group:
+            polled.has_ready_group = has_group
             polled.polled_at = {pod_uid: at for pod_uid, at in polled.polled_at.items() if pod_uid not in routers}
-            routers = {}
+        if not has_group:
+            routers = {pod_uid: pod for pod_uid, pod in routers.items() if has_keys(pod)}
+            polled.routers = {pod_uid: RouterReport(keys=kept.keys) for pod_uid, kept in polled.routers.items()}
         polled.routers = {pod_uid: kept for pod_uid, kept in polled.routers.items() if pod_uid in routers}
         now = time.monotonic()
         due = {
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in routers.items()
-            if now - polled.polled_at.get(pod_uid, float("-inf")) > _router_poll_s(polled.routers.get(pod_uid))
+            if now - polled.polled_at.get(pod_uid, float("-inf")) > _router_poll_s(pod, polled.routers.get(pod_uid))
         }
         polled.polled_at |= dict.fromkeys(due, now)
         pages = await asyncio.gather(*map(get_router_page, due.values()))
@@ -160,7 +171,7 @@ class Observer:
             if found is None:
                 polled.routers.pop(pod_uid, None)
             else:
-                polled.routers[pod_uid] = found
+                polled.routers[pod_uid] = found if has_group else RouterReport(keys=found.keys)
 
     async def _update_warnings(
         self, namespace: str, sets: tuple[Object, ...], pods: tuple[Object, ...], polled: PollState
@@ -266,8 +277,12 @@ def _names(transports: Iterable["group_pb2.Transport.ValueType"]) -> str:
     return ", ".join(known[number].name.lower() if number in known else str(number) for number in transports)
 
 
-def _router_poll_s(last: RouterReport | None) -> float:
-    return ROUTER_POLL_S if last is not None and last.unconnected_since is not None else READY_POLL_S
+def _router_poll_s(pod: Object, last: RouterReport | None) -> float:
+    if last is not None and last.unconnected_since is not None:
+        return ROUTER_POLL_S
+    if has_keys(pod):
+        return SILENT_POLL_S if last is None else KEYS_POLL_S - KEYS_SLACK_S
+    return READY_POLL_S
 
 
 def _is_ready_router(pod: Object) -> bool:

@@ -9,6 +9,7 @@ import yaml
 
 from octavo.operator.api.v1alpha1 import KIND, InferenceService, SpecError, parse
 from octavo.operator.errors import OperatorError
+from octavo.operator.groups import names
 from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.groups.snapshot import Object, Snapshot
 from octavo.operator.planning.plan import Plan, plan
@@ -82,6 +83,13 @@ def _with_uid(document: Object) -> Object:
     return {**document, "metadata": {"uid": PLACEHOLDER_UID, "generation": 1, **metadata}}
 
 
+def _without_time(item: Object) -> Object:
+    """The object without the annotation that holds the time of a plan."""
+    kept = {key: text for key, text in (item["metadata"].get("annotations") or {}).items() if key != names.KEYS_SINCE}
+    metadata = {key: value for key, value in item["metadata"].items() if key != "annotations"}
+    return {**item, "metadata": {**metadata, "annotations": kept} if kept else metadata}
+
+
 def render(service: InferenceService, planned: Plan) -> str:
     """The plan as YAML documents, each with its reason as a comment."""
     parts = [f"# InferenceService {service.namespace}/{service.name}: {len(planned.apply)} objects\n"]
@@ -94,7 +102,7 @@ def render(service: InferenceService, planned: Plan) -> str:
         if item.object["kind"] == "ControllerRevision":  # a copy of a template that is printed anyway
             parts.append(title)
             continue
-        parts.append(f"---\n{title}{yaml.safe_dump(dict(item.object), sort_keys=False, width=140)}")
+        parts.append(f"---\n{title}{yaml.safe_dump(dict(_without_time(item.object)), sort_keys=False, width=140)}")
     for condition in (planned.status or {}).get("conditions", ()):
         if condition["type"] == "Degraded" and condition["status"] == "True":
             parts.append(f"# {condition['reason']}: {condition['message']}\n")

@@ -31,6 +31,7 @@ from octavo.operator.observe import Observer
 from octavo.operator.plan_cache import CachedPlan
 from octavo.operator.planning.actions import Event, Plan
 from octavo.operator.planning.plan import plan
+from octavo.operator.planning.status_changes import status_changes
 from octavo.operator.planning.unplanned import plan_invalid
 
 TEMPLATED = (STATEFUL_SET.kind, DEPLOYMENT.kind)  # kinds with pods of a kept template
@@ -51,20 +52,24 @@ class NameConflicts:
 
 @dataclass(slots=True)
 class ApplyRun:
-    """One execution of a plan: errors, refused writes and name conflicts of its steps."""
+    """One execution of a plan: errors, refused writes and name conflicts of its steps, and events of finished ones."""
 
     key: str
+    events: list[Event] = field(default_factory=list)
     errors: list[KubeError] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     conflicts: list[NameConflict] = field(default_factory=list)
 
-    async def attempt(self, action: str, kind: str, reason: str, step: Awaitable[object]) -> bool:
+    async def attempt(
+        self, action: str, kind: str, reason: str, step: Awaitable[object], event: Event | None = None
+    ) -> bool:
         """Run one step, a write of an object of this kind; False if it failed. action and reason: for the log and the
-        status."""
+        status; event: of the step once it is done."""
         what = f"{action}: {reason}" if reason else action
         try:
             if await step:
                 log.info("service %s: %s", self.key, what)
+                self.events += [event] if event else []
         except NameConflict as error:
             self.conflicts.append(error)
             log.warning("service %s: %s: %s", self.key, what, error)
@@ -73,13 +78,20 @@ class ApplyRun:
             self.errors.append(error)
             if error.refused:
                 self.refusals.append(Refusal(action, kind, error.message))
-            log.warning("service %s: %s: %s", self.key, what, error)
+            # In a namespace that is being deleted every write is refused.
+            level = logging.DEBUG if error.is_termination else logging.WARNING
+            log.log(level, "service %s: %s: %s", self.key, what, error)
             return False
         return True
 
 
 class PlanFailed(OperatorError):
     """Some steps of a plan failed, the others were executed. __cause__ is the first error."""
+
+    @property
+    def is_termination(self) -> bool:
+        """True if the service's namespace is being deleted."""
+        return isinstance(self.__cause__, KubeError) and self.__cause__.is_termination
 
 
 class Reconciler:
@@ -162,22 +174,25 @@ class Reconciler:
             kind, name = step.object["kind"], step.object["metadata"]["name"]
             if kind in TEMPLATED and not templates_kept:
                 continue  # no pod runs of a template that is not kept
-            apply = self._writer.apply(step.object, uid)
-            done = await run.attempt(f"apply {kind} {name}", kind, step.reason, apply)
+            write = self._writer.apply(step.object, uid)
+            done = await run.attempt(f"apply {kind} {name}", kind, step.reason, write, step.event)
             templates_kept &= done or kind != CONTROLLER_REVISION.kind
         for gone in (*planned.delete, *planned.delete_pods):
             action = f"delete {gone.kind} {gone.name}"
-            await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone))
+            await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone), gone.event)
         if not are_new:
             await self._ensure_certificates(run, planned, resource)
         refusals = self._refusals[uid] = tuple(run.refusals)
         if refusals != snapshot.refusals:
             planned = _plan(resource, replace(snapshot, refusals=refusals), options)
         # A refused write is in the status, whose transitions have events.
-        failures = [Event("Warning", "ApplyFailed", str(error)) for error in run.errors if not error.refused]
+        failed = [error for error in run.errors if not (error.refused or error.is_termination)]
+        failures = [Event("Warning", "ApplyFailed", str(error)) for error in failed]
         if planned.status is not None:
-            await run.attempt("write the status", SERVICE_CR.kind, "", self._writer.status(resource, planned.status))
-        for event in (*planned.events, *failures[:3]):
+            changes = status_changes(resource.get("status") or {}, planned.status)
+            write = self._writer.status(resource, planned.status)
+            await run.attempt("write the status", SERVICE_CR.kind, changes, write)
+        for event in (*run.events, *planned.events, *failures[:3]):
             await self._recorder.record(resource, event)
         # The snapshot finds conflicts with cached objects itself.
         conflicts = self._conflicts[uid]

@@ -10,7 +10,8 @@ CONDITIONS: Mapping[str, str] = {
     "Ready": "requests are answered",
     "Progressing": "groups or routers are being created or replaced",
     "ModelLoaded": "at least one group has loaded the model",
-    "RouterReady": "at least one router accepts requests",
+    "RouterReady": "at least one router accepts requests, and has a valid API key where keys are required",
+    "UpToDate": "all desired groups and routers of the observed generation serve, and no earlier ones are left",
     "Degraded": "there is a failure, or fewer groups serve than desired once a group has served",
     "Reconciled": "the API server holds all objects of the service as desired",
     "Reconciling": "the service is on its way to the desired state (kstatus)",
@@ -25,6 +26,11 @@ def status_schema() -> Json:
         "description": "Observed state of the service.",
         "default": {"observedGeneration": -1},  # kstatus takes a new object without this field for done
         "properties": {
+            "ready": _text("Number of groups that serve, and of desired groups, such as 1/2."),
+            "reason": _text(
+                "Why the service is as it is: the reason of Degraded if it is true, else of Ready if it is false, else "
+                "of Progressing if it is true, else of Ready."
+            ),
             "observedGeneration": _number(
                 "metadata.generation that this status was computed from; -1 before the first.", "int64"
             ),
@@ -49,8 +55,9 @@ def status_schema() -> Json:
             },
             "model": {
                 "type": "object",
-                "description": "The model, as reported by a group that loaded it.",
+                "description": "The model that most serving groups serve; if none serves, the last one.",
                 "properties": {
+                    "uri": _text("Location of the model: spec.model.uri of these groups."),
                     "architecture": _text("Architecture from the model's config.json."),
                     "sizeBytes": _number("Size of the weights in bytes.", "int64"),
                     "contextLength": _number("Maximum number of tokens of prompt and answer together."),

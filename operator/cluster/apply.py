@@ -131,9 +131,23 @@ class Writer:
         return True
 
     async def event(self, event: Object) -> None:
+        """Create an event. Raises NotLeading, KubeError."""
         self._begin("create", EVENT)
         path = EVENT.path(event["metadata"]["namespace"])
         await self._kube.call("POST", path, body=event, timeout_s=WRITE_TIMEOUT_S)
+
+    async def event_again(self, event: Object) -> bool:
+        """Raise an event's count and time; False if it does not exist any more. Raises NotLeading, KubeError."""
+        self._begin("patch", EVENT)
+        path = EVENT.path(event["metadata"]["namespace"], event["metadata"]["name"])
+        raised = {key: event[key] for key in ("count", "lastTimestamp")}
+        try:
+            await self._kube.call("PATCH", path, None, raised, "application/merge-patch+json", WRITE_TIMEOUT_S)
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
 
     def forget(self, service_uid: str) -> None:
         self._status.pop(service_uid, None)

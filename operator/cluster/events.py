@@ -1,4 +1,7 @@
-"""Kubernetes events on an InferenceService: one for each transition of a plan, with a rate limit per service."""
+"""Kubernetes events on an InferenceService: one for each transition of a plan, with a rate limit per service.
+
+An event with the type, reason and message of an earlier one raises that one's count and time, as kubelets do.
+"""
 
 import datetime
 import logging
@@ -10,29 +13,41 @@ from octavo.operator.cluster.apply import Writer
 from octavo.operator.cluster.kube import SERVICE_CR, USER_AGENT, KubeError, Object
 from octavo.operator.planning.actions import Event
 
-REPEAT_S = 600.0  # an event with the same reason and message is not repeated within this time
-BURST, REFILL_S = 20.0, 30.0  # events, and seconds per further event, of one service
+KEEP_S = 3600.0  # the API server deletes an event as long after its last change
+BURST, REFILL_S = 20.0, 30.0  # writes of events, and seconds per further write, of one service
+FOR_NEW = 10.0  # of them only for events that have not occurred before: others may occur at each look
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class EventBudget:
-    """Token bucket of one service's events. The clock is an argument."""
+class Recorded:
+    """An event that has occurred `count` times. name: of its object; written: the API server has one."""
+
+    name: str
+    count: int = 0
+    seen: float = 0.0
+    written: bool = False
+
+
+@dataclass(slots=True)
+class EventCounter:
+    """Occurrences of one service's events, and a token bucket of their writes. The clock is an argument."""
 
     tokens: float = BURST
     at: float = 0.0
-    sent: dict[tuple[str, str], float] = field(default_factory=dict)
+    known: dict[Event, Recorded] = field(default_factory=dict)
 
-    def allows(self, event: Event, now: float) -> bool:
+    def occurred(self, event: Event, now: float) -> Recorded | None:
+        """Count the event. Returns what to write; None: the limit is reached, a later write has this count too."""
         self.tokens, self.at = min(BURST, self.tokens + max(0.0, now - self.at) / REFILL_S), now
-        self.sent = {text: at for text, at in self.sent.items() if now - at < REPEAT_S}
-        text = (event.reason, event.message)
-        if text in self.sent or self.tokens < 1:
-            return False
-        self.sent[text] = now
+        self.known = {event: kept for event, kept in self.known.items() if now - kept.seen < KEEP_S}
+        kept = self.known.setdefault(event, Recorded(uuid.uuid4().hex[:16]))
+        kept.count, kept.seen = kept.count + 1, now
+        if self.tokens < (1 if kept.count == 1 else FOR_NEW + 1):
+            return None
         self.tokens -= 1
-        return True
+        return kept
 
 
 class Recorder:
@@ -40,28 +55,36 @@ class Recorder:
 
     def __init__(self, writer: Writer, identity: str) -> None:
         self._writer, self._identity = writer, identity
-        self._budgets: dict[str, EventBudget] = {}
+        self._counters: dict[str, EventCounter] = {}
 
     async def record(self, resource: Object, event: Event) -> None:
-        budget = self._budgets.setdefault(resource["metadata"]["uid"], EventBudget())
-        if not budget.allows(event, time.monotonic()):
+        counter = self._counters.setdefault(resource["metadata"]["uid"], EventCounter())
+        recorded = counter.occurred(event, time.monotonic())
+        if recorded is None:
             return
         try:
-            await self._writer.event(self._object(resource, event))
+            recorded.written = await self._write(self._object(resource, event, recorded), recorded.written)
         except KubeError as error:
-            log.warning("event %s on %s was not recorded: %s", event.reason, resource["metadata"]["name"], error)
+            if not error.is_termination:
+                log.warning("event %s on %s was not recorded: %s", event.reason, resource["metadata"]["name"], error)
+
+    async def _write(self, item: Object, is_known: bool) -> bool:
+        if is_known and await self._writer.event_again(item):
+            return True
+        await self._writer.event(item)
+        return True
 
     def forget(self, service_uid: str) -> None:
-        self._budgets.pop(service_uid, None)
+        self._counters.pop(service_uid, None)
 
-    def _object(self, resource: Object, event: Event) -> Object:
+    def _object(self, resource: Object, event: Event, recorded: Recorded) -> Object:
         meta, now = resource["metadata"], datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         about = {"apiVersion": SERVICE_CR.api_version, "kind": SERVICE_CR.kind}
         about |= {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{uuid.uuid4().hex[:16]}"},
+            "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{recorded.name}"},
             "involvedObject": about,
             "type": event.type,
             "reason": event.reason,
@@ -71,5 +94,5 @@ class Recorder:
             "reportingInstance": self._identity[:128],
             "firstTimestamp": now,
             "lastTimestamp": now,
-            "count": 1,
+            "count": recorded.count,
         }

@@ -47,7 +47,14 @@ class KubeError(OperatorError):
         Objects of a namespace that is being deleted are no longer of interest."""
         if self.status == 500:
             return "webhook" in self.message
-        return self.status in (400, 403, 404, 413, 422) and "is being terminated" not in self.message
+        return self.status in (400, 403, 404, 413, 422) and not self.is_termination
+
+    @property
+    def is_termination(self) -> bool:
+        """True if the write was refused because the namespace is being deleted, or is gone."""
+        return (self.status == 403 and "because it is being terminated" in self.message) or (
+            self.status == 404 and self.message.startswith("namespaces ")
+        )
 
 
 class KubeUnreachable(KubeError):

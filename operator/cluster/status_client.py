@@ -10,9 +10,10 @@ import grpc
 
 from octavo.operator.cluster.pki import Pair
 from octavo.operator.groups import names
-from octavo.operator.groups.snapshot import RouterReport
+from octavo.operator.groups.snapshot import RouterKeys, RouterReport
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.grpc_options import OPTIONS
+from octavo.shared.key_problem import KeyProblem
 
 TIMEOUT_S = 1.5
 MAX_PAGE = 65_536  # bytes
@@ -74,12 +75,26 @@ def router_report(status: int, page: Page, last: RouterReport | None, now: float
     """The health page of a router as a RouterReport; None for another answer. now: Unix time in seconds."""
     if status not in (200, 503):
         return None
-    groups = page.get("groups")
-    stale = isinstance(groups, dict) and "stale_seconds" in groups
-    if status == 200:
-        return RouterReport(None, stale)
+    groups, keys = page.get("groups"), router_keys(page)
+    known = groups if isinstance(groups, dict) else {}
+    stale = "stale_seconds" in known
+    # A router without a valid key answers 503 too: then its number of streams says whether it reaches a group.
+    refuses = keys is not None and not keys.valid
+    if status == 200 or (refuses and known.get("connected")):
+        return RouterReport(None, stale, keys)
     since = last.unconnected_since if last else None
-    return RouterReport(float(int(now)) if since is None else since, stale)
+    return RouterReport(float(int(now)) if since is None else since, stale, keys)
+
+
+def router_keys(page: Page) -> RouterKeys | None:
+    """The entry `keys` of the page; None where there is none, or where it cannot be read."""
+    try:
+        keys: dict[str, Any] = page["keys"]  # Any: JSON
+        problem = keys.get("problem")
+        known = None if problem is None else KeyProblem(problem)
+        return RouterKeys(keys["valid"] is True, known, str(keys.get("message", ""))[:300])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 async def _http_get(address: str, port: int, path: str) -> bytes:

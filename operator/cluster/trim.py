@@ -17,7 +17,7 @@ def trim(item: Object) -> Object:
 
 
 def _pod_fields(spec: Object) -> Object:
-    """Of a pod's spec: its node, its scheduling gates, and its Secret volumes for `planning/diagnosis.py`."""
+    """Of a pod's spec: its node, its scheduling gates, and its Secret volumes for `planning/routers/keys.py`."""
     secrets = [volume for volume in spec.get("volumes") or () if "secret" in volume]
     kept = {key: spec[key] for key in ("nodeName", "schedulingGates") if key in spec}
     return kept | ({"volumes": secrets} if secrets else {})

@@ -38,6 +38,12 @@ class Group:
         return int(pods) if pods.isdecimal() else 1
 
     @property
+    def model_uri(self) -> str:
+        """spec.model.uri of its revision; empty if its template is lost."""
+        template = self.template or (_template(self.live) if self.live else {})
+        return names.annotation({"metadata": {}, **template}, names.MODEL)
+
+    @property
     def gang_backoff(self) -> GangBackoff | None:
         """The back-off in the StatefulSet's annotation; None: there is none, or it cannot be parsed."""
         if self.live is None:

@@ -14,7 +14,9 @@ DOWN_SINCE = "octavo.dev/down-since"  # annotation of a StatefulSet: since when 
 RECORD = "octavo.dev/rollout"  # annotation of a ControllerRevision: how its rollout went, JSON
 PODS = "octavo.dev/pods"  # annotation of a pod template: number of pods of the group; absent: 1
 ACCOUNT = "octavo.dev/account"  # annotation of a router's pod template: uid of a ServiceAccount that was created again
+MODEL = "octavo.dev/model"  # annotation of a pod template: spec.model.uri of the group
 GANG_BACKOFF = "octavo.dev/gang-backoff"  # annotation: attempts and end of a group's back-off, JSON
+KEYS_SINCE = "octavo.dev/api-keys-since"  # annotation of the routers' Deployment: their keys, and since when, JSON
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of a worker pod

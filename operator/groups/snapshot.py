@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.shared.key_problem import KeyProblem
+
 Object = Mapping[str, Any]  # Any: arbitrary Kubernetes JSON
 
 
@@ -52,14 +54,24 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterKeys:
+    """API keys as a router reports them. valid: it has a valid key. message: of the problem."""
+
+    valid: bool
+    problem: KeyProblem | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RouterReport:
     """The last answer of a ready router pod on its health page.
 
-    unconnected_since: Unix time since which it reaches none of the groups; None: it reaches one.
+    unconnected_since: Unix time since which it reaches none of the groups; None: it reaches one, or none is ready.
     """
 
     unconnected_since: float | None = None
     stale: bool = False  # its watch of the groups is lost: it does not learn of new ones
+    keys: RouterKeys | None = None  # None: it needs none, or its page does not say
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,27 @@ from octavo.operator.groups.snapshot import Object
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes event on the InferenceService."""
+
+    type: str  # Normal or Warning
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Apply:
-    """An object to write by server-side apply, unless the live object already has its fields."""
+    """An object to write by server-side apply, unless the live object already has its fields. event: recorded once it
+    is written."""
 
     object: Object
     reason: str
+    event: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """An object to delete, with its uid as precondition."""
+    """An object to delete, with its uid as precondition. event: recorded once its deletion has begun."""
 
     api_version: str
     kind: str
@@ -28,6 +39,7 @@ class Delete:
     uid: str
     reason: str
     grace_s: int | None = None  # None: the object's own grace period
+    event: Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +58,6 @@ class Certificates:
     ca_secret: str
     leaves: tuple[Leaf, ...]
     metadata: Mapping[str, Any]  # Any: Kubernetes JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A Kubernetes event on the InferenceService."""
-
-    type: str  # Normal or Warning
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

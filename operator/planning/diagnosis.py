@@ -4,12 +4,12 @@ The most specific cause wins: first what prevents a pod from running, then the e
 the group's leader.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import Group, condition, deleting, ready, timestamp, unix
-from octavo.operator.groups.snapshot import Object, WarningEvent
+from octavo.operator.groups.snapshot import Failure, LostNode, Object, WarningEvent
 from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.pod_repair import held_by, holding_finalizers
 from octavo.operator.planning.scheduling import unscheduled
@@ -17,11 +17,14 @@ from octavo.shared.failure_reasons import FailureReason
 
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
 _BENIGN = frozenset({"ContainerCreating", "PodInitializing", ""})
+NODE_LOST = "NodeLost"
 _MAX_MESSAGE = 600  # characters of a message in the status
 ATTACHED_S = 60.0  # in which a volume is detached from another node and attached to the pod's
 
 
-def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Cause | None:
+def group_cause(
+    group: Group, name: str, warnings: Iterable[WarningEvent], lost_nodes: Mapping[str, LostNode] = MappingProxyType({})
+) -> Cause | None:
     """Cause why a group does not serve; None if it serves or is starting. name: of its StatefulSet."""
     if group.serving or group.terminating:
         return None
@@ -31,6 +34,8 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
             f"{name}: only some of its {group.size} pods could be scheduled; it is scaled to zero and starts again at "
             f"{timestamp(group.gang_backoff.until_s)}",
         )
+    if cause := _lost(group.pods, lost_nodes):
+        return cause
     found = tuple(warnings)
     if len(group.pods) < group.size and (cause := _not_created(group, name, found)):
         return cause
@@ -45,7 +50,12 @@ def group_cause(group: Group, name: str, warnings: Iterable[WarningEvent]) -> Ca
     return reported
 
 
-def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: Iterable[WarningEvent]) -> Cause | None:
+def router_cause(
+    deployment: Object | None,
+    pods: Iterable[Object],
+    warnings: Iterable[WarningEvent],
+    lost_nodes: Mapping[str, LostNode] = MappingProxyType({}),
+) -> Cause | None:
     """Cause why a router is not ready; None if the routers are ready or starting.
 
     A pod that has ended, e.g. by an eviction, is the cause only while no other pod has taken its place: a ReplicaSet
@@ -61,6 +71,15 @@ def router_cause(deployment: Object | None, pods: Iterable[Object], warnings: It
     failure = condition(deployment or {}, "ReplicaFailure")
     if deployment and failure.get("status") == "True":
         return _creation(f"Deployment {deployment['metadata']['name']}", str(failure.get("message", "")))
+    return _lost(running, lost_nodes)
+
+
+def _lost(pods: Iterable[Object], lost_nodes: Mapping[str, LostNode]) -> Cause | None:
+    """Cause if a pod that is not ready, or that is deleted, is on a node that is lost."""
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node in lost_nodes and (deleting(pod) or not ready(pod)):
+            return Cause(NODE_LOST, f"{pod['metadata']['name']}: node {node} is {lost_nodes[node].state}")
     return None
 
 
@@ -143,8 +162,6 @@ def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
     for event in own:
         if event.reason != "FailedMount":
             continue
-        if cause := _secret_missing(pod, event.message):
-            return cause
         if "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
@@ -154,27 +171,6 @@ def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
             )
         return Cause("VolumePending", f"{name}: {_short(event.message)}")
     return None
-
-
-def _secret_missing(pod: Object, message: str) -> Cause | None:
-    """Cause if a Secret of the user is missing. Kubelets always name the volume, but not always the Secret."""
-    name, ours = pod["metadata"]["name"], names.secrets(names.label(pod, names.SERVICE))
-    for volume in pod["spec"].get("volumes") or ():
-        source = volume.get("secret")
-        if source is None or source["secretName"] in ours or _unmounted_volumes(message) != {volume["name"]}:
-            continue
-        secret, entry = source["secretName"], source["items"][0]["key"]
-        return Cause(
-            "SecretMissing",
-            f"{name}: there is no Secret {secret} with an entry {entry} in this namespace; create it: "
-            f"kubectl create secret generic {secret} --from-file={entry}=FILE; {_short(message)}",
-        )
-    return None
-
-
-def _unmounted_volumes(message: str) -> set[str]:
-    listed = re.search(r"unmounted volumes=\[([^\]]*)\]", message)
-    return set(re.split(r"[\s,]+", listed[1])) if listed else set(re.findall(r'volume "([^"]+)"', message))
 
 
 def ended(pod: Object) -> bool:
@@ -214,15 +210,33 @@ def _creation(what: str, message: str) -> Cause:
 
 
 def _reported(group: Group) -> Cause | None:
-    """The last failure in the group's report; it is shown until the group serves again."""
+    """The last failure in the group's report, unless it is of an earlier outage."""
     failure = group.report.last_failure if group.report else None
-    if failure is None:
+    if failure is None or _is_past(group, failure):
         return None
     message = f"{failure.pod}: {_short(failure.message)}"
     reason = FailureReason.known(failure.reason or FailureReason.UNKNOWN)
     if reason is None:  # a newer worker may report others
         return Cause(failure.reason, message)
     return Cause(reason.value, f"{message}; {reason.advice}")
+
+
+def _is_past(group: Group, failure: Failure) -> bool:
+    """True if the group has served since the failure, or waits for a pod that was created or deleted after it."""
+    if group.report and group.report.phase in ("SERVING", "DRAINING"):
+        return True
+    return any(max(_created_s(pod), _deleted_s(pod)) > failure.time_s for pod in group.pods)
+
+
+def _created_s(pod: Object) -> float:
+    return unix(pod["metadata"].get("creationTimestamp")) or 0.0
+
+
+def _deleted_s(pod: Object) -> float:
+    """Unix time at which the deletion of a pod was asked for; 0: it is not being deleted. The timestamp is that of the
+    end of the grace period."""
+    at = unix(pod["metadata"].get("deletionTimestamp"))
+    return 0.0 if at is None else at - float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
 
 
 def is_worker(pod: Object) -> bool:

@@ -14,7 +14,8 @@ from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.evaluate import has_served_before
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.diagnosis import group_cause, is_worker, router_cause
-from octavo.operator.planning.routers import Routers, routers
+from octavo.operator.planning.routers.counts import Routers, routers
+from octavo.operator.planning.routers.keys import KeyState
 
 
 def observed_facts(
@@ -26,6 +27,7 @@ def observed_facts(
     allowed: Step,
     blocked: Cause | None,
     causes: Mapping[int, Cause],
+    keys: KeyState,
     now: float,
 ) -> Facts:
     """Facts of one observation. blocked: cause that prevents any change. causes: of all groups, by index. now: Unix
@@ -53,6 +55,7 @@ def observed_facts(
         unreadable=hindrances.unreadable(snapshot),
         name_conflict=hindrances.name_conflict(snapshot, for_serving=False),
         surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
+        keys=keys,
         has_served=has_served_before(service.status, course.desired),
     )
 
@@ -60,7 +63,11 @@ def observed_facts(
 def group_causes(service: InferenceService, snapshot: Snapshot, live: Iterable[Group]) -> dict[int, Cause]:
     """Why each group that does not serve does not, by index; also what it only waits for."""
     causes = (
-        (group.index, group_cause(group, names.group(service.name, group.index), snapshot.warnings)) for group in live
+        (
+            group.index,
+            group_cause(group, names.group(service.name, group.index), snapshot.warnings, snapshot.lost_nodes),
+        )
+        for group in live
     )
     return {index: cause for index, cause in causes if cause}
 
@@ -72,7 +79,7 @@ def _finds_no_node(goal: Goal, group: Group, failures: Mapping[int, Cause]) -> b
 
 def _router_cause(snapshot: Snapshot) -> Cause | None:
     pods = [pod for pod in snapshot.pods if not is_worker(pod)]
-    return router_cause(snapshot.router, pods, snapshot.warnings)
+    return router_cause(snapshot.router, pods, snapshot.warnings, snapshot.lost_nodes)
 
 
 def _routers(service: InferenceService, snapshot: Snapshot, now: float) -> Routers:

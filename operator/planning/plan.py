@@ -11,7 +11,7 @@ from dataclasses import replace
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
-from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, timestamp, unix
+from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, unix
 from octavo.operator.groups.history import kept_routers, kept_workers
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import router_revision
@@ -27,7 +27,9 @@ from octavo.operator.planning.goal import course_of, goal_of
 from octavo.operator.planning.observed_facts import group_causes, observed_facts
 from octavo.operator.planning.pod_repair import PodJudge
 from octavo.operator.planning.revisions import Revisions
-from octavo.operator.planning.routers import CONNECTED_S
+from octavo.operator.planning.routers.counts import CONNECTED_S
+from octavo.operator.planning.routers.keys import POLL_S as KEYS_POLL_S
+from octavo.operator.planning.routers.keys import has_keys, key_state
 from octavo.operator.planning.status import events, status
 from octavo.operator.planning.unplanned import plan_unreadable
 from octavo.operator.specs import access, common, network_policies, policies, services
@@ -57,10 +59,11 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     allowed = Step((), live, ()) if is_stopped else step(goal, observed, now, _foreign_indexes(service, snapshot))
     backoff_after_s = _gang_backoff_after_s(service, snapshot)
     allowed = replace(allowed, gang_backoffs=gangs.backoffs(allowed.keep, backoff_after_s, now))
-    facts = observed_facts(service, snapshot, goal, way, observed, allowed, blocked, causes, now)
+    keys = key_state(service, snapshot, now)
+    facts = observed_facts(service, snapshot, goal, way, observed, allowed, blocked, causes, keys, now)
     present = status(service, facts, observed, now)
     routers, account = kept_routers(service.name, snapshot.revisions), _new_account(service, snapshot)
-    revisions = Revisions(service, options, kept, routers, way, is_stopped, account)
+    revisions = Revisions(service, options, kept, routers, way, is_stopped, account, keys)
     applies = tuple(_applies(service, snapshot, options, goal, observed, allowed, revisions, now))
     deletes = (
         *(_delete(group, reason) for group, reason in allowed.delete),
@@ -75,18 +78,21 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
         delete_pods=pods,
         certificates=_certificates(service),
         status=present,
-        events=(
-            *_step_events(service, allowed),
-            *judge.events(observed, now),
-            *_course_events(service, facts),
-            *events(service.status, present),
+        events=tuple(
+            dict.fromkeys(
+                (
+                    *judge.events(observed, now),
+                    *_course_events(service, facts),
+                    *events(service.status, present),
+                )
+            )
         ),
         reasons=tuple(
             [f"apply {_shown(item.object)}: {item.reason}" for item in applies]
             + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
             + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
         ),
-        poll_after=_poll_after(observed, facts),
+        poll_after=_poll_after(observed, snapshot, facts),
         changes_after=_changes_after(service, snapshot, observed, allowed, facts, now),
     )
 
@@ -159,7 +165,7 @@ def _applies(
 ) -> Iterator[Apply]:
     """All desired objects in the order of their dependencies, without names that belong to another owner."""
     uncounted = _uncounted(observed, allowed)
-    for item in (*_every(service, options, uncounted), *revisions.router(), *revisions.groups(goal, allowed, now)):
+    for item in (*_every(service, options, uncounted), *revisions.router(now), *revisions.groups(goal, allowed, now)):
         if (item.object["kind"], item.object["metadata"]["name"]) not in snapshot.foreign:
             yield item
 
@@ -205,7 +211,8 @@ def _uncounted(observed: tuple[Group, ...], allowed: Step) -> frozenset[int]:
 def _delete(group: Group, reason: str) -> Delete:
     assert group.live is not None, "only groups that exist are deleted"
     metadata = group.live["metadata"]
-    return Delete("apps/v1", "StatefulSet", metadata["name"], metadata["uid"], reason)
+    event = Event("Normal", "GroupDeleted", f"draining and deleting {metadata['name']}: {reason}")
+    return Delete("apps/v1", "StatefulSet", metadata["name"], metadata["uid"], reason, event=event)
 
 
 def _certificates(service: InferenceService) -> Certificates:
@@ -222,32 +229,12 @@ def _certificates(service: InferenceService) -> Certificates:
     )
 
 
-def _step_events(service: InferenceService, allowed: Step) -> tuple[Event, ...]:
-    created = [
-        Event("Normal", "GroupCreated", f"created {names.group(service.name, new.index)}") for new in allowed.create
-    ]
-    deleted = [
-        Event("Normal", "GroupDeleted", f"draining and deleting {names.group(service.name, group.index)}: {reason}")
-        for group, reason in allowed.delete
-    ]
-    return (*created, *deleted, *_backoff_events(service, allowed))
-
-
 def _course_events(service: InferenceService, facts: Facts) -> Iterator[Event]:
     """A Warning when a rollout becomes overdue or is rolled back: the conditions may have been false before."""
     _, reason, message = progressing.verdict(facts)
     before = (entry["reason"] for entry in service.status.get("conditions") or () if entry["type"] == "Progressing")
     if reason in (progressing.OVERDUE, progressing.ROLLED_BACK) and next(before, "") != reason:
         yield Event("Warning", reason, message)
-
-
-def _backoff_events(service: InferenceService, allowed: Step) -> Iterator[Event]:
-    for group in allowed.keep:
-        new = allowed.gang_backoffs.get(group.index)
-        if new and (group.gang_backoff is None or group.gang_backoff.attempts != new.attempts):
-            name, again = names.group(service.name, group.index), timestamp(new.until_s)
-            message = f"{name}: some of its {group.size} pods are unschedulable; scaled to zero until {again}"
-            yield Event("Warning", "GangBackoff", message)
 
 
 def _changes_after(
@@ -264,6 +251,7 @@ def _changes_after(
         judge.next_check(observed, now),
         gangs.next_step(allowed.keep, _gang_backoff_after_s(service, snapshot), now),
         next_down(facts.goal, allowed.keep, now),
+        facts.keys.changes_after(now),
     ]
     turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]
     if facts.routers.disconnected_since is not None:
@@ -274,11 +262,13 @@ def _changes_after(
     return min((time for time in times if time is not None), default=None)
 
 
-def _poll_after(observed: tuple[Group, ...], facts: Facts) -> float | None:
+def _poll_after(observed: tuple[Group, ...], snapshot: Snapshot, facts: Facts) -> float | None:
     """Seconds until groups or routers are asked again, where they say more than watches do; None: no need."""
     if facts.serving and facts.routers.disconnected_since is not None:
         return ROUTER_POLL_S
-    return POLL_S if any(map(_is_polled, observed)) else None
+    if any(map(_is_polled, observed)):
+        return POLL_S
+    return KEYS_POLL_S if any(map(has_keys, snapshot.pods)) else None
 
 
 def _is_polled(group: Group) -> bool:

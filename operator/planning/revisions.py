@@ -8,14 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from octavo.operator.api.v1alpha1 import InferenceService
+from octavo.operator.groups import names
 from octavo.operator.groups.course import Course
-from octavo.operator.groups.groups import Group
+from octavo.operator.groups.groups import GangBackoff, Group, timestamp
 from octavo.operator.groups.history import Kept, last_good, next_number, to_prune
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import router_revision
 from octavo.operator.groups.rollout import Goal, Step
 from octavo.operator.groups.snapshot import Object
-from octavo.operator.planning.actions import Apply, Delete
+from octavo.operator.planning.actions import Apply, Delete, Event
+from octavo.operator.planning.routers.keys import KeyState, annotation
 from octavo.operator.specs import revisions, router, worker
 
 
@@ -30,9 +32,10 @@ class Revisions:
     course: Course
     is_stopped: bool  # nothing new may be created
     new_account: str | None  # uid of the routers' ServiceAccount, if it is younger than a router
+    keys: KeyState
 
-    def router(self) -> Iterator[Apply]:
-        """The revision of the routers, and their Deployment."""
+    def router(self, now: float) -> Iterator[Apply]:
+        """The revision of the routers, and their Deployment. now: Unix time in seconds."""
         service, revision = self.service, router_revision(self.service)
         template: Object | None = router.pod_template(service, revision, self.options)
         if revision in self.routers:
@@ -43,7 +46,8 @@ class Revisions:
         yield Apply(kept, f"keeps the pod template of revision {revision} of the routers")
         desired = f"{service.spec.router.replicas} routers desired"
         template = router.with_account(template, self.new_account)
-        yield Apply(router.deployment(service, revision, template), desired)
+        since, overdue = annotation(service, self.keys), self.keys.is_overdue(now)
+        yield Apply(router.deployment(service, revision, template, since, stop_old=overdue), desired)
 
     def groups(self, goal: Goal, allowed: Step, now: float) -> Iterator[Apply]:
         """The revisions of the workers that are in use or whose record has changed, then the groups."""
@@ -57,14 +61,15 @@ class Revisions:
             backoff = allowed.gang_backoffs.get(group.index)
             state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
             made = worker.statefulset(self.service, group, group.revision, now, backoff)
-            yield Apply(made, f"group {group.index} {state}")
+            yield Apply(made, f"group {group.index} {state}", _backoff_event(self.service, group, backoff))
         for new in allowed.create:
             template = self.workers[new.revision].template if new.revision in self.workers else rendered
             if template is None:  # it cannot be used: deleted now, rendered next
                 continue
             group = Group(new.index, None, (), None, template)
             made = worker.statefulset(self.service, group, new.revision, now)
-            yield Apply(made, _why(goal, group, new.revision))
+            created = Event("Normal", "GroupCreated", f"created {names.group(self.service.name, new.index)}")
+            yield Apply(made, _why(goal, group, new.revision), created)
 
     def _kept(self, rendered: Object | None) -> Iterator[Apply]:
         for revision, record in self.course.records.items():
@@ -98,3 +103,12 @@ def _why(goal: Goal, group: Group, revision: str) -> str:
     if revision != goal.revision:
         of += f", and too few of them serve, so that {revision} grows"
     return f"{desired} {of}, {group.index} is the next free index{pods}"
+
+
+def _backoff_event(service: InferenceService, group: Group, backoff: GangBackoff | None) -> Event | None:
+    """The event of a back-off that begins."""
+    if backoff is None or (group.gang_backoff is not None and group.gang_backoff.attempts == backoff.attempts):
+        return None
+    name, again = names.group(service.name, group.index), timestamp(backoff.until_s)
+    message = f"{name}: some of its {group.size} pods are unschedulable; scaled to zero until {again}"
+    return Event("Warning", "GangBackoff", message)

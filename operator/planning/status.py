@@ -13,6 +13,7 @@ from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.evaluate import conditions
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.conditions.group_state import state_of
+from octavo.operator.planning.conditions.progressing import COMPLETE
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 
@@ -20,9 +21,12 @@ Json = dict[str, Any]  # Any: Kubernetes JSON
 def status(service: InferenceService, facts: Facts, observed: Iterable[Group], now: float) -> Json:
     """The whole status of the resource. now: Unix time in seconds."""
     existing = tuple(observed)
+    found = conditions(facts, service.status, service.generation, now)
     result: Json = {
+        "ready": f"{facts.serving}/{facts.goal.groups}",
+        "reason": reason(found),
         "observedGeneration": service.generation,
-        "conditions": conditions(facts, service.status, service.generation, now),
+        "conditions": found,
         "replicas": len(facts.live),
         "readyReplicas": facts.serving,
         "updatedReplicas": sum(group.revision == facts.course.desired for group in facts.live),
@@ -34,11 +38,18 @@ def status(service: InferenceService, facts: Facts, observed: Iterable[Group], n
     }
     if facts.course.rollback:
         result["rollback"] = _rollback(facts.course.rollback)
-    reported = [group.report.model for group in existing if group.report and group.report.model]
-    known = next((model for model in reported if model.digest), next(iter(reported), None))
-    if model := _model(known) or service.status.get("model"):
+    if model := _served_model(existing, service.status.get("model")):
         result["model"] = model
     return result
+
+
+def reason(found: Iterable[Mapping[str, Any]]) -> str:  # Any: JSON
+    """Why the service is as it is, of its conditions: the most serious one's reason."""
+    entries = {entry["type"]: entry for entry in found}
+    for kind, status in (("Degraded", "True"), ("Ready", "False"), ("Progressing", "True")):
+        if entries[kind]["status"] == status:
+            return str(entries[kind]["reason"])
+    return str(entries["Ready"]["reason"])
 
 
 def url(service: InferenceService) -> str:
@@ -50,6 +61,23 @@ def url(service: InferenceService) -> str:
 def _rollback(back: Rollback) -> Json:
     entry = {"revision": back.revision, "reason": back.reason, "message": back.message[:1000]}
     return {**{key: value for key, value in entry.items() if value}, "time": timestamp(back.at_s)}
+
+
+def _served_model(existing: tuple[Group, ...], last: Json | None) -> Json | None:
+    """The model of most serving groups, else the last one, else that of the first group."""
+    serving = [group for group in existing if group.serving]
+    if not serving and last:
+        return last
+    uris = [group.model_uri for group in serving or existing]
+    if not uris:
+        return last
+    chosen = max(uris, key=uris.count)  # of equal counts the first
+    having = [group for group in serving or existing if group.model_uri == chosen]
+    reported = [group.report.model for group in having if group.report and group.report.model]
+    known = next((model for model in reported if model.digest), next(iter(reported), None))
+    if known is None and last and last.get("uri") == chosen:
+        return last
+    return {**({"uri": chosen} if chosen else {}), **_model(known)} or last
 
 
 def _model(info: ModelInfo | None) -> Json:
@@ -119,12 +147,14 @@ def _ended(pod: Object, ended: Mapping[str, Any]) -> Json:  # Any: JSON
 
 
 def events(previous: Mapping[str, Any], present: Json) -> tuple[Event, ...]:  # Any: JSON
-    """One event for each condition whose status changed, and for each new reason of Degraded."""
+    """One event for each condition whose status changed, and for each new reason of Degraded; the same one once."""
     old = {entry["type"]: entry for entry in previous.get("conditions") or ()}
-    return tuple(event for entry in present["conditions"] if (event := _event(old.get(entry["type"]), entry)))
+    found = [event for entry in present["conditions"] if (event := _event(old.get(entry["type"]), entry))]
+    return tuple(dict.fromkeys(found))
 
 
 def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JSON
+    """Causes are Warnings: what Progressing stops for is one, unless the rollout is complete."""
     kind, holds = new["type"], new["status"] == "True"
     broken = kind == "Degraded" and holds
     if old is None:
@@ -140,5 +170,6 @@ def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JS
     if kind == "Reconciled":
         return Event("Normal" if holds else "Warning", new["reason"], new["message"])
     if kind == "Progressing":
-        return Event("Normal", new["reason"], new["message"])
+        is_cause = not holds and new["reason"] != COMPLETE
+        return Event("Warning" if is_cause else "Normal", new["reason"], new["message"])
     return None

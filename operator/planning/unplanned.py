@@ -12,6 +12,7 @@ from octavo.operator.planning.status import events
 Json = Mapping[str, Any]  # Any: Kubernetes JSON
 _STALLED = {
     "Progressing": "False",
+    "UpToDate": "False",
     "Degraded": "True",
     "Reconciled": "False",
     "Reconciling": "False",
@@ -53,4 +54,9 @@ def _status(resource: Json, judged: Mapping[str, str], cause: Cause, now: float)
         since = old[kind]["lastTransitionTime"] if same else timestamp(now)
         entries.append({"type": kind, "status": value, "lastTransitionTime": since, **said})
     kept = [entry for kind, entry in old.items() if kind not in judged]
-    return {**previous, "observedGeneration": generation, "conditions": [*entries, *kept]}
+    return {
+        **previous,
+        "reason": cause.reason,
+        "observedGeneration": generation,
+        "conditions": [*entries, *kept],
+    }

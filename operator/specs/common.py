@@ -79,11 +79,15 @@ def scratch(name: str, size: str) -> Json:
     return {"name": name, "emptyDir": {"sizeLimit": size}}
 
 
-def secret(name: str, of: str, entry: str | None = None) -> Json:
-    """A volume of a Secret: all entries, or one entry as a file with the volume's name."""
-    source: Json = {"secretName": of, "defaultMode": 0o444}
-    if entry is not None:
-        source["items"] = [{"key": entry, "path": name}]
+def secret(name: str, of: str) -> Json:
+    """A volume of a Secret with all its entries. Pods wait until it exists."""
+    return {"name": name, "secret": {"secretName": of, "defaultMode": 0o444}}
+
+
+def optional_entry(name: str, of: str, entry: str) -> Json:
+    """A volume with one entry of a Secret, as a file with the volume's name. It is empty while the Secret or the entry
+    is missing, also when one was deleted under a running pod."""
+    source = {"secretName": of, "defaultMode": 0o444, "items": [{"key": entry, "path": name}], "optional": True}
     return {"name": name, "secret": source}
 
 

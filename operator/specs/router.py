@@ -13,10 +13,20 @@ from octavo.operator.specs.common import Json
 KEYS = "keys"  # the volume, and the file in it
 
 
-def deployment(service: InferenceService, revision: str, template: Mapping[str, Any]) -> Json:  # Any: JSON
-    """The Deployment of the routers."""
+def deployment(
+    service: InferenceService,
+    revision: str,
+    template: Mapping[str, Any],  # Any: JSON
+    annotations: Mapping[str, str],
+    stop_old: bool = False,
+) -> Json:
+    """The Deployment of the routers. A new router is ready before an old one is stopped, unless the old ones must be
+    stopped (stop_old), whether others are ready or not."""
+    most = "100%" if stop_old else 0
     labels = {names.COMPONENT: "router", names.REVISION: revision}
     metadata = common.metadata(service, names.router(service.name), labels)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -24,8 +34,7 @@ def deployment(service: InferenceService, revision: str, template: Mapping[str, 
         "spec": {
             "replicas": service.spec.router.replicas,
             "selector": {"matchLabels": names.component(service.name, "router")},
-            # A new router is ready before an old one is stopped.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": most}},
             "template": dict(template),
         },
     }
@@ -98,9 +107,10 @@ def _container(service: InferenceService, options: Options) -> Json:
 
 
 def _key_volumes(service: InferenceService) -> list[Json]:
-    """Volume of the API keys. The kubelet updates it when the Secret changes; the operator never reads the Secret."""
+    """Volume of the API keys. The kubelet updates it when the Secret changes; the operator never reads the Secret. A
+    router starts without it, and then refuses every request."""
     keys = service.spec.router.api_keys
-    return [] if keys is None else [common.secret(KEYS, keys.secret_name, keys.key)]
+    return [] if keys is None else [common.optional_entry(KEYS, keys.secret_name, keys.key)]
 
 
 def _arguments(service: InferenceService) -> list[str]:

@@ -97,9 +97,10 @@ def pod_template(service: InferenceService, revision: str, options: Options) -> 
     }
     if service.spec.accelerator.node_selector:
         spec["nodeSelector"] = dict(service.spec.accelerator.node_selector)
-    if service.spec.pods == 1:
-        return {"metadata": {"labels": labels}, "spec": spec}
-    return {"metadata": {"labels": labels, "annotations": {names.PODS: str(service.spec.pods)}}, "spec": spec}
+    annotations = {names.MODEL: service.spec.model.uri}
+    if service.spec.pods > 1:
+        annotations[names.PODS] = str(service.spec.pods)
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def _affinity(service: InferenceService) -> Json:
@@ -199,7 +200,7 @@ def _peers(service: InferenceService) -> list[str]:
 
 
 def _model(uri: str) -> str:
-    """The model's uri inside the worker container."""
+    """The model's uri for the worker."""
     model = mounted(uri)
     return uri if model is None else model.uri
 

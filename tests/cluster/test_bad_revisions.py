@@ -31,7 +31,7 @@ def wrong(octavo: Release) -> Iterator[Service]:
 
 
 def apply_wrongly(wrong: Service, model: str, **spec: Any) -> None:
-    """Its routers lack the Secret of their keys, so that none starts meanwhile."""
+    """Its routers lack the Secret of their keys, and refuse every request."""
     wrong.apply(model, router={"apiKeys": {"secretName": KEYS}}, **SMALL | spec)
 
 

@@ -7,7 +7,7 @@ from octavo.operator.planning.conditions.group_state import waiting
 
 
 def verdict(facts: Facts) -> Verdict:
-    cause = facts.blocked or facts.refused or _group_failure(facts) or facts.router_cause
+    cause = facts.blocked or facts.refused or _group_failure(facts) or facts.router_cause or facts.keys.cause
     if cause:
         return True, cause.reason, cause.message
     if failed := progressing.failure(facts):

@@ -64,10 +64,13 @@ def _entry(kind: str, verdict: Verdict, current: bool, old: Json | None, generat
 
 def has_served_before(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
     """True if a group served at the last observation, or Degraded was true for the same revision, and not only since a
-    write was refused.
+    write was refused or by the routers.
 
     So Degraded, once true, stays true until all groups serve, even if the cause changes meanwhile.
     """
-    last = {entry["type"]: entry["status"] for entry in previous.get("conditions") or ()}
+    entries = {entry["type"]: entry for entry in previous.get("conditions") or ()}
+    last = {kind: entry["status"] for kind, entry in entries.items()}
     degraded = last.get("Degraded") == "True" and last.get("Reconciled") != "False"
+    if degraded and "RouterReady" in entries:
+        degraded = entries["Degraded"].get("reason") != entries["RouterReady"].get("reason")
     return bool(previous.get("readyReplicas") or (degraded and previous.get("revision") == revision))

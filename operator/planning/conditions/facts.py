@@ -7,7 +7,8 @@ from octavo.operator.groups.course import Course
 from octavo.operator.groups.groups import Group
 from octavo.operator.groups.rollout import Goal
 from octavo.operator.planning.cause import Cause
-from octavo.operator.planning.routers import Routers
+from octavo.operator.planning.routers.counts import Routers
+from octavo.operator.planning.routers.keys import KeyState
 
 Verdict = tuple[bool, str, str]  # status, reason, message
 
@@ -33,6 +34,7 @@ class Facts:
     unreadable: Cause | None  # a kind of object that the operator may not read
     name_conflict: Cause | None  # the name of an object that serving does not need is in use
     surge_unschedulable: bool
+    keys: KeyState
     has_served: bool  # a group has served: fewer groups than desired are a failure, not the first start
 
     @property

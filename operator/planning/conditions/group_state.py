@@ -3,7 +3,7 @@
 from octavo.operator.groups.groups import Group
 from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions.facts import Facts
-from octavo.operator.planning.diagnosis import started
+from octavo.operator.planning.diagnosis import NODE_LOST, started
 
 _PHASES = {
     "STARTING": "Starting",
@@ -36,7 +36,7 @@ def state_of(group: Group, cause: Cause | None) -> tuple[str, int | None]:
         return "Pending", None
     runs = any(started(pod) for pod in group.pods)
     failed = group.report is not None and group.report.phase == "FAILED"
-    if cause and (failed or not runs or group.report is None):
+    if cause and (failed or not runs or group.report is None or cause.reason == NODE_LOST):
         return "Failed", None
     if group.report:
         phase = group.report.phase

@@ -39,11 +39,19 @@ def verdict(facts: Facts) -> Verdict:
         )
     if facts.serving < goal.groups:
         return True, "Starting", waiting(facts).message
-    if not facts.routers.complete:
-        if facts.router_cause:
-            return False, facts.router_cause.reason, facts.router_cause.message
-        return True, "RollingOut", router_ready.shown(facts)
-    return False, COMPLETE, f"{count(goal.groups, 'group')} of revision {goal.revision}, as desired"
+    complete = f"{count(goal.groups, 'group')} of revision {goal.revision}, as desired"
+    return _of_routers(facts) or (False, COMPLETE, complete)
+
+
+def _of_routers(facts: Facts) -> Verdict | None:
+    """Verdict on the routers; None: they are as desired."""
+    if facts.keys.cause:
+        return False, facts.keys.cause.reason, facts.keys.cause.message
+    if facts.routers.complete:
+        return None
+    if facts.router_cause:
+        return False, facts.router_cause.reason, facts.router_cause.message
+    return True, "RollingOut", router_ready.shown(facts)
 
 
 def _wait(facts: Facts) -> str:

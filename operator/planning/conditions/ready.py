@@ -13,7 +13,7 @@ def verdict(facts: Facts) -> Verdict:
     if facts.serving == 0:
         cause = facts.group_cause or facts.refused_for_serving or waiting(facts)
         return False, cause.reason, cause.message
-    if facts.routers.ready == 0 or facts.routers.desired == 0:
+    if facts.routers.ready == 0 or facts.routers.desired == 0 or facts.keys.all_refused:
         return router_ready.verdict(facts)
     if facts.routers.connected == 0:
         return False, "RouterDisconnected", "groups serve, but no router reaches one of them yet"

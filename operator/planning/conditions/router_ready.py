@@ -1,4 +1,4 @@
-"""Condition RouterReady: at least one router accepts requests."""
+"""Condition RouterReady: at least one router accepts requests, and has a valid key where keys are needed."""
 
 from octavo.operator.planning.conditions.facts import Facts, Verdict, count
 
@@ -12,6 +12,8 @@ def verdict(facts: Facts) -> Verdict:
         if cause:
             return False, cause.reason, cause.message
         return False, "RouterStarting", "no router pod is ready yet"
+    if facts.keys.cause:
+        return not facts.keys.all_refused, facts.keys.cause.reason, facts.keys.cause.message
     if routers.complete:
         return True, "Ready", f"{count(routers.ready, 'router')} ready, as desired"
     return True, "RollingOut" if routers.updated < routers.total else "PartiallyReady", shown(facts)

@@ -40,7 +40,7 @@ def found(status):
 
 
 first = conditions(2, now=0.0)
-assert [entry["type"] for entry in first["conditions"]].index("NothingDesired") == 4
+assert [entry["type"] for entry in first["conditions"]].index("NothingDesired") == 5
 assert found(first) == {
     "type": "NothingDesired",
     "status": "False",

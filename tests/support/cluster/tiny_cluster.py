@@ -13,7 +13,7 @@ from octavo.operator.api.v1alpha1 import parse
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.groups.snapshot import GroupReport, Snapshot
 from octavo.operator.planning.actions import Plan
 from octavo.operator.planning.plan import plan
 
@@ -33,6 +33,7 @@ class TinyCluster:
         self.router: Json | None = None
         self.routers: dict[str, Json] = {}
         self.slow_routers = False
+        self.reports: dict[int, GroupReport] = {}  # by group
         self.room = room
         self.broken: set[str] = set()  # names of groups that never serve again
         self.now = 1_000_000.0
@@ -49,6 +50,7 @@ class TinyCluster:
             revisions=tuple(_copied(list(self.revisions.values()))),
             pods=tuple(_copied([*self.pods.values(), *self.routers.values()])),
             router=_copied(self.router),
+            reports=dict(self.reports),
         )
 
     def reconcile(self) -> Plan:

@@ -1,4 +1,5 @@
-"""What is asked of the pods themselves, and how often: routers once a minute while all is well."""
+"""What is asked of the pods themselves, and how often: routers once a minute while all is well, every ten seconds where
+they need keys."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,9 @@ from octavo.operator import observe
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import EVENT, STATEFUL_SET, Kube
-from octavo.operator.groups.snapshot import RouterReport, Snapshot
+from octavo.operator.groups.snapshot import RouterKeys, RouterReport, Snapshot
 from octavo.operator.observe import Observer
+from octavo.operator.planning.routers.keys import POLL_S
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 READY = [condition("PodScheduled", "True"), condition("Ready", "True")]
@@ -24,7 +26,9 @@ class Cluster:
         self.now = 1_000.0
         self.pods: list[Json] = []
         self.status: int | None = 200
-        self.asked = 0
+        self.keys = False  # whether pages have the state of keys
+        self.silent: set[str] = set()  # addresses
+        self.asked: list[str] = []  # addresses
         self.events: list[Json] = []
         self.lists = 0
         clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
@@ -32,9 +36,10 @@ class Cluster:
         monkeypatch.setattr(observe, "get_router_page", self._page)
         self.observer = Observer(cast(Kube, self), cast(Caches, self), cast(CertificateKeeper, self))
 
-    async def _page(self, _address: str) -> tuple[int, Json] | None:
-        self.asked += 1
-        return None if self.status is None else (self.status, {"groups": {}})
+    async def _page(self, address: str) -> tuple[int, Json] | None:
+        self.asked.append(address)
+        silent = self.status is None or address in self.silent
+        return None if silent else (self.status or 0, {"groups": {}, "keys": {"valid": True}} if self.keys else {})
 
     def of_service(self, kind: str, _key: str) -> list[Json]:
         return self.pods if kind == "Pod" else []
@@ -82,16 +87,16 @@ async def test_a_router_that_reaches_a_group_is_asked_again_after_a_while(cluste
     cluster.pods = [leader(), router()]
     first = await cluster.look()
     assert first.routers == {"uid-chat-router-0": RouterReport()}
-    assert await cluster.look(after_s=30) == first and cluster.asked == 1
+    assert await cluster.look(after_s=30) == first and len(cluster.asked) == 1
     await cluster.look(after_s=30)
-    assert cluster.asked == 2
+    assert len(cluster.asked) == 2
 
 
 async def test_a_router_that_reaches_no_group_is_asked_at_each_look_and_says_since_when(cluster: Cluster) -> None:
     cluster.pods, cluster.status = [leader(), router()], 503
     first = await cluster.look()
     assert first.routers == {"uid-chat-router-0": RouterReport(1_000.0)}
-    assert await cluster.look(after_s=1) == first and cluster.asked == 2
+    assert await cluster.look(after_s=1) == first and len(cluster.asked) == 2
     cluster.status = 200
     assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport()}
 
@@ -100,18 +105,68 @@ async def test_a_router_that_does_not_answer_is_not_asked_all_the_time(cluster: 
     cluster.pods, cluster.status = [leader(), router()], None
     for _ in range(10):
         assert (await cluster.look(after_s=1)).routers == {}
-    assert cluster.asked == 1
+    assert len(cluster.asked) == 1
 
 
 async def test_without_a_ready_group_no_router_is_asked_and_none_is_known(cluster: Cluster) -> None:
     cluster.pods = [leader(ready=False), router()]
-    assert (await cluster.look()).routers == {} and cluster.asked == 0
+    assert (await cluster.look()).routers == {} and len(cluster.asked) == 0
     cluster.pods = [leader(), router()]
     assert (await cluster.look(after_s=1)).routers
     cluster.pods = [leader(ready=False), router()]
     assert (await cluster.look(after_s=1)).routers == {}
     cluster.pods, cluster.status = [leader(), router()], 503
     assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport(cluster.now)}, "asked at once"
+
+
+KEYS: Json = {"name": "keys", "secret": {"secretName": "clients", "items": [{"key": "keys", "path": "keys"}]}}
+GOOD = RouterReport(keys=RouterKeys(True))
+
+
+def router_with_keys(number: int, *, ready: bool = True) -> Json:
+    found = router_of(service(), number, ready=ready)
+    found["status"]["podIP"] = f"10.0.0.{number}"
+    found["spec"]["volumes"] = [KEYS]
+    return found
+
+
+async def test_ready_routers_with_keys_are_asked_every_ten_seconds_also_without_a_group(cluster: Cluster) -> None:
+    leaving = router_with_keys(3)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    one, two = router_with_keys(1), router_with_keys(2)
+    cluster.pods = [leader(ready=False), one, two, router(), leaving, router_with_keys(4, ready=False)]
+    cluster.keys, cluster.status, cluster.silent = True, 503, {"10.0.0.2"}
+
+    async def asked(after_s: float) -> tuple[set[str], dict[str, RouterReport]]:
+        cluster.asked.clear()
+        found = await cluster.look(after_s)
+        return set(cluster.asked), dict(found.routers)
+
+    assert await asked(0) == ({"10.0.0.1", "10.0.0.2"}, {"uid-chat-router-1": GOOD}), "without a group none is cut off"
+    assert (await asked(0.5))[0] == set()
+    assert (await asked(4))[0] == {"10.0.0.2"}, "it did not answer"
+    cluster.silent = set()
+    found = {"uid-chat-router-1": GOOD, "uid-chat-router-2": GOOD}
+    assert await asked(POLL_S - 4.5) == ({"10.0.0.1", "10.0.0.2"}, found)
+    cluster.pods = [leader(ready=False), two]
+    assert await asked(0.1) == (set(), {"uid-chat-router-2": GOOD}), "the answer of a pod that is gone goes too"
+
+
+async def test_a_router_with_keys_is_asked_at_once_when_a_group_is_ready_and_its_keys_stay_known(
+    cluster: Cluster,
+) -> None:
+    cluster.pods, cluster.keys, cluster.status = [leader(ready=False), router_with_keys(1)], True, 503
+    assert (await cluster.look()).routers == {"uid-chat-router-1": GOOD}
+    cluster.pods = [leader(), router_with_keys(1)]
+    found = (await cluster.look(after_s=1)).routers
+    assert found == {"uid-chat-router-1": RouterReport(cluster.now, keys=RouterKeys(True))}
+    cluster.status = 200
+    assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-1": GOOD}
+    cluster.asked.clear()
+    await cluster.look(after_s=1)
+    assert not cluster.asked
+    await cluster.look(after_s=POLL_S)
+    assert len(cluster.asked) == 1
 
 
 def event(reason: str, kind: str, message: str) -> Json:

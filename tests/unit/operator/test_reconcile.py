@@ -14,6 +14,7 @@ from octavo.operator.cluster.kube import KubeError
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import LostNode, Snapshot
 from octavo.operator.observe import Observer
+from octavo.operator.planning.actions import Event
 from octavo.operator.reconcile import PlanFailed, Reconciler
 
 
@@ -27,6 +28,8 @@ class Parts:
         self.error: Exception | None = None
         self.refused = ""  # the kind that `error` is about; "": all
         self.written: Mapping[str, Any] = {}  # the last status
+        self.writes = False  # whether an apply finds something to write
+        self.events: list[str] = []
 
     def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
         return self.resource if kind == "InferenceService" else None
@@ -48,14 +51,15 @@ class Parts:
         if self.error is not None and self.refused in ("", planned["kind"]):
             raise self.error
         self.done.append(planned["kind"])
-        return False
+        return self.writes
 
     async def status(self, _resource: object, status: Mapping[str, Any]) -> bool:
         self.done.append("status")
         self.written = status
         return False
 
-    async def record(self, *_: object) -> None: ...
+    async def record(self, _resource: object, event: Event) -> None:
+        self.events.append(event.reason)
 
 
 @pytest.fixture
@@ -170,3 +174,31 @@ async def test_a_template_that_is_kept_already_is_planned_with_at_once(parts: Pa
     parts.error, parts.refused = TemplateKept("chat-1"), "ControllerRevision"
     assert await _look(one) == 0.0
     assert "StatefulSet" not in parts.done and "status" not in parts.done
+
+
+async def test_a_group_is_told_as_created_once_it_is_and_not_when_the_write_is_refused(parts: Parts) -> None:
+    one = _reconciler(parts)
+    parts.error = KubeError(403, "Forbidden", "exceeded quota: q")
+    with pytest.raises(PlanFailed):
+        await _look(one)
+    assert "GroupCreated" not in parts.events
+    parts.error, parts.writes = None, True
+    await _look(one)
+    assert parts.events.count("GroupCreated") == 1
+    parts.events.clear()
+    parts.writes = False
+    parts.seen = Snapshot(lost_nodes=frozenset({"node1"}))
+    await _look(one)
+    assert "GroupCreated" not in parts.events, "the group was there already"
+
+
+async def test_a_namespace_that_is_being_deleted_is_nothing_to_warn_of(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "unable to create new content in namespace ns because it is being terminated"
+    parts.error = KubeError(403, "Forbidden", words)
+    with pytest.raises(PlanFailed) as failed:
+        await _look(_reconciler(parts))
+    assert failed.value.is_termination
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "ApplyFailed" not in parts.events

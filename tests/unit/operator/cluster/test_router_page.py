@@ -1,22 +1,25 @@
-"""The operator reads a router's health page: whether a group serves through it, and whether its list is current."""
+"""The operator reads a router's health page: does a group serve through it, and how are its list and its API keys."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from aiohttp import web
 
-from octavo.operator.cluster.status_client import get_router_page, router_report
-from octavo.operator.groups.snapshot import RouterReport
+from octavo.operator.cluster.status_client import Page, get_router_page, router_keys, router_report
+from octavo.operator.groups.snapshot import RouterKeys, RouterReport
 from octavo.router.frontend.http.server import HttpServer
+from octavo.router.frontend.key_file import KeyFile
 from octavo.router.frontend.request_pipeline import ServerState, Services
 from octavo.router.jobs.generation import Dispatcher
 from octavo.router.jobs.reachability import CUT_OFF_S, Reachability
 from octavo.router.metrics import RouterMetrics
 from octavo.router.tokenizer_pool.model_loader import ModelLoader
+from octavo.shared.key_problem import KeyProblem
 
 
 def page(status: int, body: bytes) -> AbstractAsyncContextManager[int]:
@@ -82,3 +85,42 @@ async def test_the_page_of_a_router_itself_is_understood(has_group: bool, status
         found = await get_router_page("127.0.0.1", port)
         assert found is not None and found[0] == status
         assert router_report(*found, None, 50.0) == RouterReport(None if has_group else 50.0, stale=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ({"status": "ok", "keys": {"valid": True}}, RouterKeys(True)),
+        (
+            {"keys": {"valid": False, "problem": "missing", "message": "no file"}},
+            RouterKeys(False, KeyProblem.MISSING, "no file"),
+        ),
+        ({"keys": {"valid": False, "problem": "of a newer router", "message": "x"}}, None),
+        ({"status": "ok"}, None),
+        ({"keys": {}}, None),
+        ({"keys": 3}, None),
+        ({"keys": []}, None),
+        ({}, None),
+    ],
+)
+def test_a_page_tells_of_the_keys_or_nothing(page: Page, expected: RouterKeys | None) -> None:
+    assert router_keys(page) == expected
+    for status in (200, 503):
+        report = router_report(status, page, None, 50.0)
+        assert report is not None and report.keys == expected
+
+
+@pytest.mark.parametrize(("has_group", "since"), [(True, None), (False, 50.0)])
+async def test_a_router_without_a_valid_key_is_not_ready_and_yet_says_whether_it_reaches_a_group(
+    has_group: bool, since: float | None, tmp_path: Path
+) -> None:
+    reachability = Reachability(1, {} if has_group else {"10.0.0.1:8500": 1.0}, of_ready=True)
+    dispatcher = cast(Dispatcher, SimpleNamespace(ready=has_group, synced=True, reachability=reachability))
+    loader = cast(ModelLoader, SimpleNamespace(loaded=object()))
+    file = KeyFile(tmp_path / "keys")
+    services = Services(dispatcher, loader, RouterMetrics(), ServerState(), "", 1.0, key_file=file)
+    async with serving(HttpServer(services).build()) as port:
+        found = await get_router_page("127.0.0.1", port)
+    assert found is not None and found[0] == 503
+    report = router_report(*found, None, 50.0)
+    assert report == RouterReport(since, False, RouterKeys(False, KeyProblem.MISSING, "there is no such file"))

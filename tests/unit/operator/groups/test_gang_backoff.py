@@ -142,7 +142,7 @@ def test_the_backoff_is_removed_once_the_group_serves() -> None:
     tiny.now += 61
     planned = tiny.reconcile()
     assert tiny.sets["chat-1"]["spec"]["replicas"] == 0
-    assert [event.reason for event in planned.events if event.reason == "GangBackoff"] == ["GangBackoff"]
+    assert [item.event.reason for item in planned.apply if item.event] == ["GangBackoff"]
     tiny.reconcile()
     (said,) = [c for c in tiny.resource["status"]["conditions"] if c["type"] == "Degraded"]
     assert said["reason"] == "Unschedulable"

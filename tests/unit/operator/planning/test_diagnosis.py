@@ -8,7 +8,7 @@ from support.cluster.services import condition, pod, router_of, service
 from octavo.operator.cluster.trim import trim
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import worker_revision
-from octavo.operator.groups.snapshot import Failure, GroupReport, ModelInfo, Snapshot, WarningEvent
+from octavo.operator.groups.snapshot import Failure, GroupReport, LostNode, ModelInfo, Snapshot, WarningEvent
 from octavo.operator.planning.plan import Plan, plan
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -201,6 +201,48 @@ def test_the_status_has_the_digest_of_the_model_once_its_weights_are_read() -> N
         assert planned.status["model"].get("digest", "") == digest
 
 
+@pytest.mark.parametrize(
+    ("phase", "times", "told"),
+    [
+        ("STARTING", {}, True),
+        ("SERVING", {}, False),  # it has served since, and its pods are not ready for another reason
+        ("STARTING", {"creationTimestamp": "1970-01-01T00:00:06Z"}, False),
+        ("STARTING", {"creationTimestamp": "1970-01-01T00:00:04Z"}, True),
+        ("STARTING", {"deletionTimestamp": "1970-01-01T00:02:06Z", "deletionGracePeriodSeconds": 120}, False),
+        ("STARTING", {"deletionTimestamp": "1970-01-01T00:02:04Z", "deletionGracePeriodSeconds": 120}, True),
+    ],
+)
+def test_a_failure_of_before_is_not_the_present_cause(phase: str, times: Json, told: bool) -> None:
+    failure = Failure("chat-0-1", 1, "RankExited", -9, "rank 1 ended", 5.0)
+    report = GroupReport("r", phase, restarts=1, last_failure=failure)
+    both = {"parallelism": {"pipeline": 2}}
+    first, second = (pod(f"chat-0-{i}", phase="Running", conditions=[SCHEDULED]) for i in range(2))
+    second["metadata"] |= times
+    planned = seen(made(first, second, spec=both, reports={0: report}), **both)
+    assert (conditions(planned)["Ready"]["reason"] == "RankExited") == told
+    assert planned.status is not None
+    assert planned.status["groups"][0]["lastFailure"]["reason"] == "RankExited", "it stays as the last one"
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_node_that_does_not_answer_is_named(deleted: bool) -> None:
+    lost = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "False")])
+    if deleted:
+        lost["metadata"]["deletionTimestamp"] = "1970-01-01T00:02:00Z"
+    planned = seen(made(lost, lost_nodes={"node-1": LostNode("unreachable", 5.0)}))
+    found = conditions(planned)
+    for kind in ("Ready", "Degraded"):
+        assert (found[kind]["reason"], found[kind]["message"]) == ("NodeLost", "chat-0-0: node node-1 is unreachable")
+    assert planned.status is not None and planned.status["groups"][0]["state"] == "Failed"
+
+
+def test_a_node_of_the_only_router_is_named() -> None:
+    router = pod("chat-router-x", phase="Running", conditions=[SCHEDULED, condition("Ready", "False")])
+    router["metadata"]["labels"] = {"octavo.dev/component": "router", "octavo.dev/service": "chat"}
+    found = conditions(seen(Snapshot(pods=(router,), lost_nodes={"node-1": LostNode("unreachable", 5.0)})))
+    assert found["RouterReady"]["message"] == "chat-router-x: node node-1 is unreachable"
+
+
 def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
     report = GroupReport(
         "r", "LOADING", progress_percent=71, model=ModelInfo(architecture="LlamaForCausalLM", size_bytes=9)
@@ -209,7 +251,8 @@ def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
     assert planned.status is not None
     assert conditions(planned)["Ready"]["message"] == "chat-0: Loading 71 %"
     assert planned.status["groups"][0]["progress"] == 71
-    assert planned.status["model"] == {"architecture": "LlamaForCausalLM", "sizeBytes": 9}
+    expected = {"uri": "bundled://smollm2-135m-instruct", "architecture": "LlamaForCausalLM", "sizeBytes": 9}
+    assert planned.status["model"] == expected
     assert planned.requeue_after == 2.0
 
 
@@ -236,6 +279,7 @@ def test_a_serving_group_is_ready_whatever_happened_before() -> None:
         "Progressing": "False",
         "ModelLoaded": "True",
         "RouterReady": "True",
+        "UpToDate": "True",
         "Degraded": "False",
         "Reconciled": "True",
         "Reconciling": "False",
@@ -259,57 +303,18 @@ def test_a_broken_router_is_named() -> None:
     assert found["RouterReady"]["reason"] == "ImagePullBackOff" and found["Degraded"]["status"] == "True"
 
 
-# As kubelets say it: of the first tries, of later ones, and for an entry that the Secret lacks.
-UNMOUNTED = (
-    'MountVolume.SetUp failed for volume "keys" : secret "clients" not found',
-    "Unable to attach or mount volumes: unmounted volumes=[keys], unattached volumes=[tmp tls keys]: timed out waiting "
-    "for the condition",
-    'MountVolume.SetUp failed for volume "keys" : references non-existent secret key: mine.txt',
-)
-
-
-def router_pod(*said: str) -> Snapshot:
-    """A router that asks for keys, as its kubelet sees it and our caches keep it: placed, its container never begun."""
-    first = plan(service(**KEYS), Snapshot(), Options(), 0.0)
-    template = next(item.object["spec"]["template"] for item in first.apply if item.object["kind"] == "Deployment")
-    found = pod(
-        "chat-router-x", phase="Pending", conditions=[SCHEDULED], containerStatuses=[waiting("ContainerCreating")]
+def test_a_secret_that_the_operator_is_about_to_make_is_no_cause() -> None:
+    router = pod(
+        "chat-router-x", phase="Pending", conditions=[SCHEDULED], containerStatuses=[waiting("PodInitializing")]
     )
-    found["metadata"]["labels"], found["spec"] = template["metadata"]["labels"], dict(template["spec"])
-    events = tuple(WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0) for message in said)
-    return Snapshot(pods=(trim(found),), warnings=events)
-
-
-KEYS: Json = {"router": {"apiKeys": {"secretName": "clients", "key": "mine.txt"}}}
-
-
-@pytest.mark.parametrize("message", UNMOUNTED)
-def test_a_secret_of_keys_that_is_missing_is_named_with_what_to_do(message: str) -> None:
-    planned = seen(router_pod(message), **KEYS)
-    found = conditions(planned)
-    for kind, status in (("RouterReady", "False"), ("Degraded", "True")):
-        assert (found[kind]["status"], found[kind]["reason"]) == (status, "SecretMissing")
-        said = found[kind]["message"]
-        assert said.startswith("chat-router-x: there is no Secret clients with an entry mine.txt")
-        assert "kubectl create secret generic clients --from-file=mine.txt=FILE" in said
-    assert ("Warning", "SecretMissing") in [(event.type, event.reason) for event in planned.events]
-
-
-def test_a_secret_of_ours_that_is_on_its_way_is_no_cause() -> None:
+    router["metadata"]["labels"] = {"octavo.dev/component": "router", "octavo.dev/service": "chat"}
     for message in (
         'MountVolume.SetUp failed for volume "tls" : secret "chat-router-tls" not found',
         "Unable to attach or mount volumes: unmounted volumes=[tls], unattached volumes=[tmp tls keys]: secret",
     ):
-        found = conditions(seen(router_pod(message), **KEYS))
+        event = WarningEvent("Pod", "chat-router-x", "FailedMount", message, 1.0)
+        found = conditions(seen(Snapshot(pods=(router,), warnings=(event,))))
         assert found["RouterReady"]["reason"] == "RouterStarting" and found["Degraded"]["status"] == "False"
-
-
-def test_where_no_router_is_ready_the_missing_secret_is_why_the_service_is_not() -> None:
-    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
-    served, waits = made(ready, spec=KEYS), router_pod(UNMOUNTED[0])
-    both = Snapshot(statefulsets=served.statefulsets, pods=(ready, *waits.pods), warnings=waits.warnings)
-    found = conditions(seen(both, **KEYS))["Ready"]
-    assert (found["status"], found["reason"]) == ("False", "SecretMissing") and "no Secret clients" in found["message"]
 
 
 def test_one_of_two_groups_keeps_the_service_ready_and_degraded() -> None:
@@ -335,7 +340,7 @@ def test_a_transition_time_moves_only_with_its_status() -> None:
 
 def test_events_are_made_of_transitions_alone() -> None:
     first = seen(made(PODS["ImagePullBackOff"]))
-    assert [event.reason for event in first.events] == ["ImagePullBackOff"]
+    assert [(event.type, event.reason) for event in first.events] == [("Warning", "ImagePullBackOff")]
     same = plan(service(status=dict(first.status or {})), made(PODS["ImagePullBackOff"]), Options(), 1_700.0)
     assert same.events == ()
     other = plan(service(status=dict(same.status or {})), made(PODS["OOMKilled"]), Options(), 1_750.0)

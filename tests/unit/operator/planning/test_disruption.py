@@ -64,12 +64,15 @@ def torn(autoscaled: bool, **scheduling: str) -> Plan:
         pod(f"chat-0-{index}", owner=tiny.sets["chat-0"]["metadata"]["uid"], conditions=[state])
         for index, state in enumerate((placed, lacks))
     ]
-    snapshot = Snapshot(statefulsets=tuple(tiny.sets.values()), pods=tuple(found), autoscaled=autoscaled)
+    seen = tiny.snapshot()
+    snapshot = Snapshot(
+        statefulsets=seen.statefulsets, revisions=seen.revisions, pods=tuple(found), autoscaled=autoscaled
+    )
     return plan(service(parallelism={"pipeline": 2}, scheduling=scheduling), snapshot, Options(), TORN_S + 3e7)
 
 
 def backs_off(planned: Plan) -> bool:
-    return any(event.reason == "GangBackoff" for event in planned.events)
+    return any(item.event and item.event.reason == "GangBackoff" for item in planned.apply)
 
 
 def test_a_group_keeps_its_nodes_beside_an_autoscaler_unless_the_service_says_otherwise() -> None:

@@ -139,7 +139,7 @@ def test_workers_hold_no_token_and_a_claim_is_mounted_read_only() -> None:
     pod = objects(fresh(model={"uri": "pvc://claim/a/b"}))["StatefulSet", "chat-0"]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     (container,) = pod["containers"]
-    assert "--model=file:///models/a/b" in container["args"]
+    assert "--model=pvc://claim/a/b" in container["args"]
     assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
     assert {"name": "models", "persistentVolumeClaim": {"claimName": "claim", "readOnly": True}} in pod["volumes"]
 
@@ -151,7 +151,7 @@ def test_keys_are_mounted_into_routers_alone_and_not_read_by_the_operator() -> N
     (container,) = pod["containers"]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "keys"]
     assert volume["secret"] == {
-        "secretName": "clients", "defaultMode": 0o444, "items": [{"key": "mine.txt", "path": "keys"}]
+        "secretName": "clients", "defaultMode": 0o444, "items": [{"key": "mine.txt", "path": "keys"}], "optional": True
     }  # fmt: skip
     (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "keys"]
     assert mount["readOnly"] and "subPath" not in mount, "a file that is mounted alone is never changed"
