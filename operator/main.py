@@ -56,7 +56,7 @@ class Config:
 def main(argv: list[str]) -> int:
     config = parse_arguments(argv)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    quiet_kopf()
     try:
         return asyncio.run(serve(config))
     except OldCRD as error:
@@ -64,6 +64,16 @@ def main(argv: list[str]) -> int:
     except KubeError as error:
         log.error("cannot reach the Kubernetes API: %s", error)
     return 1
+
+
+def quiet_kopf() -> None:
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf._core.reactor.running").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for kopf's warning that it runs in a thread and leaves signals alone, as it must here."""
+    return not record.getMessage().startswith("OS signals are ignored")
 
 
 def parse_arguments(argv: list[str]) -> Config:

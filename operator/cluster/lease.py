@@ -51,6 +51,7 @@ class Lease:
         self.gained = asyncio.Event()
         self.lost = asyncio.Event()
         self.lost.set()
+        self._shown_holder = ""  # that the log has named last
 
     def held(self) -> bool:
         return time.monotonic() - self._renewed < FENCE_S
@@ -74,6 +75,7 @@ class Lease:
                 self._observed = self._observed.updated(lease, seen_at)
                 if self._observed.holder != self.identity and not self._observed.free(seen_at):
                     self._renewed = float("-inf")
+                    self._show_holder(self._observed.holder)
                     return
                 await self._write(lease, self.identity)
             self._renewed = started
@@ -81,8 +83,14 @@ class Lease:
             if error.status != 409:  # 409: another replica was faster
                 log.warning("lease %s/%s: %s", self._namespace, LEASE_NAME, error)
 
+    def _show_holder(self, holder: str) -> None:
+        if holder != self._shown_holder:
+            self._shown_holder = holder
+            log.info("on standby: %s holds the lease %s/%s", holder, self._namespace, LEASE_NAME)
+
     def _announce(self) -> None:
         if self.held() and not self.gained.is_set():
+            self._shown_holder = ""
             log.info("gained the lease %s/%s as %s", self._namespace, LEASE_NAME, self.identity)
             self.lost.clear()
             self.gained.set()

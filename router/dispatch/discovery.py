@@ -28,6 +28,7 @@ PORT_NAME = "serve"
 WATCH_TIMEOUT_S = 30
 LIST_TIMEOUT_S = 10
 MAX_BACK_OFF_S = 5.0
+WARN_AGAIN_S = 60.0  # until the log has the same error again
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 Retarget = Callable[[frozenset[str]], None]
@@ -55,6 +56,10 @@ class Gone(RouterError):
     """The watch's resource version is too old: list again."""
 
 
+class ApiRefused(RouterError):
+    """The API server refused a list or a watch; the message is a sentence."""
+
+
 class Endpoints:
     """Follows one Service; calls `retarget` whenever the set of serving leaders has changed, and after each list."""
 
@@ -68,6 +73,7 @@ class Endpoints:
         self._version = ""
         self._addresses: frozenset[str] | None = None
         self._heard_at = time.monotonic()
+        self._warned = "", float("-inf")  # the last warning, and when
 
     @property
     def silent_s(self) -> float:
@@ -88,9 +94,18 @@ class Endpoints:
                 except Gone:
                     log.info("endpoints %s: the watch is too old, listing again", self._name)
                 except Exception as error:  # whatever an answer may be: what was known stands, and watching goes on
-                    log.warning("endpoints %s: %s: %s", self._name, type(error).__name__, error)
+                    self._warn(error)
                     back_off = min(back_off * 2, MAX_BACK_OFF_S)
                 await asyncio.sleep(back_off * random.uniform(0.5, 1.0))
+
+    def _warn(self, error: Exception) -> None:
+        """Warn of an error, of the same one again only after WARN_AGAIN_S."""
+        text = str(error) if isinstance(error, ApiRefused) else f"{type(error).__name__}: {error}"
+        now = time.monotonic()
+        repeated = text == self._warned[0] and now - self._warned[1] < WARN_AGAIN_S
+        log.log(logging.DEBUG if repeated else logging.WARNING, "endpoints %s: %s", self._name, text)
+        if not repeated:
+            self._warned = text, now
 
     async def _list(self, session: aiohttp.ClientSession) -> None:
         timeout = aiohttp.ClientTimeout(total=LIST_TIMEOUT_S)
@@ -123,7 +138,7 @@ class Endpoints:
         if event["type"] == "ERROR":
             if item.get("code") == 410:
                 raise Gone
-            raise ValueError(f"the watch failed: {item.get('message', item)}")
+            raise ApiRefused(f"the API server ended the watch: {str(item.get('message') or item.get('code'))[:200]}")
         self._version = item["metadata"]["resourceVersion"]
         if event["type"] == "DELETED":
             self._slices.pop(item["metadata"]["name"], None)
@@ -154,8 +169,17 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status == 410:
         raise Gone
     if response.status >= 400:
-        text = (await response.text())[:200]
-        raise ValueError(f"the API server answered {response.status} to {response.url.path}: {text}")
+        text = _message(await response.text())
+        raise ApiRefused(f"the API server answered {response.status} to {response.url.path}: {text}")
+
+
+def _message(body: str) -> str:
+    """The message of a Status object, else the text itself, in one line."""
+    try:
+        text = str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        text = body
+    return " ".join(text.split())[:200]
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:

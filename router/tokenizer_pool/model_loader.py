@@ -179,7 +179,7 @@ class ModelLoader:
 def _log(served: ServedModel, side: _TextSide) -> None:
     name, text, formats = served.name, side.text, side.formats
     log.info("model %s (%s): context %d, default sampling %s",
-             name, served.digest, served.context_length, text.sampling)  # fmt: skip
+             name, served.digest, served.context_length, text.sampling.changes)  # fmt: skip
     log.info("model %s: tool calls %s, reasoning %s", name, formats.tools, formats.reasoning)
     if left_out := set(text.sampling.features) - served.features:
         names = ", ".join(sorted(left_out))

@@ -20,6 +20,7 @@ VARIANTS = {
     ],
     "no guard": ["--set", "guard=false"],
     "no nodes": ["--set", "readNodes=false"],
+    "a test with keys": ["--set", "test.apiKeys.secretName=clients"],
 }
 
 
@@ -98,6 +99,18 @@ def test_namespaces_are_refused_for_the_scope_of_all_of_them(bed: Bed) -> None:
 
 def test_the_test_pod_asks_the_service_for_a_completion(bed: Bed) -> None:
     pod = next(item for item in render(bed, "x", "--set", "test.service=talk") if item["kind"] == "Pod")
-    script = pod["spec"]["containers"][0]["args"][0]
+    script, url = pod["spec"]["containers"][0]["args"]
+    assert script.strip() == (CHART / "files/request_completion.py").read_text().strip()
     compile(script, "test pod", "exec")
-    assert "http://talk.x/v1" in script and pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert url == "http://talk.x:80/v1" and pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    kept = pod["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    assert kept == "before-hook-creation", "helm test --logs reads the log of a pod that is still there"
+
+
+def test_the_test_pod_asks_with_a_key_where_one_is_needed(bed: Bed) -> None:
+    flags = ("test.namespace=far", "test.port=81", "test.apiKeys.secretName=clients", "test.apiKeys.key=mine.txt")
+    (pod,) = [item for item in render(bed, "x", *(f"--set={flag}" for flag in flags)) if item["kind"] == "Pod"]
+    (container,) = pod["spec"]["containers"]
+    assert container["args"][1:] == ["http://chat.far:81/v1", "/etc/octavo/api/mine.txt"]
+    assert pod["spec"]["volumes"] == [{"name": "keys", "secret": {"secretName": "clients", "defaultMode": 0o444}}]
+    assert container["volumeMounts"] == [{"name": "keys", "mountPath": "/etc/octavo/api", "readOnly": True}]

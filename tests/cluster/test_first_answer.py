@@ -27,11 +27,13 @@ def test_a_stranger_installs_applies_waits_and_is_told_that_paris_is_the_capital
     assert "Paris" in answer
 
     header, row = octavo.kubectl("get", "infsvc").splitlines()[:2]
-    assert header.split() == ["NAME", "READY", "REASON", "REPLICAS", "MODEL", "URL", "AGE"]
+    assert header.split() == ["NAME", "READY", "UPDATED", "REASON", "MODEL", "URL", "AGE"]
     url = f"http://chat.{octavo.namespace}.svc"
-    assert row.split()[:6] == ["chat", "True", "Serving", "1", "bundled://smollm2-135m-instruct", url]
+    assert row.split()[:6] == ["chat", "1/1", "1", "Serving", "bundled://smollm2-135m-instruct", url]
+    octavo.kubectl("wait", "--for=condition=UpToDate", "infsvc/chat", f"--timeout={PATIENCE_S:.0f}s")
 
-    assert "Succeeded" in octavo.helm("test", "octavo")
+    told = octavo.helm("test", "octavo", "--logs")
+    assert "Succeeded" in told and "chat says: " in told
     chat.delete()
     wait_until(lambda: not octavo.left("chat"), 60, "the service is gone")
 

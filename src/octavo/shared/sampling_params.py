@@ -88,6 +88,11 @@ class SamplingParams(_Encoded):
         return SamplingParams(**(_ALL.values(self) | values))
 
     @property
+    def changes(self) -> str:
+        """What differs from the defaults, for logs: temperature 0.6, top_p 0.9; or none."""
+        return ", ".join(f"{name} {value}" for name, value in _ALL.changed(self).items()) or "none"
+
+    @property
     def features(self) -> tuple[str, ...]:
         """The FEATURES that it needs of a device, in their order."""
         return tuple(_FEATURES.changed(self))

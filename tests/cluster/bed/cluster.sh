@@ -22,7 +22,10 @@ cat <<T
 export KUBECONFIG=$KUBECONFIG PATH=$BIN:\$PATH
 helm install octavo charts/octavo --values tests/cluster/bed/values.yaml
 kubectl apply -f examples/minimal.yaml
-kubectl get inferenceservices --watch
+kubectl wait --for=condition=Ready infsvc/chat --timeout=300s
+kubectl port-forward svc/chat 8000:80 &
+curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{
+  "model": "chat", "messages": [{"role": "user", "content": "What is the capital of France?"}]}'
 
 make cluster-down removes it.
 T

@@ -35,13 +35,14 @@ class FakeApi:
         self.watches: list[str] = []
         self.tokens: list[str] = []
         self.failures = 0
+        self.refusal = 503, "not now"
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         assert request.query["labelSelector"] == "kubernetes.io/service-name=chat-leaders"
         self.tokens.append(request.headers.get("Authorization", ""))
         if self.failures:
             self.failures -= 1
-            return web.Response(status=503, text="not now")
+            return web.Response(status=self.refusal[0], text=self.refusal[1])
         if "watch" not in request.query:
             self.lists += 1
             return web.json_response({"metadata": {"resourceVersion": str(self.version)}, "items": self.slices})
@@ -180,3 +181,14 @@ async def test_an_answer_of_another_shape_does_not_end_the_watching() -> None:
         api.events.put_nowait(change("ADDED", odd))
         await until(lambda: api.lists == 2)
         assert seen == [{"10.0.0.1:8500"}]
+
+
+async def test_a_refusal_is_told_once_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeApi()
+    status = {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
+    api.failures, api.refusal = 3, (401, json.dumps(status, indent=1) + "\n")
+    async with following(api) as seen:
+        await until(lambda: seen == [frozenset()])
+    path = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices"
+    expected = f"endpoints ns/chat-leaders: the API server answered 401 to {path}: Unauthorized"
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [expected]

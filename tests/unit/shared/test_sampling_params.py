@@ -139,3 +139,8 @@ def test_an_unknown_field_is_refused_in_bytes_and_passed_over_in_a_message() -> 
     with pytest.raises(InvalidSamplingParams, match="unknown field number 100"):
         SamplingParams.from_bytes(newer)
     assert SamplingParams.from_proto(engine_pb2.SamplingParams.FromString(newer)) == OTHER
+
+
+def test_logs_show_what_differs_from_the_defaults_in_words() -> None:
+    assert SamplingParams().changes == "none"
+    assert SamplingParams(temperature=0.6, top_p=0.9).changes == "temperature 0.6, top_p 0.9"

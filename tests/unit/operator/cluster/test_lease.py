@@ -1,5 +1,6 @@
 """When a Lease may be taken, by the observer's own clock; and that the fence falls before that."""
 
+import logging
 from typing import Any, cast
 
 import pytest
@@ -66,3 +67,13 @@ async def test_a_slow_answer_does_not_make_a_renewed_lease_look_old(monkeypatch:
     clock[0] += LEASE_DURATION_S
     await lease.step()
     assert server.taken
+
+
+async def test_a_replica_on_standby_names_the_holder_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    server = _SlowOnce([0.0])
+    lease = Lease(cast(Kube, server), "here", "me")
+    for _ in range(3):
+        await lease.step()
+    expected = ["on standby: other holds the lease here/octavo-operator"]
+    assert [each.getMessage() for each in caplog.records] == expected and not server.taken
