@@ -8,9 +8,9 @@ from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.api.fields import seconds
-from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.pod_rules import POD_RULES
 from octavo.operator.api.quantity import quantity
+from octavo.operator.api.schemas.placement import DISRUPTION
 from octavo.operator.api.validate import Rule
 from octavo.shared import model_uri
 from octavo.shared.limits import LEAST_TOKEN_INTERVAL_S, MAX_RANKS, MOST_TOKEN_INTERVAL_S

@@ -9,12 +9,12 @@ from typing import Any
 
 from octavo.operator.api import fields
 from octavo.operator.api.accelerators import DEVICES, GPU, LARGE_GPU_GIB
-from octavo.operator.api.exposure_schema import network_policy
-from octavo.operator.api.placement_schema import accelerator, disruption, parallelism, scheduling
-from octavo.operator.api.resource_schema import resources, shown
-from octavo.operator.api.router_schema import router
 from octavo.operator.api.rules import RULES
-from octavo.operator.api.status_schema import status_schema
+from octavo.operator.api.schemas.exposure import network_policy
+from octavo.operator.api.schemas.placement import accelerator, disruption, parallelism, scheduling
+from octavo.operator.api.schemas.resource import resources, shown
+from octavo.operator.api.schemas.router import router
+from octavo.operator.api.schemas.status import status_schema
 from octavo.shared import model_uri
 
 API_VERSION = "octavo.dev/v1alpha1"

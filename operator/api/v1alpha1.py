@@ -12,9 +12,9 @@ from typing import Any
 
 from octavo.operator.api.accelerators import device
 from octavo.operator.api.fields import seconds
-from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
+from octavo.operator.api.schemas.placement import DISRUPTION
 from octavo.operator.api.validate import SpecError, complete
 from octavo.shared.router_settings import RouterSettings, from_spec
 from octavo.shared.setting_kinds import Duration

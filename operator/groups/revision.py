@@ -12,9 +12,9 @@ from typing import Any
 
 from octavo.operator.api.accelerators import device
 from octavo.operator.api.fields import seconds
-from octavo.operator.api.placement_schema import DISRUPTION
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schema import service_schema
+from octavo.operator.api.schemas.placement import DISRUPTION
 from octavo.operator.api.v1alpha1 import InferenceService
 
 Json = Any  # Any: JSON of any shape

@@ -1,4 +1,4 @@
-"""All conditions of a service, by the table in operator/api/status_schema.py.
+"""All conditions of a service, by the table in operator/api/schemas/status.py.
 
 `lastTransitionTime` changes only with the status, not with reason and message. `observedGeneration` is the spec's,
 except where `is_current` of the module is false: then a condition that is true is so by pods of an earlier generation,
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from octavo.operator.api.status_schema import CONDITIONS
+from octavo.operator.api.schemas.status import CONDITIONS
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.planning.conditions.facts import Facts, Verdict
 

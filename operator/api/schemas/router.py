@@ -1,9 +1,9 @@
 """Schema of the routers: their settings, which are octavo.shared.router_settings', their keys, and Service."""
 
 from octavo.operator.api import fields
-from octavo.operator.api.exposure_schema import client_service
 from octavo.operator.api.fields import Json
-from octavo.operator.api.resource_schema import resources, shown
+from octavo.operator.api.schemas.exposure import client_service
+from octavo.operator.api.schemas.resource import resources, shown
 from octavo.shared.router_settings import RECORDS, SETTINGS, Setting
 from octavo.shared.setting_kinds import ORIGIN, Choice, Duration, Integer, Kind, Origins, Switch
 
