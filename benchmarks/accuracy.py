@@ -1,6 +1,6 @@
 """How far bfloat16 on a GPU is from transformers: `python benchmarks/accuracy.py MODEL [--out FILE]`.
 
-    agreement    of 100 prompts, how many greedy tokens of 64 are those of transformers, up to the first that differs
+    agreement    of 100 prompts, how many greedy tokens of 64 equal transformers', up to the first that differs
     difference   mean difference of the log-probability of each token of a fixed text, against transformers in bfloat16
     perplexity   of that text, against transformers in float32
 

@@ -4,7 +4,7 @@ Scheduler and runner in one process, as the leader's core and a rank do it toget
 cache in each repetition. With --tensor or --pipeline a group of processes, a GPU each, by the rings of a real one; the
 rows of one GPU come first. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
 The limit is what the device cannot beat: every byte of weights and KV read once a step, and the prompts' products.
-`wanted` and vLLM's figures are those of an H100; `here` is `wanted` times how much higher this card's limit is.
+`wanted` and vLLM's figures are an H100's; `here` is `wanted` times how much higher this card's limit is.
 """
 
 import argparse
@@ -83,7 +83,7 @@ class Row:
 
 
 def card() -> Card:
-    """This device's. Raises SystemExit for one whose rates nobody measured."""
+    """This device's. Raises SystemExit for one whose rates are not in CARDS."""
     name = torch.cuda.get_device_name()
     found = [card for part, card in CARDS.items() if part in name]
     if not found:
@@ -210,7 +210,7 @@ def _line(row: Row) -> str:
 
 
 def measure_shape(shape: str, args: argparse.Namespace, found: Found) -> None:
-    """One GPU, then the group if one is wished for."""
+    """One GPU, then the group if args ask for one."""
     folder = checkpoint(shape, args.models)
     begin = time.perf_counter()
     context = context_of(args.workloads.split(","))

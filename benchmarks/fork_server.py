@@ -83,7 +83,7 @@ class Ours:
 
     @property
     def server(self) -> int:
-        return self._client._pid  # its pid is nobody else's business
+        return self._client._pid  # private, as no other caller needs the pid
 
     def reap(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)

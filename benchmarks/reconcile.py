@@ -113,7 +113,7 @@ def measure(bed: Bed, space: str, count: int, folder: Path) -> dict[str, float]:
         offset, cpu, began = bed.audit_log.stat().st_size, first.cpu_s(), time.monotonic()
         time.sleep(IDLE_S)
         idle_cpu = (first.cpu_s() - cpu) / (time.monotonic() - began)
-        assert bed.audit_log.stat().st_size >= offset, f"{bed.audit_log} was begun anew: raise its size in control.sh"
+        assert bed.audit_log.stat().st_size >= offset, f"{bed.audit_log} was begun again: raise its size in control.sh"
         idle_writes = len(writes(bed, space, offset))
         os.environ["KUBECONFIG"] = str(bed.kubeconfig)
         took = asyncio.run(change(names[:CHANGES], space))

@@ -3,8 +3,8 @@
     with Found(args.out, machine()) as found:
         found.put("8b", {...})
 
-Each `put` writes the file anew: what was measured is kept when the benchmark fails, is interrupted or runs into a time
-limit (`timeout -k 20 60 python benchmarks/...`). The file says how it ended.
+Each `put` writes the whole file: what was measured is kept when the benchmark fails, is interrupted or runs into a
+time limit (`timeout -k 20 60 python benchmarks/...`). The file says how it ended.
 """
 
 import json
@@ -107,7 +107,7 @@ class Found:
         for one in CUT:  # the way out stops servers: a second signal must not stop that
             signal.signal(one, signal.SIG_IGN)
         said = f"cut off by {signal.Signals(number).name} after {time.monotonic() - self._begin:.1f} s"
-        self._keep(said)  # now: whoever sent it may kill soon
+        self._keep(said)  # now: the sender may kill soon
         raise Cut(said)
 
     def _keep(self, ended: str) -> None:

@@ -1,8 +1,8 @@
 """A rank is killed while it decodes: `python benchmarks/recovery.py 8b [--times N] [--out FILE] [-- FLAGS]`.
 
 `octavo run FOLDER FLAGS` (say `--tensor 2`) with streams under way; kill -9 of one rank after the other. Seconds from
-the kill until every other rank of that life is gone, and until a new request has its first token; and whether every
-stream ended, by an error or by its last token.
+the kill until every other rank of that incarnation is gone, and until a new request has its first token; and whether
+every stream ended, by an error or by its last token.
 """
 
 import argparse

@@ -4,7 +4,7 @@ A real `octavo router` between a leader without an engine and a client that hard
 
     stream   tokens streamed per CPU-second of the router process, a token every 10 ms in each of 64 and 256 streams;
              frames and reads per token beside it: tokens that pile up are cheaper, so such a run flatters
-    flood    the same with a leader that gives tokens as fast as they are read, to streams that are asked for anew when
+    flood    the same with a leader that gives tokens as fast as they are read, to streams that are asked for again when
              they end; tokens by the router's own count, as it may merge them
     single   one-token completions per CPU-second, prompts of 500 words
     added    milliseconds that the router adds to the first token, while 1, 64 and 256 streams run with a token every
@@ -55,7 +55,7 @@ async def stream(model: Path, streams: int, window_s: float) -> Result:
         "streams": streams,
         "tokens_per_cpu_s": round(frames / cpu),
         "tokens_per_s": round(frames / wall),
-        "wished_tokens_per_s": round(streams / INTERVAL_S),
+        "desired_tokens_per_s": round(streams / INTERVAL_S),
         "tokens_per_read": round(frames / reads, 2),
         "router_cpu_share": round(cpu / wall, 2),
     }

@@ -1,7 +1,7 @@
 """Clients that are slow on purpose: `python benchmarks/slow_load.py KIND PORT COUNT`, PORT of HTTP or of gRPC.
 
-A process of its own, so that it takes nothing from who measures. It prints a line when all have begun and goes on until
-killed.
+A process of its own, so that it takes nothing from the benchmark. It prints a line when all have begun and goes on
+until killed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from octavo.proto.v1 import octavo_pb2
 
 MIB = 1 << 20
 BODY = json.dumps({"model": "fake", "prompt": "x" * (MIB - 100), "max_tokens": 1}).encode()
-LONG = 7000  # tokens that nobody reads
+LONG = 7000  # tokens that no client reads
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS = 0, 1, 4
 INITIAL_WINDOW = b"\x00\x04"

@@ -41,7 +41,7 @@ class Timed(LocalEngine):
         super().__init__(runner)
         self._end = end
         self._looked = 0
-        self.least_free = sys.maxsize  # bytes of the device; of a CPU nobody looks
+        self.least_free = sys.maxsize  # bytes of the device; not sampled for a CPU
 
     @property
     def over(self) -> bool:

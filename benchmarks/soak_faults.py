@@ -65,7 +65,7 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, help="default: the configuration's")
     parser.add_argument("--prompts", type=int, default=PROMPTS, help="default: %(default)s")
     parser.add_argument("--final", type=int, default=FINAL, help="requests after the faults (default: %(default)s)")
-    parser.add_argument("--patient", action="store_true", help="seconds of a machine that is too busy make nobody late")
+    parser.add_argument("--patient", action="store_true", help="no answer is late by seconds of a machine too busy")
     parser.add_argument("--truth", type=Path, help="JSON of right answers: read if it is there, else written")
     parser.add_argument("--records", type=Path, help="folder for each request, each fault and the service's log")
     parser.add_argument("--out", type=Path, default=record.RESULTS / "soak-faults-cpu.json")

@@ -188,8 +188,8 @@ class Clients:
         client = subprocess.Popen(
             [sys.executable, str(self._script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        told: dict[str, Any] = {"port": self._port, "model": self._model, "jobs": [asdict(job) for job in share]}
-        self._say(client, json.dumps(told) + "\n")
+        share_json: dict[str, Any] = {"port": self._port, "model": self._model, "jobs": [asdict(job) for job in share]}
+        self._say(client, json.dumps(share_json) + "\n")
         return client
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Decode attention: `PYTHONPATH=src python benchmarks/kernels/decode.py`. One layer, keys and values from memory.
 
-Layers rotate, so that a pool is not in the cache when its turn comes. Bytes are those of the keys and values that a
+Layers rotate, so that a pool is not in the cache when its turn comes. Bytes count the keys and values that a
 step must read, shared prefixes once.
 """
 
