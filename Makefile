@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PROTOS := $(wildcard proto/v1/*.proto)
 PROTOC := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -Isrc
-# The environment's own, unless told otherwise.
+# The environment's own, unless set otherwise.
 GPU_PYTHON ?= $(BIN)/python
 # To read PyTorch takes mypy a minute: what it found is kept where other clones find it. It checks that by content.
 export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/octavo/mypy
