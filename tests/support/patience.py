@@ -1,14 +1,14 @@
 """How long tests wait: for what must come, long enough on any machine; for what is promised in seconds, that long.
 
 A machine that has fewer CPUs than it has work keeps everybody waiting, and no promise is about that. The kernel counts
-the time in which a process was ready and had no CPU (PSI); of a promise's seconds those do not count.
+the time in which a process was ready and had no CPU (PSI); it does not count as a promise's seconds.
 """
 
 import time
 import warnings
 from pathlib import Path
 
-PATIENCE_S = 100.0  # no promise: whoever waits longer waits in vain
+PATIENCE_S = 100.0  # no promise: a longer wait is in vain
 _PRESSURE = Path("/proc/pressure/cpu")
 
 

@@ -53,7 +53,7 @@ mkdir -p "$BED/store/root"; touch "$BED/store/ids"
 if [ -n "$(changed)" ]; then
   store & # in the background, where set -e holds although its end is asked for
   if ! wait $!; then
-    echo "the store of images is broken, as after a build that was killed: it is made anew" >&2
+    echo "the store of images is broken, as after a build that was killed: it is made again" >&2
     rm -rf "$BED/store"; mkdir -p "$BED/store/root"; touch "$BED/store/ids"
     store
   fi

@@ -65,7 +65,7 @@ cgroups() { # a cgroup root of its own, or two kubelets remove each other's pods
 }
 kubelet_config() {
   # A lease every 4 s, so that a lost node is NotReady after 20 s. Its status is looked at as often but sent only when it
-  # has changed: it names every image, and whoever watches nodes reads it. failCgroupV1: the bed also runs where there is
+  # has changed: it names every image, and each watcher of nodes reads it. failCgroupV1: the bed also runs where there is
   # no cgroup v2.
   cat >"$folder/kubelet.yaml" <<Y
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -91,7 +91,7 @@ enforceNodeAllocatable: [pods]
 podLogsDir: $folder/pod-logs
 Y
 }
-kubelet_start() { # nobody reads the figures that its housekeeping collects
+kubelet_start() { # no test reads the figures that its housekeeping collects
   start $node-kubelet nsenter --net=/run/netns/$link -- kubelet --config "$folder/kubelet.yaml" --kubeconfig $node.conf \
     --hostname-override=$node --node-ip=$address --root-dir="$folder/kubelet" --housekeeping-interval=60s
 }

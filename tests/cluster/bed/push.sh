@@ -1,6 +1,6 @@
 #!/bin/bash
-# push.sh IMAGE [SOCKET...]: an image from buildah's storage into containerds (default: those of the running nodes).
-# Each gets only the layers that it lacks, and buildah writes out only those that one of them lacks: it takes an empty
+# push.sh IMAGE [SOCKET...]: an image from buildah's storage into containerds (default: the running nodes').
+# Each gets only the layers that it lacks, and buildah writes out only layers that one of them lacks: it takes an empty
 # file under a layer's name for the layer. (To read, sum and write all of them takes 20 seconds of a CPU.)
 set -euo pipefail
 . "$(dirname "$0")/env.sh"

@@ -1,4 +1,4 @@
-"""While a group loads, whatever of it is killed is named and the group serves; and what is only slow disturbs nobody.
+"""While a group loads, whatever of it is killed is named and the group serves; and what is only slow ends nothing.
 
 The seed is printed and part of each failure; OCTAVO_FAULT_SEED repeats a run.
 """
@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
-from support.processes.process_table import lives
+from support.processes.process_table import is_running
 from support.worker.gated_group import GatedGroup
 from support.worker.worker import client, until
 
@@ -28,19 +28,19 @@ GONE_S = 2 * 2.0  # twice the aim, from when a loss is noticed
 STALLED_S = 5.0
 IMPORT_S, READ_S, STEP_S = 11.0, 6.0, 4.0  # what slow machines have been seen to take, and more than may be silent
 
-Point = tuple[int, str]  # (pod, where somebody waits in it)
-LOADING: list[Point] = [(pod, point) for pod in (0, 1) for point in ("born", "meet", "read", "hello")]
-BORN: list[Point] = [(0, "import"), (1, "import")]
+Point = tuple[int, str]  # (pod, where a process waits in it)
+LOADING: list[Point] = [(pod, point) for pod in (0, 1) for point in ("fork", "meet", "read", "hello")]
+IMPORTING: list[Point] = [(0, "import"), (1, "import")]
 # Where each may be while it is killed, and how the status then names it: (pod, rank, reason, exit code).
 VICTIMS: dict[str, tuple[list[Point], tuple[str, int, str, int]]] = {
     "rank 0": (LOADING, ("group-0-0", 0, "RankExited", -signal.SIGKILL)),
     "rank 1": (LOADING, ("group-0-1", 1, "RankExited", -signal.SIGKILL)),
-    "serve": ([*LOADING, *BORN, (0, "serve"), (0, "ranks")], ("group-0-0", -1, "ServeExited", -signal.SIGKILL)),
-    "core": ([*LOADING, *BORN, (0, "core"), (0, "ranks")], ("group-0-0", -1, "CoreExited", -signal.SIGKILL)),
-    "fork_server 0": (BORN[:1], ("group-0-0", -1, "StartFailed", 0)),
-    "fork_server 1": (BORN[1:], ("group-0-1", -1, "StartFailed", 0)),
-    "follower": ([*LOADING, *BORN, (0, "ranks")], ("group-0-1", -1, "SupervisorLost", 0)),
-    "leader": ([*LOADING, *BORN, (0, "serve"), (0, "ranks")], ("", 0, "", 0)),  # started anew, it knows of nothing
+    "serve": ([*LOADING, *IMPORTING, (0, "serve"), (0, "ranks")], ("group-0-0", -1, "ServeExited", -signal.SIGKILL)),
+    "core": ([*LOADING, *IMPORTING, (0, "core"), (0, "ranks")], ("group-0-0", -1, "CoreExited", -signal.SIGKILL)),
+    "fork_server 0": (IMPORTING[:1], ("group-0-0", -1, "StartFailed", 0)),
+    "fork_server 1": (IMPORTING[1:], ("group-0-1", -1, "StartFailed", 0)),
+    "follower": ([*LOADING, *IMPORTING, (0, "ranks")], ("group-0-1", -1, "SupervisorLost", 0)),
+    "leader": ([*LOADING, *IMPORTING, (0, "serve"), (0, "ranks")], ("", 0, "", 0)),  # a new one knows of nothing
 }
 # In the order of their coming; the last two once the group serves.
 SLOW = [
@@ -80,9 +80,7 @@ async def _answers(one: GatedGroup, tokens: int = 3) -> None:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-async def test_whoever_is_killed_while_its_group_loads_is_named_and_the_group_serves(
-    letters: Path, victim: str
-) -> None:
+async def test_a_process_killed_while_its_group_loads_is_named_and_the_group_serves(letters: Path, victim: str) -> None:
     dice = random.Random(f"{SEED} {victim}")
     where, shape = dice.choice(VICTIMS[victim][0]), dice.choice(SHAPES)
     print(f"seed {SEED}: pod {where[0]} at {where[1]}, tensor {shape[0]} x pipeline {shape[1]}")
@@ -103,7 +101,7 @@ async def _kill_and_serve(model: Path, victim: str, where: Point, shape: tuple[i
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         bound = Bound(one.recovery_s)
-        await until(lambda: not any(lives(rank) for rank in ranks), GONE_S, lambda: f"{what}\n{one.text()}")
+        await until(lambda: not any(is_running(rank) for rank in ranks), GONE_S, lambda: f"{what}\n{one.text()}")
         one.gate(pod, point).open()
         if victim in SUPERVISORS:
             await one.pods[SUPERVISORS[victim]].exit_code()
@@ -117,7 +115,7 @@ async def _kill_and_serve(model: Path, victim: str, where: Point, shape: tuple[i
         failure = status.last_failure
         named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
         assert named == VICTIMS[victim][1], f"{what}\n{one.text()}"
-        assert status.restarts == (victim != "leader"), f"{what}: one life is lost\n{one.text()}"
+        assert status.restarts == (victim != "leader"), f"{what}: one incarnation is lost\n{one.text()}"
     finally:
         one.close()
 
@@ -161,5 +159,7 @@ async def _slow_and_whole(model: Path) -> None:
         one.close()
 
 
-async def test_slow_imports_slow_files_slow_captures_and_slow_steps_end_no_life(slow: "asyncio.Task[None]") -> None:
+async def test_slow_imports_slow_files_slow_captures_and_slow_steps_end_no_incarnation(
+    slow: "asyncio.Task[None]",
+) -> None:
     await asyncio.wait_for(slow, PATIENCE_S)

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from support.models.checkpoints import random_checkpoint, successor_checkpoint
 from support.patience import PATIENCE_S, Bound
-from support.processes.process_table import lives
+from support.processes.process_table import is_running
 from support.worker.group import GroupProcesses, group
 from support.worker.joins import PodEar
 from support.worker.worker import Answer, RouterClient, WorkerProcess, client, serving, until
@@ -109,7 +109,7 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
             answers = await _streams(router)
             os.kill(two_pods.pods[victim].ranks()[0], signal.SIGKILL)
             bound = Bound(two_pods.recovery_s)
-            await until(lambda pids=ranks: not any(lives(pid) for pid in pids), GONE_S, two_pods.text)
+            await until(lambda pids=ranks: not any(is_running(pid) for pid in pids), GONE_S, two_pods.text)
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
@@ -126,7 +126,7 @@ async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: Group
         await _streams(router)
         os.kill(two_pods.pods[1].ranks()[0], signal.SIGSTOP)
         # Busy tests make predictions long; a hang is a step of more than ten times its own.
-        await until(lambda: not any(lives(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
+        await until(lambda: not any(is_running(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
     await _serves_anew(two_pods, before.incarnation)
     failure = (await two_pods.leader.status()).last_failure
     assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
@@ -138,7 +138,7 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pip
         before, ranks = await pipeline.leader.status(), pipeline.leader.ranks()
         follower.signal(loss)
         noticed = NOTICE_S if loss is signal.SIGSTOP else 0.0
-        await until(lambda pids=ranks: not any(lives(pid) for pid in pids), noticed + GONE_S, pipeline.text)
+        await until(lambda pids=ranks: not any(is_running(pid) for pid in pids), noticed + GONE_S, pipeline.text)
         if loss is signal.SIGKILL:
             follower.start()
         else:
@@ -151,7 +151,7 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pip
 async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(pipeline: GroupProcesses) -> None:
     before, ranks = (await pipeline.leader.status()).incarnation, pipeline.pods[1].ranks()
     pipeline.leader.signal(signal.SIGKILL)
-    await until(lambda: not any(lives(pid) for pid in ranks), GONE_S, pipeline.text)
+    await until(lambda: not any(is_running(pid) for pid in ranks), GONE_S, pipeline.text)
     assert pipeline.pods[1].get("health", "/readyz")[0] == 503
     pipeline.leader.start()
     await _serves_anew(pipeline, before)

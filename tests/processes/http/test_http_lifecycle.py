@@ -14,7 +14,7 @@ import pytest
 from support.patience import PATIENCE_S
 from support.processes.commands import done
 from support.processes.ports import free_port
-from support.processes.process_table import lives
+from support.processes.process_table import is_running
 from support.router.fake_leader import FakeLeader, Script, serving
 from support.router.jobs import until
 from support.router.routers import RunningRouter, routing
@@ -173,7 +173,7 @@ async def test_no_process_outlives_a_parent_that_was_killed(leader: FakeLeader, 
         family = [child, *_children(child)]
         os.kill(child, signal.SIGSTOP)  # also one that cannot see it
         router.process.kill()
-        await until(lambda: not any(lives(pid) for pid in family))
+        await until(lambda: not any(is_running(pid) for pid in family))
 
 
 async def test_requests_wait_for_the_first_group_and_are_answered(script: Script, address: str) -> None:

@@ -14,7 +14,7 @@ from support.processes import without_kernels
 from support.processes.commands import done
 from support.processes.local import LocalRun, complete, local_run, many
 from support.processes.ports import free_port
-from support.processes.process_table import lives
+from support.processes.process_table import is_running
 from support.router.grpc_calls import calling, message_of
 from support.router.jobs import until
 
@@ -105,7 +105,7 @@ async def test_nothing_outlives_it_when_it_is_killed(model: Path) -> None:
         await until(lambda: {"worker", "router"} <= commands_of(children(run.process.pid)))
         started = children(run.process.pid)
         run.process.kill()
-        await until(lambda: not any(lives(pid) for pid in started))
+        await until(lambda: not any(is_running(pid) for pid in started))
 
 
 def children(pid: int) -> list[int]:
@@ -114,7 +114,7 @@ def children(pid: int) -> list[int]:
 
 def commands_of(pids: list[int]) -> set[str]:
     """What they are after `python -m octavo`."""
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in pids if lives(pid)]
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0") for pid in pids if is_running(pid)]
     return {line[3] for line in lines if line[1:3] == ["-m", "octavo"]}
 
 

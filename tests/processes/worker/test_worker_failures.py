@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
-from support.processes.process_table import lives
+from support.processes.process_table import is_running
 from support.worker.worker import WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import group_pb2
@@ -63,7 +63,7 @@ async def test_a_killed_supervisor_leaves_no_process_behind(model):
         pids = worker.children().values()
         assert worker.children().keys() == {"serve", "core", "rank", "fork_server"}
         worker.signal(signal.SIGKILL)
-        await until(lambda: not any(lives(pid) for pid in pids))
+        await until(lambda: not any(is_running(pid) for pid in pids))
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost for answer in answers)
 

@@ -31,7 +31,7 @@ def get_weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def told(message: Any) -> dict[str, Any]:
+def described(message: Any) -> dict[str, Any]:
     """Of an answer, or of the pieces of one, joined."""
     return {
         "content": message.content,
@@ -46,7 +46,7 @@ def joined(pieces: list[Any]) -> dict[str, Any]:
     whole = pieces[0]
     for piece in pieces[1:]:
         whole += piece
-    return told(whole) | {"pieces": len(pieces)}
+    return described(whole) | {"pieces": len(pieces)}
 
 
 async def astreamed(model: Any) -> dict[str, Any]:
@@ -59,10 +59,10 @@ def with_model(url: str) -> dict[str, Any]:
     )
     hot = model.model_copy(update={"temperature": 1.3, "max_tokens": 400, "seed": 5})
     return {
-        "invoke": told(model.invoke(ASKED)),
+        "invoke": described(model.invoke(ASKED)),
         "stream": joined(list(model.stream(ASKED))),
         "astream": asyncio.run(astreamed(model)),
-        "batch": [told(one) for one in model.batch([ASKED, ASKED])],
+        "batch": [described(one) for one in model.batch([ASKED, ASKED])],
         "structured": hot.with_structured_output(City, method="json_schema").invoke(ASKED).model_dump(),
         "structured_dict": hot.with_structured_output(City.model_json_schema(), method="json_schema").invoke(ASKED),
     }
@@ -74,9 +74,9 @@ def with_tools(url: str) -> dict[str, Any]:
     first: AIMessage = bound.invoke(ASKED)
     results = [ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"]) for call in first.tool_calls]
     return {
-        "invoke": told(first),
+        "invoke": described(first),
         "stream": joined(list(bound.stream(ASKED))),
-        "after": told(model.invoke([*ASKED, first, *results])),
+        "after": described(model.invoke([*ASKED, first, *results])),
     }
 
 

@@ -123,7 +123,7 @@ class Bed:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Tests that run beside those of other lanes on one cluster, with nodes of their own."""
+    """Tests that run beside other lanes' on one cluster, with nodes of their own."""
 
     name: str
     nodes: tuple[str, str]
@@ -146,7 +146,7 @@ class Cluster(Bed):
         return {"scheduler.alpha.kubernetes.io/node-selector": f"{_LANE}={self.lane.name}"}
 
     def claim_nodes(self) -> None:
-        """Gives the lane its nodes; those that are not there are made."""
+        """Gives the lane its nodes; missing ones are made."""
         for node in self.lane.nodes:
             if not (self.state / node).is_dir():
                 self.script("node.sh", "add", node)
@@ -159,7 +159,7 @@ class Cluster(Bed):
         self.script("node.sh", "kubelet", node, action)
 
     def net(self, node: str, action: str) -> None:
-        """action: down | up. Down: the node and its pods can be reached by nobody."""
+        """action: down | up. Down: no machine reaches the node and its pods."""
         self.script("node.sh", "net", node, action)
 
     def crash(self, node: str) -> None:
@@ -167,7 +167,7 @@ class Cluster(Bed):
         self.script("node.sh", "crash", node)
 
     def replace(self, node: str) -> None:
-        """Makes the node anew, empty but for the images; the way back from a crash."""
+        """Makes the node again, empty but for the images; the way back from a crash."""
         self.script("node.sh", "remove", node)
         self.script("node.sh", "add", node)
         self.ready(node)

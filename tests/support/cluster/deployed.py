@@ -80,13 +80,13 @@ class Service:
     def apply(self, model: str = "letters", **spec: Any) -> None:  # Any: the fields of spec
         uri = model if "://" in model else f"pvc://models/{model}"
         metadata = {"name": self.name, "namespace": self.release.namespace}
-        wished = {"model": {"uri": uri}, **spec}
+        desired = {"model": {"uri": uri}, **spec}
         self.release.bed.apply(
             {
                 "apiVersion": "octavo.dev/v1alpha1",
                 "kind": "InferenceService",
                 "metadata": metadata,
-                "spec": wished,
+                "spec": desired,
             }
         )
 

@@ -129,7 +129,7 @@ class TinyCluster:
         return [pod for _, pod in sorted(self.pods.items()) if pod["metadata"]["ownerReferences"][0]["uid"] == uid]
 
     def delete_pod(self, name: str) -> None:
-        """Somebody deletes a pod; without it the others of its group do not serve."""
+        """As by `kubectl delete pod`; without it the others of its group do not serve."""
         if name not in self.pods:
             return
         self._terminate(self.pods[name])

@@ -97,7 +97,7 @@ def gathers(gloo: Gloo) -> list[str]:
 
 
 def in_a_hurry(gloo: Gloo) -> list[str]:
-    """Small and large in turn, hundreds of times, one rank or the other behind, nobody waited for."""
+    """Small and large in turn, hundreds of times, one rank or the other behind, neither waited for."""
     together = peers(gloo)
     sizes = [SIZES[(7 * turn) % (len(SIZES) - 1)] for turn in range(400)]
     whole = {size: given(gloo.rank, size, torch.bfloat16).cuda() for size in set(sizes)}

@@ -1,4 +1,4 @@
-"""How far the logits of our runner are from those of transformers."""
+"""How far the logits of our runner are from transformers'."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,12 +12,12 @@ from octavo.worker.runner.cpu.runner import Runner
 
 
 def difference(runner: Runner | Ranks, oracle: Oracle, chunk: int, *prompts: list[int]) -> float:
-    """The largest difference at the ends of chunks of the prompts, each computed beside those of the others."""
+    """The largest difference at the ends of chunks of the prompts, each computed beside the others' chunks."""
     worst, rows = 0.0, [(slot, 0) for slot in range(len(prompts))]  # of each prompt, where its next chunk begins
     number, admits, blocks = 1, tuple(map(_admit, range(len(prompts)), prompts)), tuple(_blocks(prompts))
     while rows:
         counts = {slot: min(chunk, len(prompts[slot]) - start) for slot, start in rows}
-        rows.sort(key=lambda row: counts[row[0]] > 1)  # those of one token come first
+        rows.sort(key=lambda row: counts[row[0]] > 1)  # chunks of one token come first
         slots, starts = zip(*rows, strict=True)
         forward = Forward(admits, blocks, slots, starts, tuple(counts[slot] for slot in slots))
         rows = [(slot, start + counts[slot]) for slot, start in rows]

@@ -1,6 +1,6 @@
 """Oracle of csrc/attention/prefill_tensor.cuh in plain Python and numpy: the order in which a tile visits its keys.
 
-Sizes are those of a kernel a fourth as large, so that small numbers meet every edge; letters and names are its own.
+Sizes are a fourth of the kernel's, so that small numbers meet every edge; letters and names are its own.
 """
 
 import math

@@ -1,6 +1,6 @@
 """A model with its right answers, which transformers has confirmed, and our runner, to be asked in many ways.
 
-The answers are those of one batch of all prompts: no test has to ask for that again.
+The answers come from one batch of all prompts: no test has to ask for that again.
 """
 
 from dataclasses import dataclass

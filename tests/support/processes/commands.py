@@ -57,7 +57,7 @@ class Command:
         return self._process.poll()
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """What it writes until nobody has its pipes any more; then it has ended."""
+        """What it writes until no process has its pipes any more; then it has ended."""
         out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
         await self._process.ended(PATIENCE_S)
         return out, err

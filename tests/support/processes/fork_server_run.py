@@ -1,4 +1,4 @@
-"""A supervisor of nothing: it has ranks born that run into a bad wiring at once, and prints what it sees.
+"""A supervisor of nothing: it has ranks forked that run into a bad wiring at once, and prints what it sees.
 
 In a process of its own, because it becomes the parent of orphans.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from octavo.worker.config import Config
 from octavo.worker.ipc import process
 from octavo.worker.ipc.process_context import ProcessContext, create_shared
-from octavo.worker.supervisor import fork_server_client as cradles
+from octavo.worker.supervisor import fork_server_client
 from octavo.worker.supervisor.child_processes import Children
 from octavo.worker.supervisor.fork_server_client import ForkServerClient
 
@@ -25,14 +25,14 @@ async def main() -> None:
     config = Config(model="/nowhere", served_name="m", device="cpu", **ADDRESSES)
     report, _ = os.pipe()
     share = ProcessContext(config, "/nowhere", "f", "i", shared, "unix:/tmp/y", report, rank=0, parent=os.getpid())
-    first = cradles.start()
+    first = fork_server_client.start()
     client = ForkServerClient(first)
     unwanted = asyncio.create_task(client.fork_rank(share))
     await asyncio.sleep(0)  # it has asked
     unwanted.cancel()
     pid, go = await client.fork_rank(share)
     print("parent is ours:", Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()))
-    await asyncio.sleep(0.5)  # who was not wanted has ended
+    await asyncio.sleep(0.5)  # the unwanted rank has ended
     _reap()
     (fork_server,) = [other for other in _children() if other != pid]
     print("the one started before is asked:", fork_server == first.pid)
@@ -59,14 +59,14 @@ async def main() -> None:
         await asyncio.sleep(0.1)
         asking.cancel()
         await asyncio.wait({asking})
-    cradles._STUCK_S = 0.1
+    fork_server_client._STUCK_S = 0.1
     early._open = _no_more  # type: ignore[method-assign]
     print("stopped fork_server:", await _refusal(asyncio.create_task(early.fork_rank(share))))
     print("is ended:", os.waitstatus_to_exitcode(os.waitpid(fork_server, 0)[1]))
 
 
 class Early(ForkServerClient):
-    """Its ranks have ended, and were collected, when their pid is told."""
+    """Its ranks have ended, and were collected, when their pid is reported."""
 
     children: Children
 

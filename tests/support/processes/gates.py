@@ -1,6 +1,6 @@
 """Workers whose processes stop at chosen points of their start until a test lets them go on, or for some seconds.
 
-    import  the fork_server, before it can fork     born   a rank, before it does anything
+    import  the fork_server, before it can fork     fork   a rank, before it does anything
     serve   serve, before it listens            meet   a rank, before it reaches for the others
     core    the core, before it listens         read   a rank, in the middle of its weights
                                                 hello  a rank that has loaded, before it says so
@@ -37,7 +37,7 @@ _READS = 5  # tensors that a rank has by `read`
 
 
 class Gate:
-    """Of one point in one pod. While its file is there who comes waits: as many seconds as it says, else for ever."""
+    """Of one point in one pod. While its file is there, a process waits: as many seconds as it says, else for ever."""
 
     def __init__(self, folder: Path, point: str) -> None:
         self._file = folder / f"at-{point}"  # sockets have plain names
@@ -58,7 +58,7 @@ class Gate:
 
     @property
     def waiting(self) -> list[int]:
-        """Pids of who has come to it."""
+        """Pids of the processes that have come to it."""
         return [int(path.suffix[1:]) for path in self._file.parent.glob(f"{self._file.name}.*")]
 
     def come(self) -> None:
@@ -100,7 +100,7 @@ def install(folder: str) -> None:
 
 
 def _gate_rank(gate: Callable[[str], Gate], rank: ModuleType) -> None:
-    _wrap(rank, "_load", gate("born"))
+    _wrap(rank, "_load", gate("fork"))
     _wrap(rank, "_capabilities", gate("hello"))
     _claim(rank, gate("capture"))
 

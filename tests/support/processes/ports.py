@@ -7,7 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-# Below those that the kernel gives to connections and to who binds port 0: one of these may be gone a moment later.
+# Below the ports that the kernel gives to connections and for port 0: one of these may be gone a moment later.
 _PORTS = range(20_000, 32_000)
 _DRAW = random.SystemRandom()  # whatever seed a test sets
 _given: set[int] = set()
@@ -16,7 +16,7 @@ _claims = (Path(tempfile.gettempdir()) / f"octavo-test-ports-{os.getuid()}").ope
 
 
 def free_port() -> int:
-    """Of 127.0.0.1: nobody's now, and given to no one else while this run of tests goes on."""
+    """Of 127.0.0.1: unused now, and not given again while this run of tests goes on."""
     while True:
         port = _DRAW.choice(_PORTS)
         if port not in _given and _claimed(port) and _unbound(port):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def lives(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether it is there and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

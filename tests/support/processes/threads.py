@@ -14,8 +14,8 @@ Result = TypeVar("Result")
 
 
 class Together:
-    """Where the threads of a stage meet. given: at this meeting and at the one before; nobody comes to the next before
-    all have read what was given at the last but one, so that they meet once for each."""
+    """Where the threads of a stage meet. given: at this meeting and at the one before; no thread comes to the next
+    before all have read what was given at the last but one, so that they meet once for each."""
 
     def __init__(self, size: int, late: bool = False) -> None:
         """late: whether what adds up several rows does so while they compute with others."""
@@ -59,7 +59,7 @@ class ThreadCollective:
 
 
 class LateCollective(ThreadCollective):
-    """Its sums of several rows are there only once they are waited for; until then nobody finds anything."""
+    """Its sums of several rows are there only once they are waited for; until then no thread finds anything."""
 
     def overlaps(self, x: torch.Tensor) -> bool:
         return x.shape[0] > 1

@@ -56,7 +56,7 @@ BAD: dict[str, list[Draw]] = {
     "stop_token_ids": [of([2**32 - 1]), lambda draw: [draw.randint(0, 99)] * draw.randint(65, 90)],
     "guided_json": [of("{", "[]", '{"type": "strange"}', '{"$ref": "#/nowhere"}', '{"not": {"type": "string"}}')],
     "guided_regex": [of("(", "[z-a]", "(?=x)y", "a{5,2}", "x" * 70_000)],
-    "guided_grammar": [of("start: nobody", "start", "::=", "root ::= root2")],
+    "guided_grammar": [of("start: missing", "start", "::=", "root ::= root2")],
 }
 PROMPTS: list[Draw] = [
     of("", [], [""], ["", "x"], [[1], []]),

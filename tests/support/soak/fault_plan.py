@@ -54,7 +54,7 @@ KINDS = (
     FaultKind(Action.FILL, "TMPDIR", 1),
     FaultKind(Action.FILL, "/dev/shm", 1),
 )
-SHORT_S, LONG_S = (1.0, 8.0), 45.0  # of a STOP: it is waited out, or found by those who watch
+SHORT_S, LONG_S = (1.0, 8.0), 45.0  # of a STOP: it is waited out, or found by the watching processes
 LONG_SHARE = 0.4
 
 

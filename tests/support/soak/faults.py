@@ -27,7 +27,7 @@ _HELPER_S = 3.0  # after a helper's death a request may still meet it
 @dataclass(slots=True)
 class Fault:
     """Times are seconds since the soak began. ended_s: when what it hit was there again; None: not yet. outlived: a
-    stopped process was there to be continued, nobody had replaced it."""
+    stopped process was there to be continued, not yet replaced."""
 
     kind: FaultKind
     pid: int
@@ -40,7 +40,7 @@ class Faults:
     def __init__(self, table: ProcessTable, service: Service, clock: Clock, places: Places) -> None:
         self._table, self._service, self._clock, self._places = table, service, clock, places
         self.made: list[Fault] = []
-        self.connections: Counter[str] = Counter()  # what came of those of bursts
+        self.connections: Counter[str] = Counter()  # what came of the connections of bursts
         self._over = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -90,7 +90,7 @@ class Faults:
     async def _continue(self, process: Process, stopped_s: float) -> bool:
         """After so long, or when the faults are over; whether it was still there."""
         end_s = self._clock.now_s() + stopped_s
-        while self._clock.now_s() < end_s and self._table.lives(process) and not self._over.is_set():
+        while self._clock.now_s() < end_s and self._table.is_running(process) and not self._over.is_set():
             await asyncio.sleep(_POLL_S)
         return self._table.send(process, signal.SIGCONT)
 
@@ -101,10 +101,10 @@ class Faults:
         return [one for one in self._table.scan().values() if one.role in _ROUTERS]
 
     async def _until_routed(self, going: list[Process]) -> None:
-        """Those processes are gone, and a router answers. Routers may be hit again meanwhile; what never comes back is
-        found at the end of the soak."""
+        """The processes in `going` are gone, and a router answers. Routers may be hit again meanwhile; what never
+        comes back is found at the end of the soak."""
         bound = Bound(PATIENCE_S)
-        while not bound.over and (any(map(self._table.lives, going)) or not await self._service.routed()):
+        while not bound.over and (any(map(self._table.is_running, going)) or not await self._service.routed()):
             await asyncio.sleep(_POLL_S)
 
     async def _strain(self, planned: PlannedFault) -> None:

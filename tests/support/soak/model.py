@@ -27,7 +27,7 @@ _IDS = {text: index for index, text in enumerate(TEXTS) if text} | {
 
 
 def soak_checkpoint(folder: Path) -> Path:
-    """4 layers, 64 KiB of KV a block in float32: 16 MiB hold 255 blocks beside the one that nobody uses."""
+    """4 layers, 64 KiB of KV a block in float32: 16 MiB hold 255 blocks beside the one that is never used."""
     config = {"vocab_size": VOCABULARY, "head_dim": 64, "bos_token_id": _IDS["<s>"], "eos_token_id": EOS}
     random_checkpoint(folder, 1, eos=EOS, config=config)
     letters = byte_letters()

@@ -1,5 +1,5 @@
 """Where a soak's processes keep files: a TMPDIR of their own, and in a mount namespace of our own small file systems,
-which can be filled without harm to anybody else."""
+which can be filled without harm to other processes."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ def prepared(folder: Path, private: bool) -> Iterator[Places]:
 
 
 def isolate() -> bool:
-    """Give this process and its children mounts of their own; False where it may not, as anybody but root."""
+    """Give this process and its children mounts of their own; False where it may not, as any user but root."""
     if os.geteuid() != 0 or ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS) != 0:
         return False
     made = subprocess.run(["mount", "--make-rprivate", "/"], capture_output=True)

@@ -81,7 +81,7 @@ class ProcessTable:
             return False
         return True
 
-    def lives(self, process: Process) -> bool:
+    def is_running(self, process: Process) -> bool:
         stat = _stat(process.pid)
         return bool(stat) and int(stat[19]) == process.begun and stat[0] != "Z"
 

@@ -27,7 +27,7 @@ class Prompt:
 
     @property
     def seed(self) -> int:
-        """Of its drawn answers: far from those of others, as copy n of an answer is drawn with seed + n."""
+        """Of its drawn answers: far from other prompts' seeds, as copy n of an answer is drawn with seed + n."""
         return 1000 * self.index + 7
 
 

@@ -1,6 +1,6 @@
 """The right answers to a soak's prompts, computed apart from any server and loaded by nothing else.
 
-Greedy answers are those of the engine in one process, each prompt alone, and transformers confirms each in float32; it
+Greedy answers are the engine's in one process, each prompt alone, and transformers confirms each in float32; it
 also gives the log-probabilities, and how far the likeliest token is clear of the next. Drawn answers are the engine's
 alone, as far as they are the same at a temperature a little lower and one a little higher. Answers that are
 bound to a form are transformers'.

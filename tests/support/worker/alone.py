@@ -65,7 +65,7 @@ class Alone:
         return LocalEngine(self._runner, prefix_caching=False).answer(replace(new, key=1))
 
     def compare(self, arrivals: Sequence[Arrival], answers: Sequence[Answer], cut: frozenset[int]) -> Compared:
-        """cut: keys of those whose answers were cancelled: what came of them is the beginning."""
+        """cut: keys of requests that were cancelled: their answers are the beginning."""
         found = Compared([])
         for one, answer in zip(arrivals, answers, strict=True):
             found.requests += 1
@@ -151,7 +151,8 @@ def _row_differs(one: Row, other: Row) -> float:
     if ids[0] != other_ids[0] or abs(rank - other_rank) > _RANKS:
         return float("inf")
     largest = max(abs(a - b) for a, b in zip(values, other_values, strict=True))
-    known, told = dict(zip(ids[1:], values[1:], strict=True)), dict(zip(other_ids[1:], other_values[1:], strict=True))
-    for token in {*known, *told}:
-        largest = max(largest, abs(known.get(token, values[-1]) - told.get(token, other_values[-1])))
+    known = dict(zip(ids[1:], values[1:], strict=True))
+    other_known = dict(zip(other_ids[1:], other_values[1:], strict=True))
+    for token in {*known, *other_known}:
+        largest = max(largest, abs(known.get(token, values[-1]) - other_known.get(token, other_values[-1])))
     return largest

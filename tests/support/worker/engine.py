@@ -39,7 +39,7 @@ class Answer:
 
 
 class LocalEngine:
-    """Keeps steps under way as the core does: one is issued before the results of those before it are here."""
+    """Keeps steps under way as the core does: one is issued before the results of earlier ones are here."""
 
     def __init__(
         self,

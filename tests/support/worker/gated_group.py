@@ -20,5 +20,5 @@ class GatedGroup(GroupProcesses):
         return Gate(self.pods[pod].folder, point)
 
     async def come(self, pod: int, point: str) -> None:
-        """Until somebody waits at this gate."""
+        """Until a process waits at this gate."""
         await until(lambda: bool(self.gate(pod, point).waiting), why=self.text)

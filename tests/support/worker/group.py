@@ -13,7 +13,7 @@ Reroute = Callable[[int, str], str]  # (pod, its group address) -> the address t
 
 
 class GroupProcesses:
-    """pods: by index; the first leads. Flags are those of `octavo worker`."""
+    """pods: by index; the first leads. Flags are `octavo worker`'s."""
 
     def __init__(
         self, model: str | Path, tensor: int, pipeline: int, per_pod: int | None = None, *flags: str,

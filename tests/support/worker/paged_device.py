@@ -121,7 +121,7 @@ class PagedDevice:
         return StepResult(step.number, tuple(ids), tuple(failed), self._scores(step, ids), self._prompts(step))
 
     def _scores(self, step: Step, ids: list[int]) -> tuple[tuple[int, bytes], ...]:
-        """Of those who ask: a word that stands for all tokens up to the sampled one."""
+        """Of the requests that ask: a word that stands for all tokens up to the sampled one."""
         scores = []
         for entry, index in enumerate(step.sample.rows):
             row = step.forward.rows[index]

@@ -1,7 +1,7 @@
 """The ranks of a group as the processes that a worker has, on this machine's devices; to a test they are one device.
 
-They get steps by rings and answer by rings, as in a pod. What a supervisor does is left out: a rank that fails is told
-of by the next call, and all end with the test.
+They get steps by rings and answer by rings, as in a pod. What a supervisor does is left out: the next call raises for
+a rank that failed, and all end with the test.
 """
 
 import math
@@ -34,7 +34,7 @@ _STEP_S = 30.0  # that a step may take: one of a hung group never ends, and a GP
 
 
 class RankProcesses:
-    """A DeviceRunner. Rank i of a group on GPUs takes the i-th of those that this process may see."""
+    """A DeviceRunner. Rank i of a group on GPUs takes the i-th that this process may see."""
 
     def __init__(
         self, model: Path, tensor: int, pipeline: int, timeout_s: float = 120.0, before: str = "", **config: Any
@@ -54,7 +54,7 @@ class RankProcesses:
         for reader in self._results:
             self._poll.register(reader.fds.data, select.POLLIN)
         self._reports: list[int] = []
-        self._number = 0  # of steps, which rise for ever; those of several engines begin anew
+        self._number = 0  # of steps; it only rises, though each engine counts from the start
         self._closed = False
         self._processes = [
             self._start(configs[self.layout.pod_of(rank)], model, rank) for rank in range(self.layout.ranks)

@@ -50,7 +50,7 @@ class QueueLinks:
     def receive_hidden(self, step: int) -> torch.Tensor:
         number, dtype, hidden = self._hidden[self._place.rank].get()
         if number != step:
-            raise ValueError(f"hidden states of step {number}, awaited are those of {step}")
+            raise ValueError(f"hidden states of step {number}, not of the awaited {step}")
         return torch.from_numpy(hidden).view(dtype)
 
     def send_sampled(self, sampled: Sampled) -> None:

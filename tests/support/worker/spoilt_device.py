@@ -1,4 +1,4 @@
-"""The simulated device with what NaN does to neighbours: rows that read a block in which somebody left NaN fail too,
+"""The simulated device with what NaN does to neighbours: rows that read a block in which a request left NaN fail too,
 though the position is masked, until the scheduler has the block zeroed."""
 
 from dataclasses import dataclass, field

@@ -81,10 +81,10 @@ class TrafficEngine(LocalEngine):
         )
         self._rng = rng
         self._forwards: deque[Forward] = deque()  # of the steps under way
-        self.cancelled: set[int] = set()  # keys of those that had not ended
+        self.cancelled: set[int] = set()  # keys of requests that had not ended
 
     def serve(self, arrivals: Sequence[Arrival]) -> list[Answer]:
-        """What each was answered; of those cancelled as far as they came."""
+        """What each was answered; of cancelled requests as far as they came."""
         answers: dict[int, Answer] = {}
         in_flight: deque[Pending] = deque()
         coming, leaving = deque(arrivals), list[tuple[int, int]]()  # leaving: (turn, key)

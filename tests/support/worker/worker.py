@@ -78,7 +78,7 @@ class WorkerProcess:
         await until(lambda: self.get("health", "/readyz")[0] == 200, timeout_s, why or self.text)
 
     def get(self, name: str, path: str) -> tuple[int, str]:
-        """(status, body) of a page; status 0 when nobody answers."""
+        """(status, body) of a page; status 0 when no process answers."""
         connection = _UnixConnection(self.addresses[name].removeprefix("unix:"))
         try:
             connection.request("GET", path)
@@ -189,7 +189,7 @@ class RouterClient:
             )
         )
         await self._write(message)
-        if self.ended.is_set():  # nobody else will say so
+        if self.ended.is_set():  # no other code will say so
             answer.lost = True
             answer.done.set()
         return answer

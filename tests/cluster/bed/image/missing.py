@@ -1,9 +1,9 @@
-"""Writes an OCI archive with those blobs of an image that a containerd lacks, its layers not compressed.
+"""Writes an OCI archive with the blobs of an image that a containerd lacks, its layers not compressed.
 
 usage: missing.py DIR NAME <digests that it has >archive
 
 DIR/manifest is buildah's own, of layers that are not compressed; DIR/layout is what `buildah push oci:` wrote, where
-layers are compressed, and of those that nobody lacks there is nothing.
+layers are compressed, and layers that no containerd lacks are missing.
 """
 
 import gzip
