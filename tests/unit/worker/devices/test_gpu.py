@@ -86,7 +86,7 @@ def test_fewer_gpus_than_ranks_are_refused_by_the_flags(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("seen", "index", "taken"), [(None, 3, "3"), ("5", 0, "5"), ("7, GPU-1ab,2", 1, "GPU-1ab"), ("0,1", 1, "1")]
 )
-def test_a_rank_sees_one_gpu_of_those_that_its_pod_sees(
+def test_a_rank_sees_one_of_the_gpus_that_its_pod_sees(
     monkeypatch: pytest.MonkeyPatch, seen: str | None, index: int, taken: str
 ) -> None:
     monkeypatch.setenv(gpu.VISIBLE, seen or "")
@@ -96,7 +96,7 @@ def test_a_rank_sees_one_gpu_of_those_that_its_pod_sees(
     assert os.environ[gpu.VISIBLE] == taken
 
 
-def test_a_rank_without_a_gpu_of_its_own_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_without_a_gpu_of_its_own_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpu.VISIBLE, "4,5")
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=4,5: rank 2 of the pod has no GPU there"):
         gpu.take(2)

@@ -52,7 +52,7 @@ def test_the_ranks_of_a_pod_share_its_memory_and_its_cpus(tmp_path: Path) -> Non
     assert threads(7, tmp_path, ranks=3) == 7
 
 
-def test_blocks_are_those_of_the_stage_with_the_most_layers(tmp_path: Path) -> None:
+def test_the_stage_with_the_most_layers_decides_the_number_of_blocks(tmp_path: Path) -> None:
     model = inspect(random_checkpoint(tmp_path)).config  # 4 layers, 2 KV heads of 16
     shapes = {(1, 1): (4, 2), (2, 1): (4, 1), (4, 1): (4, 1), (1, 3): (2, 2), (2, 4): (1, 1)}
     for (tensor, pipeline), (layers, heads) in shapes.items():

@@ -1,4 +1,4 @@
-"""Between a stream's thread and the rank's: in order, bounded, and nobody waits at a broken one."""
+"""Between a stream's thread and the rank's: in order, bounded, and no thread waits at a broken one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +31,7 @@ def test_items_come_in_order_and_no_more_than_there_is_room_for_wait() -> None:
 
 
 @pytest.mark.parametrize("call", ["get", "opened"])
-def test_who_waits_hears_that_it_broke(call: str) -> None:
+def test_a_waiting_reader_hears_that_it_broke(call: str) -> None:
     queue: BoundedQueue[int] = BoundedQueue(1)
     waiting = aside(getattr(queue, call))
     queue.break_("rank 1: gone")
@@ -40,7 +40,7 @@ def test_who_waits_hears_that_it_broke(call: str) -> None:
         waiting.result(5)
 
 
-def test_who_waits_for_room_hears_that_it_broke() -> None:
+def test_a_writer_that_waits_for_room_hears_that_it_broke() -> None:
     queue: BoundedQueue[int] = BoundedQueue(1)
     queue.put(1)
     waiting = aside(queue.put, 2)

@@ -99,7 +99,7 @@ def test_a_rank_that_is_killed_is_missed_by_the_others_at_once(tmp_path: Path, k
     stage.kill()
 
 
-def test_what_an_earlier_life_left_at_the_meeting_is_not_met(tmp_path: Path) -> None:
+def test_what_an_earlier_incarnation_left_at_the_meeting_is_not_met(tmp_path: Path) -> None:
     place = f"file://{tmp_path}/meeting"
     for incarnation in ("one", "two"):
         stage = Stage(2, place, incarnation)

@@ -1,4 +1,4 @@
-"""Who opens a stream to a stage and says nothing is sent away, and keeps nobody out."""
+"""A peer that opens a stream to a stage and says nothing is sent away, and keeps no other peer out."""
 
 import threading
 from collections.abc import Iterator

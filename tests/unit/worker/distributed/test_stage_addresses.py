@@ -25,7 +25,7 @@ def test_the_ranks_of_a_stage_meet_at_a_port_of_their_own() -> None:
     assert rendezvous("host:8501", "i") == "tcp://host:8600"
 
 
-def test_each_life_meets_at_a_file_of_its_own() -> None:
+def test_each_incarnation_meets_at_a_file_of_its_own() -> None:
     assert rendezvous("unix:/run/g", "one") == "file:///run/g.one"
     assert rendezvous("unix:/run/g", "two") != rendezvous("unix:/run/g", "one")
 

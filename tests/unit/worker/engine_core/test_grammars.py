@@ -103,7 +103,7 @@ def test_what_is_forbidden_is_never_drawn_and_what_is_allowed_stays_what_it_is()
     assert torch.equal(bound[sound], logits[sound])
 
 
-def test_masks_beside_a_gpu_are_those_beside_a_cpu(grammars: Grammars) -> None:
+def test_masks_beside_a_gpu_equal_masks_beside_a_cpu(grammars: Grammars) -> None:
     matchers = [grammars.begin(choice(text)).result() for text in ("ab", "b", "a")]
     matchers[0].take(ids(grammars, "a"))
     matchers[1].take(ids(grammars, "z"))

@@ -9,7 +9,7 @@ from octavo.worker.errors import ConfigError, Fault, KernelsMissing, ModelError
 from octavo.worker.ipc.process import Report, cause, read_report, write_report
 
 
-def told(report: Report) -> Report | None:
+def through_a_pipe(report: Report) -> Report | None:
     reading, writing = os.pipe2(os.O_NONBLOCK)
     try:
         write_report(writing, report)
@@ -20,13 +20,13 @@ def told(report: Report) -> Report | None:
 
 
 @pytest.mark.parametrize("text", ["short", "füchse", 'a\nb"c\\', "\x00", "日本", "🦊"])
-def test_a_message_is_told_as_it_is(text: str) -> None:
-    assert told(Report("RankFailed", text)) == Report("RankFailed", text)
+def test_a_message_is_reported_as_it_is(text: str) -> None:
+    assert through_a_pipe(Report("RankFailed", text)) == Report("RankFailed", text)
 
 
 @pytest.mark.parametrize("letter", ["a", "ü", "日", "🦊", "\x00", '"', "\ud800"])
 def test_a_long_message_loses_its_end_and_nothing_else(letter: str) -> None:
-    said = told(Report("RankFailed", f"config.json: {letter * 10_000}"))
+    said = through_a_pipe(Report("RankFailed", f"config.json: {letter * 10_000}"))
     assert said is not None and said.reason == "RankFailed"
     assert said.message.startswith("config.json: ") and len(said.message) > 600
     assert set(said.message.removeprefix("config.json: ")) <= {letter, "?"}

@@ -79,10 +79,10 @@ def test_a_write_that_was_never_published_is_not_read():
     _close(writer, reader)
 
 
-def test_a_torn_record_is_never_delivered_and_in_the_end_called_broken():
+def test_an_incomplete_record_is_never_delivered_and_in_the_end_called_broken():
     fds = create("test", 4096)
     writer, reader = RingWriter(fds), RingReader(fds)
-    writer.push(b"a record whose middle is torn")
+    writer.push(b"a record whose middle is lost")
     os.pwrite(fds.memory, b"\0\0\0", 4096 + 12)
     with pytest.raises(RingBroken, match="checksum"):
         for _ in range(2000):

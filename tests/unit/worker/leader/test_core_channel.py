@@ -1,4 +1,4 @@
-"""serve's link to the core: a record that makes no sense ends the life, instead of leaving requests without answers."""
+"""serve's link to the core: a record that makes no sense ends the incarnation, and no request waits for ever."""
 
 import asyncio
 

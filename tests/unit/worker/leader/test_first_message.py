@@ -1,4 +1,4 @@
-"""Who opens a stream to the leader and says nothing is sent away."""
+"""A client that opens a stream to the leader and says nothing is sent away."""
 
 import asyncio
 from collections.abc import AsyncIterator

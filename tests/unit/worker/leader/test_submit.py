@@ -92,14 +92,14 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("field", "wish"), BAD, ids=str)
-def test_what_is_out_of_range_is_refused_by_its_field(field: str, wish: dict) -> None:
+@pytest.mark.parametrize(("field", "sampling"), BAD, ids=str)
+def test_what_is_out_of_range_is_refused_by_its_field(field: str, sampling: dict) -> None:
     with pytest.raises(Invalid) as caught:
-        read_submit(submit(**wish), 1, RULES)
+        read_submit(submit(**sampling), 1, RULES)
     assert caught.value.field == field
 
 
-WISHES = {
+VALID = {
     "min_p": {"min_p": 0.1},
     "presence_penalty": {"presence_penalty": 0.1},
     "frequency_penalty": {"frequency_penalty": 0.1},
@@ -117,9 +117,9 @@ WISHES = {
 @pytest.mark.parametrize("field", FEATURES)
 def test_what_the_device_lacks_is_refused_by_its_field(field: str) -> None:
     poor = replace(RULES, features=frozenset(FEATURES) - {field})
-    read_submit(submit(**WISHES[field]), 1, RULES)
+    read_submit(submit(**VALID[field]), 1, RULES)
     with pytest.raises(Invalid) as caught:
-        read_submit(submit(**WISHES[field]), 1, poor)
+        read_submit(submit(**VALID[field]), 1, poor)
     assert caught.value.field == field and "not supported" in caught.value.message
     read_submit(submit(), 1, replace(RULES, features=frozenset()))
 

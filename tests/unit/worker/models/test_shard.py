@@ -100,7 +100,7 @@ def test_an_uneven_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     assert together.shape[0] == 512 and not together[511].any()
 
 
-def test_a_size_that_does_not_divide_the_heads_is_refused_with_those_that_do(tmp_path: Path) -> None:
+def test_a_size_that_does_not_divide_the_heads_is_refused_with_the_sizes_that_do(tmp_path: Path) -> None:
     config = {"num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 8, "intermediate_size": 144}
     with pytest.raises(ConfigError, match=r"parallelism.tensor \(--tensor\): 2 ranks .* 9 heads.*; give 1, 3 or 9$"):
         weights(random_checkpoint(tmp_path, config=config), 0, 2)

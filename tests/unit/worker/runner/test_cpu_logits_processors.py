@@ -69,8 +69,8 @@ def test_a_row_is_changed_as_its_definition_says(
         part = whole[:, rank * width : (rank + 1) * width].clone()
         adjust_(part, [AdjustedRow(1, RowChanges(how, Columns(rank * width, width)), tokens, len(generated))])
         whole[:, rank * width : (rank + 1) * width] = part
-    wish = torch.tensor([logits[0].tolist(), plainly(logits[1].tolist(), how, prompt, generated)])
-    torch.testing.assert_close(whole, wish)
+    expected = torch.tensor([logits[0].tolist(), plainly(logits[1].tolist(), how, prompt, generated)])
+    torch.testing.assert_close(whole, expected)
 
 
 def test_a_bad_word_is_drawn_only_when_nothing_else_is_allowed() -> None:

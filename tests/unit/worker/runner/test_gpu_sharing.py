@@ -26,7 +26,7 @@ class Memory:
         self.words: dict[int, int] = {}
         self.made = 0
         self.sizes: dict[int, int] = {}
-        self.unopened = b""  # a handle that nobody can open
+        self.unopened = b""  # a handle that no rank can open
         self.lost: set[int] = set()  # what is written with these values never arrives
         self.full = False
 
@@ -101,7 +101,7 @@ def test_everybody_has_everybodys_addresses(memory: Memory) -> None:
     ],
     ids=["no memory", "no way to it", "a way that loses what is written"],
 )
-def test_what_fails_on_one_is_told_to_all(memory: Memory, trouble: Callable[[Memory], None], said: str) -> None:
+def test_what_fails_on_one_is_reported_to_all(memory: Memory, trouble: Callable[[Memory], None], said: str) -> None:
     trouble(memory)
     found = shares()
     assert all(isinstance(error, Unshared) and said in str(error) for error in found), found

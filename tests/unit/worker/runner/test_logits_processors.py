@@ -155,7 +155,7 @@ def some_sampling(draw: random.Random) -> SamplingParams:
 
 
 @dataclass
-class Life:
+class RunningRequest:
     """One request as the scheduler would step it."""
 
     slot: int
@@ -164,35 +164,35 @@ class Life:
     known: int
 
 
-def begin(draw: random.Random, both: Pair, slot: int) -> Life:
+def begin(draw: random.Random, both: Pair, slot: int) -> RunningRequest:
     prompt, generated = draw.randint(2, 150), draw.choice((0, 0, 5))
     tokens = tuple(draw.randrange(SIZE) for _ in range(prompt + generated))
-    life = Life(slot, some_sampling(draw), prompt, len(tokens))
-    both.admit(Admit(slot, tokens, life.sampling, generated))
-    return life
+    request = RunningRequest(slot, some_sampling(draw), prompt, len(tokens))
+    both.admit(Admit(slot, tokens, request.sampling, generated))
+    return request
 
 
-def prefill(number: int, lives: list[Life]) -> Step:
-    """All of their prompts at once; those who ask have all but the first token told, in two parts."""
+def prefill(number: int, requests: list[RunningRequest]) -> Step:
+    """All of their prompts at once; where asked for, all but the first token is scored, in two parts."""
     scored = []
-    for row, life in enumerate(lives):
-        if life.sampling.prompt_logprobs is not None:
-            half = life.prompt // 2
-            parts = ((0, half), (half, life.prompt - 1 - half))
+    for row, request in enumerate(requests):
+        if request.sampling.prompt_logprobs is not None:
+            half = request.prompt // 2
+            parts = ((0, half), (half, request.prompt - 1 - half))
             scored += [Scored(row, first, count) for first, count in parts if count]
-    counts = tuple(life.known for life in lives)
-    forward = Forward(slots=tuple(life.slot for life in lives), starts=(0,) * len(lives), counts=counts)
-    return Step(number, forward, Sample(tuple(range(len(lives))), counters_of(lives), tuple(scored)))
+    counts = tuple(request.known for request in requests)
+    forward = Forward(slots=tuple(request.slot for request in requests), starts=(0,) * len(requests), counts=counts)
+    return Step(number, forward, Sample(tuple(range(len(requests))), counters_of(requests), tuple(scored)))
 
 
-def decode(number: int, lives: list[Life], masked: tuple[int, ...]) -> Step:
-    starts = tuple(life.known - 1 for life in lives)
-    forward = Forward(slots=tuple(life.slot for life in lives), starts=starts, counts=(1,) * len(lives))
-    return Step(number, forward, Sample(tuple(range(len(lives))), counters_of(lives), masked=masked))
+def decode(number: int, requests: list[RunningRequest], masked: tuple[int, ...]) -> Step:
+    starts = tuple(request.known - 1 for request in requests)
+    forward = Forward(slots=tuple(request.slot for request in requests), starts=starts, counts=(1,) * len(requests))
+    return Step(number, forward, Sample(tuple(range(len(requests))), counters_of(requests), masked=masked))
 
 
-def counters_of(lives: list[Life]) -> tuple[int, ...]:
-    return tuple(life.known - life.prompt for life in lives)
+def counters_of(requests: list[RunningRequest]) -> tuple[int, ...]:
+    return tuple(request.known - request.prompt for request in requests)
 
 
 def masks_of(draw: random.Random, step: Step) -> Masks:
@@ -205,13 +205,13 @@ def masks_of(draw: random.Random, step: Step) -> Masks:
 def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None:
     """Prefill, decoding beside masks, and slots that others take over."""
     draw, both = random.Random(seed), pair(room)
-    lives = [begin(draw, both, slot) for slot in draw.sample(range(SLOTS), 6)]
+    requests = [begin(draw, both, slot) for slot in draw.sample(range(SLOTS), 6)]
     for number in range(1, 12):
         if number % 5 == 1:
-            lives[number % 6] = begin(draw, both, lives[number % 6].slot)
-            step = prefill(number, lives)
+            requests[number % 6] = begin(draw, both, requests[number % 6].slot)
+            step = prefill(number, requests)
         else:
-            step = decode(number, lives, tuple(sorted(draw.sample(range(6), draw.randint(0, 4)))))
+            step = decode(number, requests, tuple(sorted(draw.sample(range(6), draw.randint(0, 4)))))
         hidden = torch.randn(sum(step.forward.counts), HIDDEN)
         if number == 7:
             hidden[2] = float("nan")
@@ -219,8 +219,8 @@ def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None
         extras, found = both.on_cpu(step, hidden, masks), both.on_gpu(step, hidden, masks)
         assert found == extras
         assert torch.equal(both.state.tokens[:SLOTS].long(), both.tokens)
-        for life in lives:
-            life.known += 1
+        for request in requests:
+            request.known += 1
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -228,12 +228,12 @@ def test_mixed_requests_get_the_results_of_the_cpu(seed: int, room: int) -> None
 def test_ranks_that_share_the_rows_find_what_one_finds(seed: int, ranks: int) -> None:
     """Each with its columns, of which the last one's pad, and with rows of its own; all have what all have found."""
     draw, both = random.Random(seed), pair()
-    lives = [begin(draw, both, slot) for slot in range(6)]
-    steps = [prefill(1, lives)]
+    requests = [begin(draw, both, slot) for slot in range(6)]
+    steps = [prefill(1, requests)]
     for number in range(2, 5):
-        for life in lives:
-            life.known += 1
-        steps.append(decode(number, lives, tuple(sorted(draw.sample(range(6), 3)))))
+        for request in requests:
+            request.known += 1
+        steps.append(decode(number, requests, tuple(sorted(draw.sample(range(6), 3)))))
     hiddens = [torch.randn(sum(step.forward.counts), HIDDEN) for step in steps]
     masks = [masks_of(draw, step) for step in steps]
     admits, begun = both.admits, both.state.tokens.clone()
@@ -273,7 +273,7 @@ def test_long_prompts_are_scored_in_portions() -> None:
     assert found == both.on_cpu(step, hidden, Masks(1, b"")) and len(found.prompts[0]) == 4 * count * (1 + 3 + 3)
 
 
-def test_a_prompt_whose_logits_are_not_finite_is_told_empty() -> None:
+def test_a_prompt_whose_logits_are_not_finite_is_reported_empty() -> None:
     both = pair()
     both.admit(Admit(4, (1, 2, 3), SamplingParams(prompt_logprobs=2), 0))
     step = Step(1, Forward(slots=(4,), starts=(0,), counts=(3,)), Sample((0,), (0,), (Scored(0, 0, 2),)))
@@ -282,13 +282,13 @@ def test_a_prompt_whose_logits_are_not_finite_is_told_empty() -> None:
     assert both.on_gpu(step, hidden, Masks(1, b"")).prompts == (b"",)
 
 
-def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
+def test_steps_of_requests_that_ask_for_nothing_have_nothing_to_do() -> None:
     both = pair()
     asks = SamplingParams(presence_penalty=1.0, logprobs=1)
     min_p_alone = SamplingParams(temperature=1.0, min_p=0.5)
     for slot, sampling in enumerate((SamplingParams(temperature=1.0), min_p_alone, asks)):
         both.admit(Admit(slot, (1, 2), sampling, 0))
-    plain, asking = (decode(1, [Life(slot, asks, 2, 3) for slot in slots], ()) for slots in ((0, 1), (0, 2)))
+    plain, asking = (decode(1, [RunningRequest(slot, asks, 2, 3) for slot in slots], ()) for slots in ((0, 1), (0, 2)))
     assert both.gpu.of(plain) is None
     assert both.gpu.of(asking) is not None
     both.admit(Admit(2, (1, 2), SamplingParams(), 0))
@@ -301,7 +301,10 @@ def test_steps_of_those_who_ask_nothing_have_nothing_to_do() -> None:
 def test_min_tokens_alone_end_when_they_are_reached() -> None:
     both = pair()
     both.admit(Admit(3, (1, 2, 7), SamplingParams(min_tokens=3, forbidden=(5,)), 1))
-    busy = [both.gpu.of(decode(1, [Life(3, SamplingParams(), 2, known)], ())) is not None for known in (3, 4, 5, 6)]
+    busy = [
+        both.gpu.of(decode(1, [RunningRequest(3, SamplingParams(), 2, known)], ())) is not None
+        for known in (3, 4, 5, 6)
+    ]
     assert busy == [True, True, False, False]
 
 

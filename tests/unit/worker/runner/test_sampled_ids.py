@@ -133,8 +133,8 @@ def test_ids_of_another_step_are_refused(ids: Ids, links: Arriving, wrong: Sampl
         ids.settle(decode(2, 0).forward)
 
 
-def test_what_nobody_needs_is_taken_in_when_too_much_is_on_its_way(ids: Ids, links: Arriving) -> None:
-    """Of requests that have ended: who sends their ids has room for so many."""
+def test_ids_that_no_request_needs_are_taken_in_when_too_much_is_on_its_way(ids: Ids, links: Arriving) -> None:
+    """Of requests that have ended: the sender of their ids has room for so many."""
     for number in range(1, 9):
         ids.settle(decode(number, 3).forward)
         ids.expect(decode(number, 1))

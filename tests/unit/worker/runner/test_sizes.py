@@ -13,7 +13,7 @@ def _config(pipeline: int = 1, **sizes: int) -> RunnerConfig:
     return RunnerConfig(Path("m"), position=RankPosition(Layout(1, pipeline, 1)), **sizes)  # type: ignore[arg-type]
 
 
-def test_what_is_not_wished_is_the_devices_and_fits_what_is() -> None:
+def test_a_size_that_is_not_given_is_the_devices_and_fits_the_given_ones() -> None:
     assert _config().sizes(64, 512) == (64, 512)
     assert _config(max_batch_tokens=32).sizes(64, 512) == (32, 32)
     assert _config(2, max_batch_tokens=32).sizes(64, 512) == (64, 32)

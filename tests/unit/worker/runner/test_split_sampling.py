@@ -16,7 +16,7 @@ RANKS = pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 
 
 def sorted_filter(scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """A mask of what stays, by sorting: of equal entries those of lower id come first."""
+    """A mask of what stays, by sorting: of equal entries the lower id comes first."""
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(scaled.shape[1])
     stays = rank < torch.where(top_k > 0, top_k, scaled.shape[1])[:, None]

@@ -66,7 +66,7 @@ def test_masks_of_the_next_step_wait_for_the_token_before() -> None:
     assert masks is not None and masks.bits == b"\1"
 
 
-def test_a_request_that_has_ended_holds_nobody_up() -> None:
+def test_a_request_that_has_ended_holds_up_no_other() -> None:
     constraints = Constraints(fill)
     for key in (1, 2):
         constraints.bind(key, Script())
@@ -81,7 +81,7 @@ def test_a_request_that_has_ended_holds_nobody_up() -> None:
     assert not constraints.bound
 
 
-def test_a_request_whose_matcher_breaks_is_told_of_and_bound_no_longer() -> None:
+def test_a_request_whose_matcher_breaks_is_reported_and_bound_no_longer() -> None:
     constraints = Constraints(fill)
     sound, spoilt = Script(), Script()
     constraints.bind(1, sound)

@@ -42,7 +42,7 @@ def test_a_block_taken_before_the_failure_was_known_is_zeroed_after_its_use_and_
     assert cache.hits(admitted(cache, 200)) == []
 
 
-def test_a_failure_that_is_told_again_zeroes_nothing_that_others_have_got_since() -> None:
+def test_a_failure_that_is_reported_again_zeroes_nothing_that_others_have_got_since() -> None:
     cache = QuarantiningCache(LIMITS)
     failing = admitted(cache, 100)
     cache.leave(failing, failed=True)

@@ -52,7 +52,7 @@ class Pipeline:
 
 
 def assert_overlap(steps: list[Step], stages: int, requests: int) -> None:
-    """Any `stages` steps in a row have each request once, evenly: no row reads a token that those before it sample."""
+    """Any `stages` steps in a row have each request once, evenly: no row reads a token that earlier ones sample."""
     for first in range(len(steps) - stages + 1):
         rows = [step.forward.slots for step in steps[first : first + stages]]
         assert len({slot for slots in rows for slot in slots}) == sum(map(len, rows)) == requests

@@ -98,7 +98,7 @@ def test_a_key_in_use_is_refused_and_its_request_goes_on() -> None:
     engine.check(first)
 
 
-def test_a_refused_prompt_holds_up_nobody() -> None:
+def test_a_refused_prompt_holds_up_no_other() -> None:
     engine = Engine()
     with pytest.raises(Invalid):
         engine.scheduler.submit(request(0, range(500)))
@@ -165,10 +165,10 @@ def test_equal_prompts_at_the_same_moment_are_computed_once() -> None:
         engine.check(new)
     assert [engine.outputs[key][0].cached for key in (0, 1, 2, 3)] == [0, 36, 36, 36]
     first = next(step for step in engine.steps if any(admit.tokens == (1, 2, 3) for admit in step.forward.admits))
-    assert first.number <= 3, "who waits for nobody's blocks is not held up"
+    assert first.number <= 3, "a request that waits for no other's blocks is not held up"
 
 
-def test_who_waits_for_blocks_lets_nobody_less_important_pass() -> None:
+def test_a_request_that_waits_for_blocks_lets_no_less_important_one_pass() -> None:
     engine = Engine()
     prompt = [(7 * index) % 40 for index in range(37)]
     for new in (request(1, prompt, priority=2), request(2, prompt, priority=1), request(3, [1, 2, 3], priority=0)):
@@ -195,7 +195,7 @@ def test_log_probabilities_of_a_prompt_are_of_all_its_positions_in_pieces() -> N
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_log_probabilities_of_a_prompt_are_told_once_though_it_is_preempted(caching: bool) -> None:
+def test_log_probabilities_of_a_prompt_are_reported_once_though_it_is_preempted(caching: bool) -> None:
     engine = Engine(replace(LIMITS, blocks=16, prefix_caching=caching))
     prompts = [[(step * index) % 40 for index in range(21)] for step in (3, 7, 11)]
     asks = [
@@ -216,7 +216,7 @@ def test_log_probabilities_of_a_prompt_are_told_once_though_it_is_preempted(cach
 
 
 @pytest.mark.parametrize("bad_step", [1, 2, 3])
-def test_a_prompt_whose_logits_were_not_finite_is_computed_anew_and_told_once(bad_step: int) -> None:
+def test_a_prompt_whose_logits_were_not_finite_is_computed_again_and_reported_once(bad_step: int) -> None:
     engine = Engine()
     prompt = [(7 * index) % 40 for index in range(37)]  # three steps
     asks = replace(request(1, prompt), sampling=SamplingParams(prompt_logprobs=0))
@@ -280,7 +280,7 @@ def test_without_prefix_caching_nothing_is_kept() -> None:
     assert engine.scheduler.load().cached_blocks == 0
 
 
-def test_cached_is_told_once_on_the_first_output() -> None:
+def test_cached_is_reported_once_on_the_first_output() -> None:
     engine = Engine()
     for key in (1, 2):
         engine.scheduler.submit(request(key, range(9)))
@@ -351,7 +351,7 @@ def test_blocks_of_a_failed_request_are_not_found_again() -> None:
     assert engine.outputs[2][0].cached == 0
 
 
-def doomed(key: int, length: int, max_tokens: int = 1) -> NewRequest:
+def failing(key: int, length: int, max_tokens: int = 1) -> NewRequest:
     """A request whose first sample is not finite."""
     prompt = next(prompt for last in range(1000) if not is_finite(prompt := [CURSED, *range(length - 2), last]))
     return request(key, prompt, max_tokens)
@@ -360,7 +360,7 @@ def doomed(key: int, length: int, max_tokens: int = 1) -> NewRequest:
 @pytest.mark.parametrize("max_tokens", [1, 20])
 def test_blocks_of_a_failed_request_are_zeroed_by_the_next_step(max_tokens: int) -> None:
     engine = Engine()
-    engine.scheduler.submit(doomed(1, 10, max_tokens))
+    engine.scheduler.submit(failing(1, 10, max_tokens))
     step = engine.issue()
     assert step is not None
     engine.finish()
@@ -370,7 +370,7 @@ def test_blocks_of_a_failed_request_are_zeroed_by_the_next_step(max_tokens: int)
     assert again is not None and again.forward.zeroed == tuple(sorted(again.forward.blocks[0].blocks))
 
 
-def test_blocks_that_others_found_in_the_cache_are_zeroed_once_those_have_left() -> None:
+def test_blocks_that_others_found_in_the_cache_are_zeroed_once_the_others_have_left() -> None:
     scheduler = Scheduler(replace(LIMITS, depth=3))
     scheduler.submit(request(1, range(16), 20))
     first = scheduler.schedule()
@@ -392,9 +392,9 @@ def test_blocks_that_others_found_in_the_cache_are_zeroed_once_those_have_left()
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
-def test_who_gets_the_blocks_of_a_failed_request_does_not_fail(depth: int) -> None:
+def test_a_request_that_gets_the_blocks_of_a_failed_one_does_not_fail(depth: int) -> None:
     engine = Engine(replace(LIMITS, blocks=12, depth=depth))
-    news = [new for key in range(1, 9) for new in (request(10 * key, [key, 1, 2], 12), doomed(key, 12))]
+    news = [new for key in range(1, 9) for new in (request(10 * key, [key, 1, 2], 12), failing(key, 12))]
     for new in news:
         engine.scheduler.submit(new)
     engine.run()
@@ -404,7 +404,7 @@ def test_who_gets_the_blocks_of_a_failed_request_does_not_fail(depth: int) -> No
 
 def test_a_failure_is_believed_the_second_time_and_nothing_is_shown_before() -> None:
     engine = Engine()
-    new = doomed(1, 10, 20)
+    new = failing(1, 10, 20)
     engine.scheduler.submit(new)
     engine.run()
     assert engine.outputs[1] == [Output(1, (), Finish.FAILED)]
@@ -426,7 +426,7 @@ def test_the_last_admitted_of_the_lowest_priority_is_preempted_and_comes_back() 
     assert admits[:3] == [2, 3, 1] and set(admits[3:]) == {1}
 
 
-def test_those_who_run_go_first_then_priority_then_arrival() -> None:
+def test_running_requests_go_first_then_priority_then_arrival() -> None:
     engine = Engine(replace(LIMITS, max_requests=1))
     for new in (request(1, [1]), request(2, [2]), request(3, [3], priority=5), request(4, [4], priority=5)):
         engine.scheduler.submit(new)
@@ -584,7 +584,7 @@ def test_a_step_never_outgrows_the_ring_however_many_long_cached_prompts_it_coul
     assert admitted == 40 and largest < 16 << 20
 
 
-def test_a_step_never_outgrows_the_ring_however_much_those_wish_whom_it_could_admit() -> None:
+def test_a_step_never_outgrows_the_ring_however_large_the_sampling_of_waiting_requests() -> None:
     limits = Limits(blocks=1 << 12, block_size=16, max_batch_tokens=512, max_requests=256, context_length=1000)
     scheduler = Scheduler(limits)
     words = tuple(tuple(range(256)) for _ in range(256))

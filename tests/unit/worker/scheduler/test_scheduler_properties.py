@@ -37,7 +37,7 @@ class Client:
     prompt_scores: bytes = b""
 
     def check_scores(self) -> None:
-        """Each token's log-probability came with it, the prompt's each once and in order; nobody's who did not ask."""
+        """Each token's log-probability came with it, the prompt's each once and in order; none if not asked for."""
         asked = self.new.sampling
         known = [*self.new.prompt, *self.new.generated]
         words = [word([*known, *self.tokens[: end + 1]]) for end in range(len(self.tokens))]

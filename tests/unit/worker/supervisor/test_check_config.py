@@ -1,4 +1,4 @@
-"""What a pod is told and the model cannot do is known before a process starts, by field and with a way out."""
+"""A setting that the model cannot fulfil is refused before a process starts, by field and with a way out."""
 
 from dataclasses import replace
 from pathlib import Path

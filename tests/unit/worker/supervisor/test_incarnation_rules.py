@@ -1,4 +1,4 @@
-"""The rules by which a life begins, is watched, ends and is followed by another."""
+"""The rules by which an incarnation begins, is watched, ends and is followed by another."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ ADDRESSES = dict.fromkeys(("serve", "group", "status", "health", "metrics"), "un
 OURS = Identity("uid", "revision", "model")
 
 
-def test_the_wait_between_lives_doubles_to_10_s_and_a_good_life_resets_it():
+def test_the_wait_between_incarnations_doubles_to_10_s_and_a_good_incarnation_resets_it():
     backoff, waits = Backoff(), []
     for _ in range(8):
         wait, backoff = backoff.after(served_s=1.0)
@@ -54,7 +54,7 @@ def _look_until(end_s, serving, start=10.0, **changes):
     return None
 
 
-def test_a_process_silent_for_5_s_ends_the_life_and_is_named():
+def test_a_process_silent_for_5_s_ends_the_incarnation_and_is_named():
     when, violation = _look_until(60, serving=True, core=10.0)
     assert 15.0 < when <= 15.5
     assert (violation.reason, violation.rank) == ("CoreStuck", -1)
@@ -80,9 +80,9 @@ def test_a_rank_that_only_lost_its_peer_is_not_the_cause_when_there_is_a_better_
     follower = Exit("rank", 1, 1, Report("PeerLost", "rank 0 is gone"), killed=False)
     victim = Exit("rank", 0, -9, None, killed=False)
     swept = Exit("serve", -1, -9, None, killed=True)
-    told = Violation("LeaderLost", -1, "")
+    reported = Violation("LeaderLost", -1, "")
     assert root_cause([follower, victim], None) is victim
-    assert root_cause([follower, swept], told) is told
+    assert root_cause([follower, swept], reported) is reported
     assert root_cause([swept, follower], None) is follower
 
 
@@ -93,7 +93,7 @@ def test_loading_may_take_for_ever_as_long_as_it_progresses():
     assert violation.reason == "LoadStalled"
 
 
-def test_a_stalled_load_names_who_has_got_least_far():
+def test_a_stalled_load_names_the_rank_that_has_got_least_far():
     ranks = [
         ProcessHealth("rank", rank, 200 * S, 3, progress, beats=False) for rank, progress in enumerate((100, 40, 70))
     ]
@@ -106,7 +106,7 @@ def test_a_stalled_load_names_who_has_got_least_far():
     assert (violation.reason, violation.rank) == ("LoadStalled", -1) and "serve" in violation.message
 
 
-def test_a_supervisor_that_was_held_up_itself_judges_nobody_at_once():
+def test_a_supervisor_that_was_held_up_itself_judges_no_process_at_once():
     watch = Watch.begun(10 * S)
     watch, violation = check(watch, _pulses(10.0), True, 40 * S)
     assert violation is None
@@ -127,38 +127,38 @@ def test_a_step_is_overdue_after_5_s_or_ten_times_its_prediction_from_when_it_ha
     assert steps.idle_ns(112 * S) == 2 * S
 
 
-def test_only_pods_of_the_same_service_revision_model_and_shape_belong_to_a_life():
-    life = Incarnation("a", OURS, pods=1)
+def test_only_pods_of_the_same_service_revision_model_and_shape_belong_to_an_incarnation():
+    incarnation = Incarnation("a", OURS, pods=1)
     strangers = (
         Identity("x", "revision", "model"), Identity("uid", "x", "model"), Identity("uid", "revision", "x"),
         replace(OURS, shape=(2, 1, 1)),
     )  # fmt: skip
     for other in strangers:
-        assert "pod 0 is" in (life.join(0, "chat-0-0", other, 0.0) or "")
-    assert "pod 1" in (life.join(1, "chat-0-1", OURS, 0.0) or "")
-    assert not life.complete
-    assert life.join(0, "chat-0-0", OURS, 0.0) is None
-    assert life.complete
-    assert "already" in (life.join(0, "chat-0-0", OURS, 0.0) or "")
+        assert "pod 0 is" in (incarnation.join(0, "chat-0-0", other, 0.0) or "")
+    assert "pod 1" in (incarnation.join(1, "chat-0-1", OURS, 0.0) or "")
+    assert not incarnation.complete
+    assert incarnation.join(0, "chat-0-0", OURS, 0.0) is None
+    assert incarnation.complete
+    assert "already" in (incarnation.join(0, "chat-0-0", OURS, 0.0) or "")
 
 
-def test_messages_of_an_old_life_are_refused_and_counted():
-    life = Incarnation("new", OURS, pods=1)
-    life.join(0, "chat-0-0", OURS, 0.0)
-    assert not life.hear(0, "old", 1.0)
-    assert not life.hear(3, "new", 1.0)
-    assert life.late == 2
-    assert life.hear(0, "new", 1.0)
+def test_messages_of_an_old_incarnation_are_refused_and_counted():
+    incarnation = Incarnation("new", OURS, pods=1)
+    incarnation.join(0, "chat-0-0", OURS, 0.0)
+    assert not incarnation.hear(0, "old", 1.0)
+    assert not incarnation.hear(3, "new", 1.0)
+    assert incarnation.late == 2
+    assert incarnation.hear(0, "new", 1.0)
 
 
 def test_a_pod_that_is_heard_to_its_end_did_not_fall_silent():
-    life = Incarnation("one", OURS, pods=1)
-    life.join(0, "group-0-0", OURS, now_s=0.0)
-    assert not life.fell_silent(0, 1.9)
-    assert life.fell_silent(0, 2.1)
-    life.hear(0, "one", 2.1)
-    assert not life.fell_silent(0, 4.0)
-    assert not life.fell_silent(1, 100.0), "who is not there cannot be silent"
+    incarnation = Incarnation("one", OURS, pods=1)
+    incarnation.join(0, "group-0-0", OURS, now_s=0.0)
+    assert not incarnation.fell_silent(0, 1.9)
+    assert incarnation.fell_silent(0, 2.1)
+    incarnation.hear(0, "one", 2.1)
+    assert not incarnation.fell_silent(0, 4.0)
+    assert not incarnation.fell_silent(1, 100.0), "a pod that is not there cannot be silent"
 
 
 @given(st.lists(st.tuples(st.integers(1, 80), st.booleans()), min_size=1, max_size=60))
@@ -177,11 +177,11 @@ def test_processes_and_pods_are_found_silent_at_the_same_moments(checks):
 
 
 def test_a_pod_that_is_silent_for_5_s_is_found_unless_the_leader_slept_too():
-    life = Incarnation("a", OURS, pods=1)
-    life.join(0, "chat-0-0", OURS, 0.0)
-    assert [life.silent(t / 2) for t in range(11)] == [[]] * 11
-    assert life.silent(5.5) == [0]
-    assert life.silent(60.0) == []
+    incarnation = Incarnation("a", OURS, pods=1)
+    incarnation.join(0, "chat-0-0", OURS, 0.0)
+    assert [incarnation.silent(t / 2) for t in range(11)] == [[]] * 11
+    assert incarnation.silent(5.5) == [0]
+    assert incarnation.silent(60.0) == []
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_plaintext_is_for_this_machine_only():
         Config(model="m", served_name="m", **{**ADDRESSES, "serve": "10.0.0.1:8500"})
 
 
-def test_a_ranks_threads_sleep_at_barriers_and_the_users_own_wish_wins():
+def test_a_ranks_threads_sleep_at_barriers_and_the_users_own_setting_wins():
     one = {"OPENBLAS_NUM_THREADS": "1"}
     assert environment({"A": "b"}) == {"A": "b", "OMP_WAIT_POLICY": "PASSIVE", **one}
-    for wish in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}):
-        assert environment(wish) == wish | one
+    for own in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}):
+        assert environment(own) == own | one

@@ -1,4 +1,4 @@
-"""A life's counters are those of the group: what an earlier life counted stays."""
+"""An incarnation's counters are the group's: what an earlier incarnation counted stays."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,9 @@ def value(page: bytes, name: str) -> float:
     ],
     ids=["late", "generated"],
 )
-def test_a_counter_is_shown_and_does_not_fall_with_a_life(count: Callable[[Board, int], None], name: str) -> None:
+def test_a_counter_is_shown_and_does_not_fall_with_an_incarnation(
+    count: Callable[[Board, int], None], name: str
+) -> None:
     totals, page = Totals(), Board(board.create())
     show = metrics_page(totals, GroupState())
     totals.current = page.gauges
