@@ -1,4 +1,4 @@
-"""Each benchmark explains itself: one that no longer imports is found here, not by who wants a figure."""
+"""Each benchmark explains itself: one that no longer imports is found here, not when its figures are needed."""
 
 import os
 import runpy

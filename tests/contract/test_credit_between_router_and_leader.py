@@ -146,7 +146,7 @@ class Network(RuleBasedStateMachine):
             assert sum(entry[2] for entry in (*self.held, *self.inbox)) <= bound
 
     def teardown(self) -> None:
-        """Left alone, everything that waits is sent: nobody starves behind a lost credit."""
+        """Left alone, everything that waits is sent: no stream starves behind a lost credit."""
         if not hasattr(self, "streams"):
             return
         while self.abandoned:

@@ -56,14 +56,14 @@ def test_a_kubelet_learns_of_the_gpus_and_gives_a_container_the_files_of_its_own
             )(MESSAGES["Empty"](), timeout=10)
             assert [(one.ID, one.health) for one in next(listed).devices] == [("0", "Healthy"), ("10", "Healthy")]
             listed.cancel()
-            wish = MESSAGES["AllocateRequest"]()
-            wish.container_requests.add(devices_ids=["10"])
+            request = MESSAGES["AllocateRequest"]()
+            request.container_requests.add(devices_ids=["10"])
             allocate = channel.unary_unary(
                 "/v1beta1.DevicePlugin/Allocate",
                 lambda one: one.SerializeToString(),
                 MESSAGES["AllocateResponse"].FromString,
             )
-            (given,) = allocate(wish, timeout=10).container_responses
+            (given,) = allocate(request, timeout=10).container_responses
     finally:
         server.stop(None).wait()
         kubelet.stop()

@@ -15,7 +15,7 @@ _SAYS = (r"\bProcess: ", r"\bIn( and out)?: ", r"\bImports: ")
 
 
 def _modules() -> list[Path]:
-    """Of the product and the tests, from the root on; generated ones are nobody's to read."""
+    """Of the product and the tests, from the root on; generated ones are not for readers."""
     done = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
     paths = [Path(line) for line in done.stdout.splitlines() if "_pb2" not in line]
     return [path for path in paths if path.parts[0] in MOST and (ROOT / path).is_file()]

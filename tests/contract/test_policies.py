@@ -1,4 +1,4 @@
-"""NetworkPolicies let in whom they mean: their selectors match the labels that pods really have."""
+"""NetworkPolicies let in the pods that they mean: their selectors match the labels that pods really have."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def labels_of(kind: str, name: str) -> Json:
 
 
 def labels_of_the_operator() -> Json:
-    """Those that the chart writes as they stand."""
+    """Labels that the chart writes as they stand."""
     block = HELPERS.read_text().partition('define "octavo.selector"')[2].partition("{{- end }}")[0]
     lines = [line.split(": ") for line in block.splitlines() if ": " in line and "{{" not in line]
     return {key.strip(): value.strip() for key, value in lines}
@@ -64,7 +64,7 @@ def admitted(spec: Json, port: int, direction: str = "ingress") -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("port", "who"),
+    ("port", "peers"),
     [
         (names.SERVE, {"router", "worker"}),
         (names.STATUS, {"operator", "worker"}),
@@ -76,10 +76,10 @@ def admitted(spec: Json, port: int, direction: str = "ingress") -> set[str]:
         (names.METRICS, {"the namespace", "worker"}),
     ],
 )
-def test_a_workers_port_is_open_to_those_who_need_it_and_every_port_to_workers_of_its_service(
-    port: int, who: set[str]
+def test_a_workers_port_is_open_to_the_peers_that_need_it_and_every_port_to_workers_of_its_service(
+    port: int, peers: set[str]
 ) -> None:
-    assert admitted(WORKERS, port) == who
+    assert admitted(WORKERS, port) == peers
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_each_port_of_the_clients_service_is_one_that_routers_have_and_listen_on
         assert f"--{name}=0.0.0.0:{has[name]}" in container["args"]
 
 
-def test_one_worker_at_a_time_may_be_evicted_and_those_that_serve_nothing_always() -> None:
+def test_one_worker_at_a_time_may_be_evicted_and_workers_that_serve_nothing_always() -> None:
     budget = PLANNED["PodDisruptionBudget", names.workers("chat")]["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
     assert selects(budget["selector"], PODS["worker"]) and not selects(budget["selector"], PODS["router"])
