@@ -44,7 +44,7 @@ def runner(folder: Path, **settings: Any) -> Runner:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_logits_are_those_of_transformers(folder: Path, oracle: Oracle, backend: str) -> None:
+def test_logits_agree_with_transformers(folder: Path, oracle: Oracle, backend: str) -> None:
     ours = runner(folder, backend=backend)
     chunks = (1, 7, 1000) if backend == "cpu" else (1000,)
     for chunk in chunks:

@@ -18,7 +18,7 @@ PROMPT = [(7 * index * index + 3) % 250 for index in range(91)]
 
 @pytest.mark.parametrize("name", ["llama with biases", "qwen 3 with biases and windows"])
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (4, 2)])
-def test_logits_are_those_of_transformers(tmp_path: Path, name: str, tensor: int, pipeline: int) -> None:
+def test_logits_agree_with_transformers(tmp_path: Path, name: str, tensor: int, pipeline: int) -> None:
     """Chunks of 45 and 1 tokens: odd halves, and a row that is not divided."""
     folder = random_checkpoint(tmp_path, seed=3, config=MODELS[name])
     config = RunnerConfig(folder, max_requests=8, kv_cache_bytes=16 << 20)

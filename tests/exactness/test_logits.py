@@ -1,4 +1,4 @@
-"""Logits in float32 are those of transformers within 1e-4, and text is therefore the same."""
+"""Logits in float32 agree with transformers' within 1e-4, and text is therefore the same."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ PROMPT = [(7 * index * index + 3) % 250 for index in range(90)]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 1000])
-def test_logits_are_those_of_transformers(subject: Subject, chunk: int) -> None:
+def test_logits_agree_with_transformers(subject: Subject, chunk: int) -> None:
     prompts = [prompt[:80] for prompt in sorted(subject.prompts, key=len)[-4:]]
     assert difference(subject.runner, subject.oracle, chunk, *prompts) < TOLERANCE
 

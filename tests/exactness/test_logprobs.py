@@ -1,4 +1,4 @@
-"""Log-probabilities and penalties are those of transformers, however the engine cuts, repeats and splits the work."""
+"""Log-probabilities and penalties agree with transformers', however the engine cuts, repeats and splits the work."""
 
 import struct
 from dataclasses import replace
@@ -59,15 +59,15 @@ def check(scores: bytes, tokens: list[int], expected: torch.Tensor) -> None:
     """expected: [tokens, vocabulary] logits of transformers."""
     rows = unpacked(scores)
     assert len(rows) == len(tokens)
-    for (rank, ids, values), token, wish in zip(rows, tokens, expected.log_softmax(-1), strict=True):
-        assert ids[0] == token and rank == 1 + int((wish > wish[token]).sum())
-        assert max(abs(value - float(wish[index])) for index, value in zip(ids, values, strict=True)) < TOLERANCE
+    for (rank, ids, values), token, exact in zip(rows, tokens, expected.log_softmax(-1), strict=True):
+        assert ids[0] == token and rank == 1 + int((exact > exact[token]).sum())
+        assert max(abs(value - float(exact[index])) for index, value in zip(ids, values, strict=True)) < TOLERANCE
         assert values[1:] == sorted(values[1:], reverse=True)
-        assert set(ids[1:]) == set(wish.topk(TOP).indices.tolist())
+        assert set(ids[1:]) == set(exact.topk(TOP).indices.tolist())
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_log_probabilities_of_prompt_and_answer_are_those_of_transformers(
+def test_log_probabilities_of_prompt_and_answer_agree_with_transformers(
     runner: Runner, oracle: Oracle, work: str
 ) -> None:
     engine = LocalEngine(runner, **WORK[work])
@@ -81,7 +81,7 @@ def test_log_probabilities_of_prompt_and_answer_are_those_of_transformers(
     assert (engine.scheduler.load().preemptions > 0) == (work == "preemption")
 
 
-def test_masks_and_penalties_do_not_change_what_is_told(runner: Runner, oracle: Oracle) -> None:
+def test_masks_and_penalties_do_not_change_the_log_probabilities(runner: Runner, oracle: Oracle) -> None:
     sampling = SamplingParams(
         temperature=0.7, top_k=1, allowed_token_ids=tuple(range(40)), repetition_penalty=1.5, logit_bias=((3, 50.0),),
         logprobs=TOP,
@@ -91,7 +91,7 @@ def test_masks_and_penalties_do_not_change_what_is_told(runner: Runner, oracle: 
     check(answer.scores, answer.ids, oracle.logits([*PROMPTS[3], *answer.ids])[len(PROMPTS[3]) - 1 : -1])
 
 
-def test_who_does_not_ask_hears_none(runner: Runner) -> None:
+def test_a_request_that_does_not_ask_gets_no_log_probabilities(runner: Runner) -> None:
     sampling = [SamplingParams(), SCORED, SamplingParams(), SCORED, SamplingParams()]
     answers = LocalEngine(runner).generate(PROMPTS, TOKENS, sampling)
     assert [bool(answer.scores) for answer in answers] == [False, True] * 2 + [False]
@@ -123,7 +123,7 @@ def greedy(runner: Runner, how: SamplingParams, stop_ids: tuple[int, ...] = (), 
     return LocalEngine(runner, **setup).generate(PROMPTS, TOKENS, how, stop_ids)
 
 
-def test_single_bad_words_are_those_of_transformers(runner: Runner, oracle: Oracle) -> None:
+def test_single_bad_words_agree_with_transformers(runner: Runner, oracle: Oracle) -> None:
     free = [answer.ids for answer in greedy(runner, SamplingParams())]
     bad = sorted({token for ids in free for token in ids[:3]})
     answers = greedy(runner, SamplingParams(bad_words=tuple((token,) for token in bad)))
@@ -137,9 +137,9 @@ def test_min_tokens_is_that_of_transformers(runner: Runner, oracle: Oracle) -> N
         sampling = SamplingParams(min_tokens=9, forbidden=(end,))
         (answer,) = LocalEngine(runner).generate([prompt], TOKENS, sampling, stop_ids=[end])
         minimum = MinNewTokensLengthLogitsProcessor(len(prompt), 9, end, device="cpu")
-        wish = likeliest(oracle, prompt, answer.ids, LogitsProcessorList([minimum]))
-        assert answer.ids == wish[:-1] and end not in answer.ids
-        assert len(answer.ids) == TOKENS or (len(answer.ids) >= 9 and wish[-1] == end)
+        expected = likeliest(oracle, prompt, answer.ids, LogitsProcessorList([minimum]))
+        assert answer.ids == expected[:-1] and end not in answer.ids
+        assert len(answer.ids) == TOKENS or (len(answer.ids) >= 9 and expected[-1] == end)
 
 
 def test_presence_and_frequency_count_what_was_generated_and_not_the_prompt(runner: Runner, oracle: Oracle) -> None:
@@ -187,8 +187,8 @@ def test_processes_that_sum_by_gloo_give_the_same(folder: Path, alone: list[Answ
 def test_the_tokens_own_alone_needs_none_of_the_likeliest(folder: Path, runner: Runner, tmp_path: Path) -> None:
     ranks = Ranks(settings(folder), 2, 1, tmp_path)
     try:
-        wish = SamplingParams(logprobs=0, prompt_logprobs=0)
-        for one, other in zip(*(LocalEngine(r).generate(PROMPTS, 4, wish) for r in (runner, ranks)), strict=True):
+        sampling = SamplingParams(logprobs=0, prompt_logprobs=0)
+        for one, other in zip(*(LocalEngine(r).generate(PROMPTS, 4, sampling) for r in (runner, ranks)), strict=True):
             same_scores(one.scores, other.scores, 0)
             if one.prompt_scores or other.prompt_scores:
                 same_scores(one.prompt_scores, other.prompt_scores, 0)

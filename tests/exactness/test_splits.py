@@ -1,4 +1,4 @@
-"""However a model is split over ranks, the text is that of one rank; and logits are those of transformers."""
+"""However a model is split over ranks, the text is that of one rank; and logits agree with transformers'."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -154,7 +154,7 @@ def test_processes_that_sum_by_gloo_give_the_text_of_one_rank(
     [(QWEN3, 4, 2), (QWEN3, 2, 1), (MISTRAL, 2, 2), (MISTRAL, 1, 3)],
     ids=["qwen 3, 4x2", "qwen 3, 2x1", "mistral, 2x2", "mistral, 1x3"],
 )
-def test_logits_of_other_families_are_those_of_transformers(
+def test_logits_of_other_families_agree_with_transformers(
     tmp_path: Path, config: dict[str, Any], tensor: int, pipeline: int
 ) -> None:
     folder = random_checkpoint(tmp_path, seed=3, config=config)
@@ -164,7 +164,7 @@ def test_logits_of_other_families_are_those_of_transformers(
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(3, 1), (1, 2)])
-def test_logits_of_smollm2_are_those_of_transformers(tensor: int, pipeline: int) -> None:
+def test_logits_of_smollm2_agree_with_transformers(tensor: int, pipeline: int) -> None:
     folder = bundled.ensure("smollm2-135m-instruct")
     group = Ranks(settings(folder, context_length=512), tensor, pipeline)
     assert difference(group, Oracle(folder), 40, list(range(1000, 1060))) < TOLERANCE
