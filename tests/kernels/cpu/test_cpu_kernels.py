@@ -38,7 +38,7 @@ def built() -> None:
 
 @pytest.fixture(params=["plain", "avx2", "two threads", "portable"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A module, by what computes. Those by instruction set run in one thread."""
+    """A module, by what computes. The instruction sets' run in one thread."""
     if request.param == "portable":
         yield torch_ops
         return

@@ -32,11 +32,11 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.
 
 @dataclass
 class Case:
-    """rows: of the logits that are changed, each with its request's wishes; masks: [m, words] of those in `masked`."""
+    """rows: of the logits that are changed, each with its request's sampling; masks: [m, words] of `masked`."""
 
     logits: torch.Tensor
     rows: list[int]
-    wishes: list[SamplingParams | None]
+    sampling: list[SamplingParams | None]
     prompts: list[list[int]]
     generated: list[list[int]]
     masked: list[int] = field(default_factory=list)
@@ -49,14 +49,14 @@ def on_device(case: Case) -> torch.Tensor:
     pool = torch.randint(0, 1 << 30, (count + 2, CONTEXT), dtype=torch.int32)
     slots = random.sample(range(count + 2), count)
     packed, held = [], []
-    for index, (row, slot, wish) in enumerate(zip(case.rows, slots, case.wishes, strict=True)):
+    for index, (row, slot, sampling) in enumerate(zip(case.rows, slots, case.sampling, strict=True)):
         tokens = case.prompts[index] + case.generated[index]
         pool[slot, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
-        if wish is not None:
-            words = pack_changes_of_logits(changes(wish, len(case.prompts[index])), vocabulary)
+        if sampling is not None:
+            words = pack_changes_of_logits(changes(sampling, len(case.prompts[index])), vocabulary)
             held.append(torch.from_numpy(words).cuda())
         mask = case.masked.index(index) if index in case.masked else NO_MASK
-        packed.append(Row(row, slot, len(tokens), mask, 0 if wish is None else held[-1].data_ptr()))
+        packed.append(Row(row, slot, len(tokens), mask, 0 if sampling is None else held[-1].data_ptr()))
     before = case.logits.clone()
     whole = torch.full((count + 1, new_rows(1, vocabulary, "cpu").stride(0)), UNTOUCHED, device="cuda")
     rows = torch.from_numpy(pack_rows(packed)).cuda()
@@ -68,10 +68,10 @@ def on_device(case: Case) -> torch.Tensor:
     return whole[:count, :vocabulary].cpu()
 
 
-def changes(wish: SamplingParams, prompt: int) -> LogitsChanges:
+def changes(sampling: SamplingParams, prompt: int) -> LogitsChanges:
     return LogitsChanges(
-        prompt, wish.min_tokens, wish.forbidden, wish.logit_bias, wish.bad_words, wish.allowed_token_ids,
-        wish.repetition_penalty, wish.presence_penalty, wish.frequency_penalty,
+        prompt, sampling.min_tokens, sampling.forbidden, sampling.logit_bias, sampling.bad_words,
+        sampling.allowed_token_ids, sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty,
     )  # fmt: skip
 
 
@@ -82,12 +82,12 @@ def on_cpu(case: Case) -> torch.Tensor:
     adjusted = [
         AdjustedRow(
             row,
-            OnCpu(wish, Columns(0, logits.shape[1])),
+            OnCpu(sampling, Columns(0, logits.shape[1])),
             torch.tensor(case.prompts[row] + case.generated[row], dtype=torch.int64),
             len(case.generated[row]),
         )
-        for row, wish in enumerate(case.wishes)
-        if wish is not None
+        for row, sampling in enumerate(case.sampling)
+        if sampling is not None
     ]
     adjust_(logits, adjusted)
     return logits
@@ -104,13 +104,15 @@ def random_case(draw: random.Random, logits: torch.Tensor, rows: Sequence[int]) 
     for index in range(len(rows)):
         case.prompts.append(draw.choices(ids, k=draw.choice((1, 2, 255, 256, 300))))
         case.generated.append(draw.choices(ids, k=draw.choice((0, 1, 2, 17, 300))))
-        case.wishes.append(None if index in masked and draw.random() < 0.3 else wish(draw, vocabulary, case, ids))
+        case.sampling.append(
+            None if index in masked and draw.random() < 0.3 else some_sampling(draw, vocabulary, case, ids)
+        )
     if masked:
         case.masks = torch.randint(-(2**31), 2**31, (len(masked), -(-vocabulary // 32)), dtype=torch.int32)
     return case
 
 
-def wish(draw: random.Random, vocabulary: int, case: Case, ids: list[int]) -> SamplingParams:
+def some_sampling(draw: random.Random, vocabulary: int, case: Case, ids: list[int]) -> SamplingParams:
     """Of the request whose tokens came last. Bad words: some that its text leads to, and some that it does not."""
     generated = case.generated[-1]
 
@@ -152,7 +154,7 @@ def test_rows_may_lie_apart_and_unaligned(dtype: torch.dtype) -> None:
         check(random_case(draw, part, range(part.shape[0])))
 
 
-def test_each_wish_alone() -> None:
+def test_each_field_alone() -> None:
     logits = torch.randn(1, 5000).cuda() * 3
     prompt, generated = [3, 4, 4, 4999], [4, 4, 7, 4096]
     for one in (
@@ -193,8 +195,8 @@ def test_what_is_not_a_number_stays_so_unless_it_is_forbidden() -> None:
 def test_a_long_context_is_counted_in_full() -> None:
     draw, vocabulary, length = random.Random(2), 9000, 600
     prompt, generated = draw.choices(range(vocabulary), k=length), draw.choices(range(4090, 4100), k=90)
-    wishes = SamplingParams(presence_penalty=0.25, frequency_penalty=0.125, repetition_penalty=1.25)
-    check(Case(torch.randn(1, vocabulary).cuda(), [0], [wishes], [prompt], [generated]))
+    sampling = SamplingParams(presence_penalty=0.25, frequency_penalty=0.125, repetition_penalty=1.25)
+    check(Case(torch.randn(1, vocabulary).cuda(), [0], [sampling], [prompt], [generated]))
 
 
 def test_no_rows_are_no_work() -> None:

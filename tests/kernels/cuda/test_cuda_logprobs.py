@@ -1,4 +1,4 @@
-"""The device tells of rows of logits what worker/runner/cpu/logprobs.py does; values are those of a log_softmax in
+"""The device reports of rows of logits what worker/runner/cpu/logprobs.py does; values equal a log_softmax's in
 float64."""
 
 import numpy as np
@@ -52,7 +52,7 @@ def check(logits: torch.Tensor, top: int, rows: list[int] | None = None) -> None
 @DTYPES
 @pytest.mark.parametrize("vocabulary", [1, 5, 33, 2047, 4096, 4097, 8200, 49152, 128256])
 @pytest.mark.parametrize("rows", [1, 3, 70])
-def test_rows_are_told_as_on_the_cpu(rows: int, vocabulary: int, dtype: torch.dtype) -> None:
+def test_rows_are_reported_as_on_the_cpu(rows: int, vocabulary: int, dtype: torch.dtype) -> None:
     logits = (torch.randn(rows, vocabulary) * 3).to(dtype).cuda()
     for top in (0, 1, 5, 20):
         check(logits, min(top, vocabulary))
@@ -89,7 +89,7 @@ def test_wide_rows_keep_their_sums() -> None:
     check(logits.cuda(), 5)
 
 
-def test_rows_that_are_not_finite_are_told_apart() -> None:
+def test_rows_that_are_not_finite_are_marked() -> None:
     logits = torch.randn(8, 9000)
     for row, bad in enumerate((float("nan"), float("inf"), float("-inf"))):
         logits[2 * row, 4097] = bad
@@ -97,7 +97,7 @@ def test_rows_that_are_not_finite_are_told_apart() -> None:
     check(logits.cuda(), 5)
 
 
-def test_positions_of_a_prompt_are_those_of_its_tokens_in_portions() -> None:
+def test_positions_of_a_prompt_are_its_tokens_in_portions() -> None:
     rows = pack_prompt(slot=7, first=11, count=5, each=3).reshape(-1, 4)
     assert rows.tolist() == [[0, 7, 11, 0], [1, 7, 12, 1], [2, 7, 13, 2], [0, 7, 14, 3], [1, 7, 15, 4]]
     first, second = (pack_prompt(7, 11, 5, 3, Part(rank, 2)).reshape(-1, 4) for rank in range(2))

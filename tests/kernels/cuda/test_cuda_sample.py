@@ -201,7 +201,7 @@ def test_frequencies_follow_the_probabilities() -> None:
     assert ((ids.bincount(minlength=16) - wanted).square() / wanted).sum() < 44  # chi-squared, 15 degrees: 1 in 10,000
 
 
-def test_a_graph_draws_anew_with_new_counters() -> None:
+def test_a_graph_draws_again_with_new_counters() -> None:
     logits, draw = normal(8, 50_000).cuda(), draws(8, 1.0, 0, 0.9)
     step, state = step_of(draw, 0)
     sample(logits, step, state)
