@@ -19,7 +19,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "grid": {"parallelism": {"pipeline": 2, "tensor": 3}},
     "spread": {"parallelism": {"tensor": 3}, "accelerator": {"perPod": 1}},
 }
-PROMPTS = ("The capital of France is", "Water boils at", "def add(a, b):\n", "Once upon a time, there was a king who")
+PROMPTS = ("The capital of France is", "Water boils at", "def add(a, b):\n", "Once upon a time, there was a king")
 TOKENS = 16
 START_S = 120.0  # six processes with PyTorch on two cores
 JOIN, STATUS, LINK = 8501, 8502, 8601
@@ -110,7 +110,7 @@ def node_of(service: Service, pod: str) -> str:
     return str(found(service, pod)["spec"]["nodeName"])
 
 
-def test_no_port_of_a_group_talks_to_who_has_no_certificate_of_the_service(line: Service) -> None:
+def test_no_port_of_a_group_talks_to_a_peer_without_a_certificate_of_the_service(line: Service) -> None:
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
     stranger.set_alpn_protocols(["h2"])
@@ -229,17 +229,17 @@ def test_a_group_of_which_one_pod_finds_no_node_says_which_and_why_and_can_be_me
         "accelerator": {"nodeSelector": {"kubernetes.io/hostname": "node2"}},
         "resources": {"requests": {"cpu": "1100m"}},
     }
-    torn = octavo.service("torn", **LINE | one_fits)
-    message = torn.wait("Ready", "False", "Unschedulable", NAMED_S)["message"]
-    pods = octavo.bed.objects("pods", octavo.namespace, torn.selector("worker"))
+    partial = octavo.service("partial", **LINE | one_fits)
+    message = partial.wait("Ready", "False", "Unschedulable", NAMED_S)["message"]
+    pods = octavo.bed.objects("pods", octavo.namespace, partial.selector("worker"))
     lone = [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
     assert len(pods) == 2
     assert len(lone) == 1
     assert lone[0] in message
     assert "cpu" in message
-    torn.apply(**LINE)
-    torn.settled()
-    torn.delete()
+    partial.apply(**LINE)
+    partial.settled()
+    partial.delete()
 
 
 def split(line: Service, away: str) -> None:
@@ -271,7 +271,7 @@ def test_a_group_with_a_pod_on_a_lost_node_serves_again_elsewhere(
     bound = Bound(NODE_S)
     act("node2", lost)
     try:
-        wait_until(lambda: line.pods().get(away) != before[away], NODE_S, "the pod is made anew")
+        wait_until(lambda: line.pods().get(away) != before[away], NODE_S, "the pod is made again")
         line.settled(timeout_s=NODE_S)
         with traffic(line) as clients:
             wait_until(lambda: len(clients.answered) > 5, 60, "answers")
@@ -285,7 +285,7 @@ def test_a_group_with_a_pod_on_a_lost_node_serves_again_elsewhere(
     line.settled()
 
 
-# The last of those that share `line`: its group has another name from here on.
+# The last test that shares `line`: its group has another name from here on.
 def test_a_wrong_image_leaves_the_old_pods_serving_and_a_right_change_replaces_them(line: Service) -> None:
     before = line.pods()
     with traffic(line):
