@@ -1,6 +1,6 @@
 """Every test and `make check`, three runs beside each other: `python tests/suites.py [PYTEST OPTION ...]`.
 
-Tests on the bed mostly wait, so that others compute meanwhile; those of the cluster and of its nodes share one. Three
+Tests on the bed mostly wait, so that others compute meanwhile; the cluster's and its nodes' share one. Three
 runs keep two cores busy but for a tenth or a fifth; a fourth saves a minute where they are fast, and where they are
 slow tests fail of nothing but the load. As one ends, the next begins. Each line of output names its run.
 

@@ -1,4 +1,4 @@
-"""The front door listens from its first moment: pid 1 of a container is deaf to a signal that nobody handles."""
+"""The front door listens from its first moment: pid 1 of a container is deaf to a signal without a handler."""
 
 import subprocess
 import sys

@@ -34,7 +34,7 @@ def test_calm_seconds_count(clocks: Clocks) -> None:
     assert bound.over
 
 
-def test_seconds_without_a_free_cpu_do_not_count_and_are_told(clocks: Clocks) -> None:
+def test_seconds_without_a_free_cpu_do_not_count_and_are_reported(clocks: Clocks) -> None:
     bound = Bound(4.0)
     clocks.now_s += 30.0
     clocks.stalled_s += 27.0

@@ -1,4 +1,4 @@
-"""Ports that tests give to processes are nobody else's, in this run of tests or in one beside it."""
+"""A port that a test gives to a process has no other user, in this run of tests or in one beside it."""
 
 import subprocess
 import sys

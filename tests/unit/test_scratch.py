@@ -1,4 +1,4 @@
-"""Folders of processes that were killed do not pile up; nobody removes those of the living."""
+"""Folders of processes that were killed do not pile up; a running process's folder is not removed."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def test_the_next_removes_what_a_killed_one_left_and_only_that(tmp_path: Path) -
             folder.mkdir()
         (foreign[1] / "lock").touch()
         with scratch("octavo-x-", str(tmp_path)) as own:
-            assert left.is_dir() and (left / "leader.sock").exists(), "its process lives"
+            assert left.is_dir() and (left / "leader.sock").exists(), "its process runs"
         assert not own.exists()
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -16,7 +16,7 @@ def test_every_file_of_tests_is_in_one_run() -> None:
     assert sorted(suites.ORDER) == sorted([CHECK, *suites.RUNS])
 
 
-def test_a_failure_is_known_by_its_test_and_told_with_its_reason() -> None:
+def test_a_failure_is_known_by_its_test_and_reported_with_its_reason() -> None:
     assert BAD.failed == {"tests/a.py::test_one": "AssertionError: why - so", "tests/a.py::test_two": "TimeoutError"}
 
 

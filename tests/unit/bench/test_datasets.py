@@ -144,7 +144,7 @@ def test_the_same_seed_makes_the_same_requests_and_none_of_them_warms_up(name: s
     assert len(first.warmups) == 2 and prefixes_of_run.isdisjoint(tuple(one.prompt[:4]) for one in first.warmups)
 
 
-def test_a_file_with_too_few_prompts_is_asked_again_unless_told_not_to(tmp_path: Path) -> None:
+def test_a_file_with_too_few_prompts_is_asked_again_unless_this_is_off(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "a"}\n\n{"prompt": "b\u2028c", "output_tokens": 4}\n')
     many: Workload = made("custom", path=path, num_prompts=7, output_len=2, warmups=3)

@@ -88,7 +88,7 @@ def test_the_fullest_second_counts_chunks_since_the_first_request() -> None:
     assert metrics.fullest_second([slow, late]) == 3
 
 
-def test_tokens_that_the_server_does_not_count_are_those_of_the_text_else_of_the_chunks() -> None:
+def test_tokens_that_the_server_does_not_count_are_counted_in_the_text_else_in_the_chunks() -> None:
     answer = Answer(0.0, ttft_s=0.1, gaps_s=(0.1, 0.1), latency_s=0.3, text="one two")
     assert counted(answer, lambda text: len(text.split())).output_tokens == 2
     assert counted(answer, None).output_tokens == 3

@@ -81,7 +81,7 @@ def test_details_have_one_entry_for_each_request_in_order() -> None:
     assert seen["output_lens"] == [3, 0] and seen["generated_texts"] == ["abc", ""]
 
 
-def test_failures_are_told_in_one_line_with_the_first_reason() -> None:
+def test_failures_are_reported_in_one_line_with_the_first_reason() -> None:
     assert report.failures(ANSWERS) == "1 of 2 requests failed; the first: HTTP 503: full"
     assert report.failures(ANSWERS[:1]) == ""
 

@@ -35,7 +35,7 @@ def test_a_key_from_a_flag_reaches_the_router_in_a_file_of_ones_own(tmp_path: Pa
     assert "secret-key" not in " ".join(router_argv(kept, 8000, None, [Sockets(tmp_path, 0)]))
 
 
-def test_without_these_flags_the_router_is_told_nothing(tmp_path: Path) -> None:
+def test_without_these_flags_the_router_gets_none(tmp_path: Path) -> None:
     settings = parse_args(ON_CPU)
     config = parse_arguments(router_argv(settings, 8000, None, [Sockets(tmp_path, 0)])[1:])
     assert (config.api_keys_file, config.settings) == (None, RouterSettings())

@@ -17,7 +17,7 @@ def test_reading_and_converting_both_move_on_a_terminal(monkeypatch: pytest.Monk
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
     with bundled.terminal_progress() as show:
-        time.sleep(0.7)  # the file is read: nobody can tell how far it is
+        time.sleep(0.7)  # the file is read: its progress is not known
         reading = {line for line in screen.getvalue().split("\r") if "reading" in line}
         show(50)
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""`octavo run` computes where it is told to: the flag's word, else the file's, else a GPU where there is one."""
+"""`octavo run` computes on the flag's device, else on the file's, else on a GPU where there is one."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_the_flag_wins_over_the_file(tmp_path: Path, file: str, given: list[str]
     assert settings.device == device and f"--device={device}" in worker_argv(settings, Sockets(tmp_path, 0))
 
 
-def test_the_defaults_that_the_rules_count_with_are_those_of_the_device(present: bool) -> None:
+def test_the_rules_count_with_the_defaults_of_the_device(present: bool) -> None:
     assert parse_args(["--device", "cuda", *SIXTEEN, "--max-requests", "512"]).service.spec.engine.max_requests == 512
     with pytest.raises(UsageError, match="dtype"):
         parse_args(["--device", "cpu", *SIXTEEN])
@@ -67,6 +67,6 @@ def test_a_gpu_that_is_not_there_ends_with_2_before_anything_starts(
     assert "--device cuda: PyTorch sees no GPU; give --device cpu" in capsys.readouterr().err
 
 
-def test_processes_say_as_much_as_is_wished(tmp_path: Path) -> None:
+def test_processes_log_at_the_level_of_the_flag(tmp_path: Path) -> None:
     assert "--log-level=warning" in worker_argv(parse_args([]), Sockets(tmp_path, 0))
     assert "--log-level=info" in worker_argv(parse_args(["--log-level", "info"]), Sockets(tmp_path, 0))

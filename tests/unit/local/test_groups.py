@@ -26,7 +26,7 @@ def peers(folder: Path, pods: int, group: int = 0) -> str:
     return "--peers=" + ",".join(f"unix:{folder}/{group}-{pod}-group.sock" for pod in range(pods))
 
 
-def test_a_group_of_one_rank_is_told_nothing_of_shapes(tmp_path: Path) -> None:
+def test_a_group_of_one_rank_gets_no_flags_of_shapes(tmp_path: Path) -> None:
     assert argv(tmp_path, 0, group=3) == ["--pod-name=group-3"]
 
 
@@ -54,9 +54,9 @@ def test_ranks_of_several_pods_share_the_threads_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], ranks: int | None
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(16))
-    wished = None if ranks is None else threads(None, ranks=ranks)  # 16 / ranks, unless a quota allows less
+    expected = None if ranks is None else threads(None, ranks=ranks)  # 16 / ranks, unless a quota allows less
     argv = worker_argv(parse_args([*ON_CPU, *given]), Sockets(tmp_path, 0, 0))
-    assert parse(argv[1:]).threads == wished
+    assert parse(argv[1:]).threads == expected
 
 
 def test_pods_listen_beside_each_other_and_the_router_dials_the_first_of_each_group(tmp_path: Path) -> None:

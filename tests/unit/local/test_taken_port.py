@@ -16,7 +16,7 @@ async def test_a_router_that_was_refused_its_port_fails_the_start(
 ) -> None:
     service = Service(parse_args(["--device", "cpu", "--port", "8000"]), tmp_path)
     service._router = Child("router", [], print)
-    monkeypatch.setattr(service, "_ready", lambda: True)  # whoever has the port answers
+    monkeypatch.setattr(service, "_ready", lambda: True)  # the owner of the port answers
     await service._until_ready()
     service._router.last_code = EXIT_CODE
     with pytest.raises(StartFailed, match="--port 8000: another process listens there"):

@@ -88,7 +88,7 @@ def test_a_request_needs_the_feature_of_each_field_that_it_sets(name: str) -> No
     assert one.always_changes_logits == one.changes_logits == (name in LOGITS_FIELDS)
 
 
-def test_features_and_ranges_are_those_of_the_fields() -> None:
+def test_features_and_ranges_come_from_the_fields() -> None:
     assert OTHER.features == FEATURES
     assert set(NAMES) - set(FEATURES) == {"temperature", "top_k", "top_p", "seed", "forbidden"}
     assert RANGES.keys() <= {"temperature", *FEATURES} and RANGES["presence_penalty"] == (-2, 2)

@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Entry, Broken]] = {
     "a log-probability is missing": (spoilt(lambda got: got.parts[0].logprobs.pop()), Broken.SCORES),
     "no usage": (spoilt(lambda got: got.usage.clear()), Broken.USAGE),
     "usage twice": (spoilt(lambda got: got.usage.append(got.usage[0])), Broken.USAGE),
-    "usage that nobody asked for": (entry(answered(), replace(ASK, usage=False)), Broken.USAGE),
+    "usage that was not asked for": (entry(answered(), replace(ASK, usage=False)), Broken.USAGE),
     "too many tokens in the usage": (spoilt(lambda got: got.usage[0].update(completion_tokens=13)), Broken.USAGE),
     "another total": (spoilt(lambda got: got.usage[0].update(total_tokens=23)), Broken.USAGE),
     "cached without a cache": (entry(answered(), replace(ASK, caching=False)), Broken.USAGE),
@@ -139,13 +139,13 @@ def test_a_stopped_router_holds_its_connections_for_a_while_only() -> None:
     assert broken(entry(answered(), took_s=36.0 + HELD_S), rules) == [Broken.LATE]
 
 
-def test_a_helper_that_is_hit_refuses_nobody() -> None:
+def test_a_helper_that_is_hit_refuses_no_request() -> None:
     one = entry(refused(400, TOO_SLOW))
     assert broken(one, Rules(disturbed=Disturbed(helper=[Window(109.0, 112.0)]))) == [Broken.STATUS]
     assert broken(one, Rules(disturbed=Disturbed(helper=[Window(112.0, 115.0)]))) == []
 
 
-def test_a_busy_machine_makes_nobody_late_where_others_use_it() -> None:
+def test_a_busy_machine_makes_no_answer_late_where_others_use_it() -> None:
     patient = Rules(patient=True)
     assert broken(entry(answered(), took_s=60.0, calm_s=20.0), patient) == []
     assert broken(entry(answered(), took_s=60.0, calm_s=36.0), patient) == [Broken.LATE]
