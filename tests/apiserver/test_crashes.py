@@ -32,16 +32,16 @@ def _die_after_every_write(bed: Bed, proxy: ApiProxy, space: str, folder: Path) 
     """Start operators, each of which is killed at its first write, until one finds nothing left to write."""
     for deaths in range(MOST_WRITES):
         bed.client.delete("lease", "octavo-operator", space)  # it ran out
-        doomed = Operator(proxy.kubeconfig, folder, "--namespace", space, "--lease-namespace", space)
-        proxy.after_write = lambda number, doomed=doomed: doomed.process.kill()  # type: ignore[misc]
+        crashing = Operator(proxy.kubeconfig, folder, "--namespace", space, "--lease-namespace", space)
+        proxy.after_write = lambda number, crashing=crashing: crashing.process.kill()  # type: ignore[misc]
         before = len(proxy.writes)
         try:
-            wait_until(lambda: len(proxy.writes) > before or _rests(doomed), 30, f"write {before + 1} or rest")  # noqa: B023
+            wait_until(lambda: len(proxy.writes) > before or _rests(crashing), 30, f"write {before + 1} or rest")  # noqa: B023
             if len(proxy.writes) == before:
                 return deaths
-            doomed.process.wait(10)
+            crashing.process.wait(10)
         finally:
-            doomed.kill()
+            crashing.kill()
     raise AssertionError(f"still writing after {MOST_WRITES} deaths: {proxy.writes[-5:]}")
 
 

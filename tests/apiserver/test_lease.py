@@ -28,7 +28,7 @@ def test_a_clean_stop_hands_over_at_once(bed: Bed, space: str, tmp_path: Path) -
             wait_until(lambda: two.leads, 6, "the second leads")
 
 
-def test_a_crash_hands_over_within_the_life_of_the_lease(bed: Bed, space: str, tmp_path: Path) -> None:
+def test_a_crash_hands_over_within_the_duration_of_the_lease(bed: Bed, space: str, tmp_path: Path) -> None:
     with operator(bed.kubeconfig, tmp_path, space) as one:
         wait_until(lambda: one.leads, 10, "the first leads")
         with operator(bed.kubeconfig, tmp_path, space) as two:

@@ -1,4 +1,4 @@
-"""The operator touches only what is its own, and keeps that as it wished it."""
+"""The operator touches only what is its own, and keeps that as it desires it."""
 
 import time
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_the_first_look_at_a_refused_write_does_not_stop_the_others(bed: Bed, sp
         bed.apply(service(), namespace=space)
         wait_until(lambda: bed.get("statefulset", "chat-0", space), 20, "the group, made after the refused Deployment")
         assert bed.get("deployment", "chat-router", space) is None
-        assert any("events" in line for line in writes(bed, space))  # the refusal is told
+        assert any("events" in line for line in writes(bed, space))  # the refusal is an event
         bed.kubectl("delete", "resourcequota", "none", "-n", space)
         wait_until(lambda: bed.get("deployment", "chat-router", space), 90, "the Deployment, once it is allowed")
 

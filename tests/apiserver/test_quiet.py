@@ -14,7 +14,7 @@ IDLE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Ten services that nobody touches, and their operator. since: when they rested, offset: in the audit log then."""
+    """Ten services without changes, and their operator. since: when they rested, offset: in the audit log then."""
 
     operator: Operator
     space: str
