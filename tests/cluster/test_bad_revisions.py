@@ -1,4 +1,4 @@
-"""Every wrong wish is named in the status, and taking it back needs nothing but the next apply."""
+"""Every wrong setting is named in the status, and taking it back needs nothing but the next apply."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def apply_wrongly(wrong: Service, model: str, **spec: Any) -> None:
         pytest.param("file:///models/letters", {}, "HostPathNotAllowed", "allow-host-path", id="folder of the node"),
     ],
 )
-def test_what_a_service_was_born_with_wrongly_is_named_and_told_in_an_event(
+def test_a_wrong_setting_of_a_new_service_is_named_and_reported_in_an_event(
     wrong: Service, model: str, spec: dict[str, Any], reason: str, said: str
 ) -> None:
     apply_wrongly(wrong, model, **spec)

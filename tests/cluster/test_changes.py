@@ -1,4 +1,4 @@
-"""A service changes under clients that ask again and again: it ends as wished, and nobody is sent away."""
+"""A service changes under clients that ask again and again: it ends as desired, and no request is refused."""
 
 from support.cluster.bed import wait_until
 from support.cluster.deployed import Service

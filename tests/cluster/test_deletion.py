@@ -1,4 +1,4 @@
-"""A deleted service goes whole, and whoever waits for it is told once."""
+"""A deleted service goes whole, and each client that waits for it gets one error."""
 
 import time
 from typing import Any
@@ -21,12 +21,12 @@ def leaving(octavo: Release) -> Service:
     return service
 
 
-def test_open_requests_of_a_deleted_service_end_with_one_error_and_one_made_anew_under_its_name_serves(
+def test_open_requests_of_a_deleted_service_end_with_one_error_and_a_new_one_under_its_name_serves(
     octavo: Release, leaving: Service
 ) -> None:
     streams = [Stream(leaving.address, 60_000, model="leaving").wait_begun() for _ in range(3)]
     leaving.delete()
-    leaving.kill("rank")  # nobody waits out the two minutes of grace here
+    leaving.kill("rank")  # this test does not wait out the two minutes of grace
     for stream in streams:
         stream.wait_end(30).assert_cut_with_one_error()
     another = octavo.service("leaving", **SMALL)

@@ -9,7 +9,7 @@ from support.patience import PATIENCE_S, Bound
 QUESTION = "What is the capital of France?"
 
 
-def test_a_stranger_installs_applies_waits_and_is_told_that_paris_is_the_capital(
+def test_a_stranger_installs_applies_waits_and_reads_that_paris_is_the_capital(
     octavo: Release, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bound = Bound(SERVES_S)

@@ -1,4 +1,4 @@
-"""A container that runs out of memory is called that, whoever the kernel chose, and more memory mends it."""
+"""A container that runs out of memory is called that, whichever process the kernel chose, and more memory mends it."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -14,9 +14,9 @@ RANK_S, POD_S, GONE_S = 20.0, 60.0, 60
 
 
 @pytest.fixture(scope="module", autouse=True)
-def doomed(octavo: Release, cluster: Cluster) -> Iterator[Release]:
+def deleted(octavo: Release, cluster: Cluster) -> Iterator[Release]:
     """A release whose namespace was deleted when its operator was gone: that takes a while, so it begins first."""
-    with release(cluster, "doomed", octavo.models, replicas=1) as here:
+    with release(cluster, "deleted", octavo.models, replicas=1) as here:
         here.service("letters", **SMALL).settled()
         here.operators(0)
         cluster.client.delete("namespace", here.namespace)
@@ -39,7 +39,7 @@ def test_a_service_deleted_while_the_operator_is_gone_goes_whole(alone: Release)
     wait_until(lambda: not alone.left("orphan"), GONE_S, "everything of the service is gone")
 
 
-def test_traffic_a_crash_and_a_lost_pod_are_borne_without_the_operator_which_then_catches_up(alone: Release) -> None:
+def test_traffic_a_crash_and_a_lost_pod_need_no_operator_which_then_catches_up(alone: Release) -> None:
     letters = Service(alone, "letters")
     with Traffic(letters.client()) as traffic:
         wait_until(lambda: len(traffic.answered) > 5, 30, "answers")
@@ -54,6 +54,6 @@ def test_traffic_a_crash_and_a_lost_pod_are_borne_without_the_operator_which_the
     letters.settled(2)
 
 
-def test_a_namespace_deleted_while_the_operator_is_gone_goes_whole(doomed: Release, cluster: Cluster) -> None:
+def test_a_namespace_deleted_while_the_operator_is_gone_goes_whole(deleted: Release, cluster: Cluster) -> None:
     # Kubernetes looks again only after half the pods' grace period, however soon they are gone.
-    wait_until(lambda: cluster.get("namespace", doomed.namespace) is None, 140, "the namespace is gone")
+    wait_until(lambda: cluster.get("namespace", deleted.namespace) is None, 140, "the namespace is gone")

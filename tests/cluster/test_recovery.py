@@ -8,7 +8,7 @@ from support.cluster.deployed import Service
 from support.cluster.traffic import Stream, Traffic
 
 RANK_S, POD_S = 20.0, 60.0  # twice what a recovery may take
-TOLD_S = 140.0  # twice what the operator takes to ask a pod that was ready each time it looked
+REPORTED_S = 140.0  # twice what the operator takes to ask a pod that was ready each time it looked
 LONG = 1_500  # tokens
 
 
@@ -26,8 +26,8 @@ def test_a_killed_rank_is_replaced_inside_its_pod(letters: Service, capsys: pyte
         print(f"\nrank killed: {gap_s:.1f} s without an answer")
     assert gap_s <= RANK_S
     assert letters.pods() == before
-    told = wait_until(lambda: letters.object()["status"]["groups"][0].get("lastFailure"), TOLD_S, "the cause")
-    assert told["reason"] == "RankExited"
+    failure = wait_until(lambda: letters.object()["status"]["groups"][0].get("lastFailure"), REPORTED_S, "the cause")
+    assert failure["reason"] == "RankExited"
     assert letters.object()["status"]["groups"][0]["restarts"] >= 1
 
 
@@ -82,7 +82,7 @@ def test_deleted_services_and_routers_come_back(letters: Service) -> None:
         wait_until(lambda: len(traffic.answered) > 3, 30, "answers")
 
 
-def test_conditions_of_a_service_that_nobody_touches_do_not_change(letters: Service) -> None:
+def test_conditions_of_a_service_that_no_client_changes_stay_the_same(letters: Service) -> None:
     time.sleep(3)
     before = letters.object()
     with Traffic(letters.client(), clients=1, pause_s=0.5):

@@ -1,8 +1,8 @@
 """A device plugin for the bed: tells a node's kubelet of `nvidia.com/gpu`, one for each /dev/nvidiaN; hands them out.
 
 It speaks the kubelet's device plugin API (v1beta1) over gRPC, as NVIDIA's and Google's do, and runs beside the kubelet
-as a program of the node. A container gets the nodes of its GPUs, those that all GPUs share, and the driver's folder at
-/usr/local/nvidia where the node keeps its driver there. GPUs are never found unhealthy: a bed lives for minutes.
+as a program of the node. A container gets the nodes of its GPUs and the shared ones, and the driver's folder at
+/usr/local/nvidia where the node keeps its driver there. GPUs are never found unhealthy: a bed runs for minutes.
 
 usage: device_plugin.py [--devices FOLDER] [--driver FOLDER]
 """
@@ -118,11 +118,11 @@ def _codec(request: str) -> tuple[Any, Any]:  # Any: (reads a request, writes a 
 
 def register(kubelet: Path) -> None:
     """Tells the kubelet of the plugin, which must listen already."""
-    wish = MESSAGES["RegisterRequest"](version="v1beta1", endpoint=SOCKET, resource_name=RESOURCE)
+    request = MESSAGES["RegisterRequest"](version="v1beta1", endpoint=SOCKET, resource_name=RESOURCE)
     with grpc.insecure_channel(f"unix://{kubelet / 'kubelet.sock'}") as channel:
         write = MESSAGES["RegisterRequest"].SerializeToString
         call = channel.unary_unary("/v1beta1.Registration/Register", write, MESSAGES["Empty"].FromString)
-        call(wish, timeout=30, wait_for_ready=True)
+        call(request, timeout=30, wait_for_ready=True)
 
 
 def serve(plugin: Plugin, kubelet: Path = KUBELET) -> grpc.Server:

@@ -17,7 +17,7 @@ OBJECTS = (
 
 
 def tell(bed: Bed) -> None:
-    """The cluster's objects, the logs of our pods, and those of the node's and the cluster's programs."""
+    """The cluster's objects, the logs of our pods and of the node's and the cluster's programs."""
     for words in OBJECTS:
         _show(f"kubectl {words}", lambda words=words: bed.kubectl(*words.split(), timeout=20)[-12_000:])  # type: ignore[misc]
     for selector in SELECTORS:

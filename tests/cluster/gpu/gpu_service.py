@@ -92,7 +92,7 @@ class Service:
         wait_until(self._is_reached, timeout_s, "an answer at the address of the Service")
 
     def restarted(self, timeout_s: float) -> None:
-        """Ready in another life, of whose beginning the status says why."""
+        """Ready in another incarnation, of whose beginning the status says why."""
 
         def failed() -> bool:
             return any(group.get("lastFailure") for group in self.status().get("groups", []))
@@ -122,9 +122,9 @@ class Service:
         """The greedy answer to a prompt, through whichever router Kubernetes picks."""
         with urllib.request.urlopen(f"{self.address}/v1/models", timeout=ASK_S) as answer:
             model = json.load(answer)["data"][0]["id"]
-        wish = {"model": model, "prompt": [17, 18, 19, 20], "max_tokens": 24, "temperature": 0}
+        body = {"model": model, "prompt": [17, 18, 19, 20], "max_tokens": 24, "temperature": 0}
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.address}/v1/completions", json.dumps(wish).encode(), headers)
+        request = urllib.request.Request(f"{self.address}/v1/completions", json.dumps(body).encode(), headers)
         begin = time.monotonic()
         with urllib.request.urlopen(request, timeout=ASK_S) as answer:
             said = json.load(answer)
@@ -168,7 +168,7 @@ class Service:
         return pids[0]
 
     def on_gpus(self) -> Json:
-        """MiB by pid, of what nvidia-smi says that uses a GPU; and which of those are ranks of the service."""
+        """MiB by pid, of what nvidia-smi says that uses a GPU; and the pids of the service's ranks."""
         lines = (line.partition(",") for line in _nvidia_smi("--query-compute-apps=pid,used_memory"))
         return {"used_mib": {pid.strip(): used.strip() for pid, _, used in lines}, "ranks": self.ranks()}
 

@@ -2,8 +2,8 @@
 
 An image with PyTorch and CUDA's libraries has gigabytes. These hold only `octavo` from the tree as it is. The node's
 containers have the host's /usr and the environment of the Python that runs this, read-only, in the same places:
-`runtime_spec` has those mounts, and containerd begins each container with it. The environment variables are those that
-the Dockerfile gives the image of the same name, so that what runs here runs there.
+`runtime_spec` has these mounts, and containerd begins each container with it. The environment variables are the ones
+that the Dockerfile gives the image of the same name, so that what runs here runs there.
 """
 
 import io
@@ -82,7 +82,7 @@ def host_folders() -> list[str]:
 
 
 def runtime_spec() -> str:
-    """containerd's own with the host's folders. What is mounted into those stays behind: a driver comes by a plugin."""
+    """containerd's own with the host's folders. What is mounted into them stays behind: a driver comes by a plugin."""
     spec = json.loads(subprocess.run(["ctr", "oci", "spec"], check=True, capture_output=True).stdout)
     options = ["bind", "ro", "nosuid", "nodev"]
     mounts = [{"destination": path, "source": path, "type": "bind", "options": options} for path in host_folders()]
