@@ -1,4 +1,4 @@
-"""A group of GPUs lives and dies as one: a killed rank takes the other with it, and both come again."""
+"""A group of GPUs starts and ends as one: a killed rank takes the other with it, and both come again."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ pytestmark = [
 AGAIN_S = 60.0  # to serve again; PyTorch's import and CUDA's start are most of it
 
 
-def test_a_rank_killed_while_it_decodes_ends_the_life_and_the_next_one_serves(tmp_path: Path) -> None:
+def test_a_rank_killed_while_it_decodes_ends_the_incarnation_and_the_next_one_serves(tmp_path: Path) -> None:
     worker = WorkerProcess(successor_checkpoint(tmp_path / "letters"), "--tensor", "2", "--device", "cuda").start()
     try:
         asyncio.run(_kill_and_serve_again(worker))

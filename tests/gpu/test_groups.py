@@ -195,7 +195,9 @@ def test_gpus_that_do_not_reach_each_other(whole: Whole, tensor: int, pipeline: 
     [("float32", 1e-4, None), ("bfloat16", 0.06, None), ("bfloat16", 0.06, 4096)],
     ids=["float32", "bfloat16", "bfloat16 in halves"],
 )
-def test_logits_of_ranks_that_add_up_are_those_of_one(whole: Whole, dtype: str, most: float, large: int | None) -> None:
+def test_logits_of_ranks_that_add_up_agree_with_one_ranks(
+    whole: Whole, dtype: str, most: float, large: int | None
+) -> None:
     """Relative to the largest. In bfloat16 each rank rounds what it adds. large: bytes above which one half of the rows
     is added up while the other is computed."""
     if torch.cuda.device_count() < 2:

@@ -43,7 +43,7 @@ class Slow:
 
 
 @mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_logits_are_those_of_the_whole(tmp_path: Path, dtype: str) -> None:
+def test_logits_agree_with_the_wholes(tmp_path: Path, dtype: str) -> None:
     shape = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
     folder = random_checkpoint(tmp_path, seed=3, config=shape)
     runner = CudaRunner(RunnerConfig(folder, dtype=dtype, max_requests=4, kv_cache_bytes=64 << 20))

@@ -52,7 +52,7 @@ def settings(folder: Path, dtype: str) -> RunnerConfig:
     )
 
 
-def test_logits_in_float32_are_those_of_transformers(model: Model) -> None:
+def test_logits_in_float32_agree_with_transformers(model: Model) -> None:
     runner = open_runner(settings(model.folder, "float32"))
     for prompt in PROMPTS:
         expected = model.exact.logits(prompt)
@@ -68,7 +68,7 @@ def test_greedy_text_in_float32_is_that_of_transformers(model: Model, work: dict
         model.exact.confirm(prompt, answer.ids, TOKENS)
 
 
-def test_log_probabilities_in_bfloat16_are_those_of_transformers_but_for_rounding(model: Model) -> None:
+def test_log_probabilities_in_bfloat16_agree_with_transformers_but_for_rounding(model: Model) -> None:
     """Of each prompt's own tokens. Random weights lose more than a trained model's (benchmarks/accuracy.py)."""
     runner = open_runner(settings(model.folder, "bfloat16"))
     ours, half, exact = (
@@ -78,7 +78,7 @@ def test_log_probabilities_in_bfloat16_are_those_of_transformers_but_for_roundin
     apart, lost, theirs = (
         float((one - other).abs().mean()) for one, other in ((ours, half), (ours, exact), (half, exact))
     )
-    print(f"log-probabilities differ by {apart:.5f}; from float32 {lost:.5f}, those of transformers {theirs:.5f}")
+    print(f"log-probabilities differ by {apart:.5f}; from float32 {lost:.5f}, transformers' {theirs:.5f}")
     assert lost < LOSS * theirs
     assert apart < APART * theirs
 

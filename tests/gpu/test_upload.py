@@ -55,7 +55,7 @@ def test_an_upload_that_is_closed_early_ends_its_threads() -> None:
     assert len(os.listdir("/proc/self/task")) <= before + 1  # the driver may have begun one of its own
 
 
-def test_what_cannot_be_copied_is_told() -> None:
+def test_what_cannot_be_copied_is_an_error() -> None:
     with closing(Upload(DEVICE)) as making:
         with pytest.raises(ValueError, match="size"):
             making.copy(torch.zeros(3, 5, device=DEVICE), torch.zeros(3, 4))
