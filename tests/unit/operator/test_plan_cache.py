@@ -18,7 +18,7 @@ def _rest(**plan: float) -> CachedPlan:
 def test_nothing_new_needs_no_plan() -> None:
     again = _rest(poll_after=2.0).plan(RESOURCE, Snapshot(pods=(POD,)), 110.0)
     assert again is not None and again.apply == () and again.status is None
-    assert again.requeue_after == 2.0, "who runs and does not serve is asked on"
+    assert again.requeue_after == 2.0, "a pod that runs and does not serve is asked on"
 
 
 def test_a_new_version_of_anything_needs_one() -> None:

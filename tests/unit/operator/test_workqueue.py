@@ -130,7 +130,7 @@ def test_no_key_that_was_added_is_lost(steps: list[tuple[str, str, int]]) -> Non
     assert found_later == wanted
 
 
-def test_a_change_that_failed_goes_first_again_after_its_back_off_and_holds_up_nobody_before() -> None:
+def test_a_change_that_failed_goes_first_again_after_its_back_off_and_holds_up_no_key_before() -> None:
     queue = Schedule()
     for number in range(3):
         queue.add(f"s{number}", 0)
@@ -141,7 +141,7 @@ def test_a_change_that_failed_goes_first_again_after_its_back_off_and_holds_up_n
     assert [queue.take(again), queue.take(again)] == ["changed", "s1"]
 
 
-def test_what_is_due_later_waits_behind_nobody_once_failures_are_forgotten() -> None:
+def test_what_is_due_later_waits_behind_no_key_once_failures_are_forgotten() -> None:
     queue = Schedule()
     queue.add("a", 0)
     queue.take(0)
@@ -151,7 +151,7 @@ def test_what_is_due_later_waits_behind_nobody_once_failures_are_forgotten() -> 
     assert queue.take(0) == "a"
 
 
-async def test_each_key_wakes_one_of_those_who_wait_and_at_its_time() -> None:
+async def test_each_key_wakes_one_of_the_waiting_tasks_and_at_its_time() -> None:
     queue = WorkQueue()
     waiting = [asyncio.create_task(queue.take()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -167,7 +167,7 @@ async def test_each_key_wakes_one_of_those_who_wait_and_at_its_time() -> None:
     assert await asyncio.wait_for(waiting[2], 5) == "now"
 
 
-async def test_a_key_that_was_handed_to_one_who_is_stopped_goes_to_the_next() -> None:
+async def test_a_key_that_was_handed_to_a_cancelled_task_goes_to_the_next() -> None:
     queue = WorkQueue()
     gone = asyncio.create_task(queue.take())
     await asyncio.sleep(0)

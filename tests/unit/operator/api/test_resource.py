@@ -120,7 +120,7 @@ def test_what_a_device_can_do_is_accepted_for_it(spec: dict[str, Any]) -> None:
     assert parse(resource(**spec)).spec.replicas == 1
 
 
-def test_resources_default_to_those_of_the_device_and_gpus_may_not_be_named() -> None:
+def test_resources_default_to_the_devices_and_gpus_may_not_be_named() -> None:
     assert service(**GPU).spec.resources["limits"] == {"memory": "16Gi"}
     assert service(resources={}, **GPU).spec.resources == {}
 

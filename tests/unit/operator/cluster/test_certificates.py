@@ -11,7 +11,7 @@ from octavo.operator.groups import names
 from octavo.operator.planning.actions import Certificates, Leaf
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"
-WISH = Certificates(
+DESIRED = Certificates(
     UID,
     "chat-ca",
     (Leaf("chat-worker-tls", names.dns_name("worker", UID)), Leaf("chat-router-tls", names.dns_name("router", UID))),
@@ -54,7 +54,7 @@ async def test_the_secrets_of_a_ready_service_are_looked_at_within_a_minute(monk
     monkeypatch.setattr("octavo.operator.cluster.certificates.time.monotonic", lambda: now)
     keeper = _keeper(Secrets())
     assert keeper.due(UID, ready=True)
-    await keeper.ensure("ns", WISH)
+    await keeper.ensure("ns", DESIRED)
     assert not keeper.due(UID, ready=True) and 0 < keeper.check_in(UID) < 60
     now += keeper.check_in(UID)
     assert keeper.due(UID, ready=True)
@@ -64,28 +64,28 @@ async def test_the_secrets_of_a_ready_service_are_looked_at_within_a_minute(monk
 async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) -> None:
     secrets = Secrets()
     keeper = _keeper(secrets)
-    await keeper.ensure("ns", WISH)
+    await keeper.ensure("ns", DESIRED)
     authority, leaves = secrets.stored["chat-ca"]["data"], len(secrets.writes)
     del secrets.stored[name]
-    await keeper.ensure("ns", WISH)
+    await keeper.ensure("ns", DESIRED)
     assert secrets.stored["chat-ca"]["data"] == authority
     assert secrets.writes[leaves:] == [name]
 
 
-async def test_secrets_that_nobody_changed_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unchanged_secrets_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("octavo.operator.cluster.certificates.time.monotonic", lambda: now)
     secrets = Secrets()
     keeper = _keeper(secrets)
-    await keeper.ensure("ns", WISH)  # writes them
-    await keeper.ensure("ns", WISH)  # finds them good
+    await keeper.ensure("ns", DESIRED)  # writes them
+    await keeper.ensure("ns", DESIRED)  # finds them good
     secrets.reads.clear()
     for _ in range(3):
         now += keeper.check_in(UID)
-        await keeper.ensure("ns", WISH)
+        await keeper.ensure("ns", DESIRED)
         assert secrets.reads == [] and not keeper.due(UID, ready=True)
     now += REVALIDATE_S[1]
-    await keeper.ensure("ns", WISH)
+    await keeper.ensure("ns", DESIRED)
     assert len(secrets.reads) == 3, "even good certificates end"
 
 
@@ -93,19 +93,19 @@ async def test_a_changed_secret_is_put_right() -> None:
     secrets = Secrets()
     keeper = _keeper(secrets)
     for _ in range(2):
-        await keeper.ensure("ns", WISH)
+        await keeper.ensure("ns", DESIRED)
     damaged = secrets.stored["chat-worker-tls"]
     secrets.change("chat-worker-tls", {**damaged, "data": {**damaged["data"], "tls.crt": ""}})
-    await keeper.ensure("ns", WISH)
+    await keeper.ensure("ns", DESIRED)
     assert secrets.writes[3:] == ["chat-worker-tls"] and secrets.stored["chat-worker-tls"]["data"]["tls.crt"]
 
 
 async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:
     secrets = Secrets()
-    await _keeper(secrets).ensure("ns", WISH)
+    await _keeper(secrets).ensure("ns", DESIRED)
     before = list(secrets.writes)
     again = _keeper(secrets)
-    await again.ensure("ns", WISH)
+    await again.ensure("ns", DESIRED)
     assert secrets.writes == before
     pair = again.operator_pair(UID)
     assert pair is not None and pair[0].parsed.subject.rfc4514_string() == f"CN={names.dns_name('operator', UID)}"

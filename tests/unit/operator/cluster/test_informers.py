@@ -65,7 +65,7 @@ async def test_a_new_list_drops_what_vanished_while_the_watch_was_broken() -> No
     lists = [([pod("a", 1), pod("b", 2)], "2"), ([pod("b", 2), pod("c", 8)], "9")]
     cache, changed = await _follow(Script(lists, [[KubeError(410, "Expired", "too old")]]))
     assert _names(cache) == ["b", "c"]
-    assert changed == ["a", "b", "a", "c"]  # a is told again when it goes; b did not change
+    assert changed == ["a", "b", "a", "c"]  # a is reported again when it goes; b did not change
 
 
 async def test_a_broken_watch_goes_on_from_the_last_version() -> None:

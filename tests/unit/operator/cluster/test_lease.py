@@ -10,7 +10,7 @@ from octavo.operator.cluster.lease import FENCE_S, LEASE_DURATION_S, WRITE_TIMEO
 
 
 def _lease(holder: str, version: str) -> dict[str, Any]:
-    # The holder's clock is an hour wrong; nobody looks at it.
+    # The holder's clock is an hour wrong; no candidate looks at it.
     spec = {"holderIdentity": holder, "renewTime": "2020-01-01T00:00:00.000000Z"}
     return {"metadata": {"resourceVersion": version}, "spec": spec}
 
@@ -29,7 +29,7 @@ def test_a_lease_that_is_renewed_is_never_free() -> None:
         assert not sight.free(beat * 2.5 + 2.4)
 
 
-def test_a_lease_that_nobody_renews_is_free_after_its_life() -> None:
+def test_a_lease_that_is_not_renewed_is_free_after_its_duration() -> None:
     sight = NEVER.updated(_lease("a", "1"), 100.0)
     assert not sight.updated(_lease("a", "1"), 100.0 + LEASE_DURATION_S).free(100.0 + LEASE_DURATION_S)
     assert sight.updated(_lease("a", "1"), 101.0 + LEASE_DURATION_S).free(101.0 + LEASE_DURATION_S)
@@ -40,7 +40,7 @@ def test_a_released_lease_is_free_at_once() -> None:
 
 
 class _SlowOnce:
-    """An API server that needs LIFE_S for its first answer; the holder renewed just before it was given."""
+    """An API server whose first answer takes longer than LEASE_DURATION_S; the holder renewed just before it came."""
 
     def __init__(self, clock: list[float]) -> None:
         self.clock, self.delay_s, self.taken = clock, LEASE_DURATION_S + 0.5, False

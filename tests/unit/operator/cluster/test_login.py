@@ -1,4 +1,4 @@
-"""Who the operator is, by what its kubeconfig holds."""
+"""The operator's identity, by what its kubeconfig holds."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ def test_a_token_of_the_kubeconfig_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert login(LOG).as_http_headers() == {"Authorization": "Bearer open"}
 
 
-def test_a_user_who_logs_in_by_a_program_gets_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_that_logs_in_by_a_program_gets_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = "client.authentication.k8s.io/v1"
     answer = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "sesame"}}
     program = {"command": sys.executable, "args": ["-c", f"print({json.dumps(json.dumps(answer))})"]}

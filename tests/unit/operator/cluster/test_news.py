@@ -22,7 +22,7 @@ def test_a_change_of_the_spec_is_news_and_one_of_the_status_is_not() -> None:
     assert [spec_changed(seen, _resource("a", number)) for number in (1, 1, 2, 2)] == [True, False, True, False]
 
 
-def test_a_service_made_anew_under_its_name_is_news() -> None:
+def test_a_service_made_again_under_its_name_is_news() -> None:
     seen: dict[str, tuple[str, int]] = {}
     assert spec_changed(seen, _resource("a", 1)) and spec_changed(seen, _resource("b", 1))
 
@@ -59,16 +59,16 @@ def _service(name: str, version: int) -> Object:
 
 
 async def test_what_is_there_at_the_start_is_no_news() -> None:
-    heard, is_told = dict[str, bool](), asyncio.Event()
+    heard, is_heard = dict[str, bool](), asyncio.Event()
 
     def on_service(item: Object) -> None:
         heard[item["metadata"]["name"]] = caches.listed()
         if "new" in heard:
-            is_told.set()
+            is_heard.set()
 
     caches = Caches(cast(Kube, _Api()), ("ns",), on_service, lambda _: None)
     task = asyncio.create_task(caches.run())
-    await asyncio.wait_for(is_told.wait(), 10)
+    await asyncio.wait_for(is_heard.wait(), 10)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert heard == {"old": False, "new": True}

@@ -1,4 +1,4 @@
-"""Certificates over the years: who is trusted when, with a clock of our own."""
+"""Certificates over the years: which are trusted when, with a clock of our own."""
 
 import datetime
 
@@ -45,7 +45,7 @@ def test_a_leaf_of_another_role_authority_or_time_is_renewed() -> None:
     assert not pki.leaf_is_good(pki.Pair(leaf.certificate, pki.new_leaf(ca, NAME, START).key), ca, NAME, START)
 
 
-def test_nothing_is_made_anew_while_nothing_is_due() -> None:
+def test_nothing_is_made_again_while_nothing_is_due() -> None:
     ca = pki.authority(None, UID, START)
     assert pki.authority(ca, UID, START + 300 * DAY) is ca
 
@@ -68,7 +68,7 @@ def test_over_four_years_peers_that_are_half_a_day_late_trust_each_other() -> No
     assert changes >= 2
 
 
-def test_the_old_authority_leaves_the_bundle_after_a_leafs_life() -> None:
+def test_the_old_authority_leaves_the_bundle_after_a_leafs_lifetime() -> None:
     ca = pki.authority(None, UID, START)
     now = ca.current.ends - pki.CA_NEXT_BEFORE
     announced = pki.authority(ca, UID, now)

@@ -23,7 +23,7 @@ def statefulset(index: int, backoff: GangBackoff | None) -> Json:
 
 
 def group(index: int, placed: int, lacking: int, backoff: GangBackoff | None = None) -> Group:
-    """Of three pods; since SINCE those that lack a node do."""
+    """Of three pods; the lacking ones lack a node since SINCE."""
     scheduled = condition("PodScheduled", "True")
     unscheduled = condition("PodScheduled", "False", reason="Unschedulable", lastTransitionTime=timestamp(SINCE))
     states = [scheduled] * placed + [unscheduled] * lacking
@@ -129,7 +129,7 @@ def test_partially_scheduled_groups_never_keep_each_other_from_serving(
         if tiny.possible():
             tiny.advance(lambda events: data.draw(st.sampled_from(events)))
         else:
-            assert waits is not None, "nothing can happen, and nobody looks again"
+            assert waits is not None, "nothing can happen, and no reconcile follows"
             tiny.now += waits
     raise AssertionError(f"{tiny.serving()} of {fit} groups serve: {sorted(tiny.pods)}")
 

@@ -33,7 +33,7 @@ URI = "bundled://smollm2-135m-instruct"
         {"resources": {"requests": {"cpu": "0.25", "memory": "1024Mi"}, "limits": {"memory": "3072Mi"}}},
     ],
 )
-def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_nobody(spec: dict[str, Any]) -> None:
+def test_what_shapes_no_worker_or_is_the_default_in_other_words_rolls_no_worker(spec: dict[str, Any]) -> None:
     assert worker_revision(service(**spec)) == worker_revision(service())
 
 
@@ -73,7 +73,7 @@ def test_an_operator_that_knows_more_fields_rolls_no_service_that_does_not_use_t
     assert router_revision(service()) == "6a495611bd"
 
 
-def test_the_default_resources_are_those_of_the_device() -> None:
+def test_the_default_resources_are_the_devices() -> None:
     gpu = {"accelerator": {"resource": "nvidia.com/gpu"}}
     desired = {"requests": {"cpu": "2000m", "memory": "8192Mi"}, "limits": {"memory": "16Gi"}}
     assert worker_revision(service(resources=desired, **gpu)) == worker_revision(service(**gpu))

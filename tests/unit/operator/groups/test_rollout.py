@@ -134,7 +134,7 @@ def test_restart_at_replaces_every_group_and_takes_the_present_defaults() -> Non
     tiny.settle()
     tiny.options = Options(worker_image="two")
     tiny.settle()
-    assert tiny.images() == ["one", "one"], "an upgrade of the operator must roll nobody"
+    assert tiny.images() == ["one", "one"], "an upgrade of the operator must roll no group"
     tiny.edit(replicas=3)
     tiny.settle()
     assert tiny.images() == ["one"] * 3, "groups of one revision are alike"

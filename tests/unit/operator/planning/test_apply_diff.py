@@ -95,7 +95,7 @@ def test_a_field_that_is_no_longer_desired_is_found() -> None:
     desired = owned(LIVE)
     removed = desired["spec"]["template"]["spec"]["containers"][0]["env"].pop()
     assert any(removed["name"] in path for path in semantic.fields_to_remove(LIVE, desired, "octavo"))
-    assert not list(semantic.fields_to_remove(LIVE, desired, "somebody-else"))
+    assert not list(semantic.fields_to_remove(LIVE, desired, "another-manager"))
 
 
 def test_what_others_add_to_a_keyed_list_is_theirs_but_not_to_a_list_that_is_one_value() -> None:
@@ -106,7 +106,7 @@ def test_what_others_add_to_a_keyed_list_is_theirs_but_not_to_a_list_that_is_one
     assert not semantic.holds(live, desired)
     rule = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}
     opened = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "TCP"}]}]}
-    assert not semantic.holds(opened, rule), "a port that somebody opened must be closed"
+    assert not semantic.holds(opened, rule), "a port that another owner opened must be closed"
 
 
 def test_empty_desired_fields_match_what_the_server_dropped() -> None:

@@ -107,7 +107,7 @@ def test_of_a_group_the_pod_that_has_no_node_is_named_whatever_the_others_say() 
     assert (group["lastFailure"]["pod"], group["lastFailure"]["rank"]) == ("chat-0-1", 5)
 
 
-def test_pods_that_a_quota_keeps_from_being_made_are_named_beside_those_that_run() -> None:
+def test_pods_that_a_quota_keeps_from_being_made_are_named_beside_the_running_ones() -> None:
     waits = running({"restartCount": 0, "state": {"running": {}}})
     event = WarningEvent("StatefulSet", "chat-0", "FailedCreate", QUOTA, 1.0)
     snapshot = made(*of_four(waits, waits, waits), spec=FOUR, warnings=(event,))
@@ -163,7 +163,7 @@ def test_what_to_do_is_said_beside_what_happened() -> None:
     assert message.startswith("chat-0-0: the processes could not be started; ") and "limit of memory" in message
 
 
-def test_a_group_that_starts_anew_after_a_failure_shows_both() -> None:
+def test_a_group_that_starts_again_after_a_failure_shows_both() -> None:
     failure = Failure("chat-0-0", 0, "RankExited", -9, "rank 0: killed", 5.0)
     report = GroupReport("r", "LOADING", progress_percent=5, restarts=1, last_failure=failure)
     planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))

@@ -99,7 +99,7 @@ def test_selectors_match_the_pods_they_mean_and_no_others() -> None:
         assert selects(kind, name, router) and not selects(kind, name, worker)
 
 
-def test_workers_are_named_before_they_are_ready_and_routers_see_only_those_that_serve() -> None:
+def test_workers_are_named_before_they_are_ready_and_routers_see_only_workers_that_serve() -> None:
     made = objects(fresh())
     assert made["Service", "chat-ranks"]["spec"]["publishNotReadyAddresses"] is True
     assert "publishNotReadyAddresses" not in made["Service", "chat-leaders"]["spec"]

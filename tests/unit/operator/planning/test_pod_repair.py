@@ -146,7 +146,7 @@ def test_a_pod_that_serves_with_a_leader_that_is_gone_is_drained() -> None:
     assert gone(leader_ready=True) == []
 
 
-def test_a_template_that_the_controller_has_not_seen_judges_nobody() -> None:
+def test_a_template_that_the_controller_has_not_seen_judges_no_pod() -> None:
     unseen = {**STS, "metadata": {**STS["metadata"], "generation": 3}}
     assert judged(of_template("old"), live=unseen) == []
 
