@@ -97,8 +97,8 @@ def test_a_schema_that_cannot_be_met_or_compiled_is_refused_by_its_field(name: s
         ("guided_grammar", "start: start"),
         ("guided_grammar", "start: a\na: b\nb: a"),
         ("guided_grammar", 'start: %json {"$ref": "#"}'),
-        ("guided_grammar", "start: nobody"),
-        ("guided_grammar", "start: @nobody"),
+        ("guided_grammar", "start: missing"),
+        ("guided_grammar", "start: @missing"),
     ],
 )
 def test_an_expression_or_grammar_that_nothing_matches_is_refused(field: str, source: str) -> None:
