@@ -83,7 +83,7 @@ async def test_latency_times_one_batch_again_and_again(model: Path, tmp_path: Pa
     assert result["avg_latency"] == pytest.approx(sum(result["latencies"]) / 4)
 
 
-async def test_requests_that_the_server_refuses_are_told_and_end_with_1(model: Path) -> None:
+async def test_requests_that_the_server_refuses_are_reported_and_end_with_1(model: Path) -> None:
     too_long = ("--input-len", 3000, "--output-len", 8)
     many = await bench("throughput", "--model", model, "--num-prompts", 3, *too_long, *SMALL)
     assert many.code == 1 and "3 of 3 requests failed; the first: HTTP 400" in many.err, many.err

@@ -53,7 +53,7 @@ async def detailed(url: str, folder: Path, *arguments: object) -> tuple[Ended, d
     return ended, json.loads((folder / "made" / "result.json").read_text())
 
 
-async def test_ttft_tpot_itl_and_e2el_are_those_that_were_scripted(tmp_path: Path) -> None:
+async def test_ttft_tpot_itl_and_e2el_are_as_scripted(tmp_path: Path) -> None:
     one_by_one = ("--num-prompts", 3, "--max-concurrency", 1)
     async with scripted_api(lambda number: Script(TIMED)) as api:
         ended, result = await detailed(api.url, tmp_path, *one_by_one, "--percentile-metrics", "ttft,tpot,itl,e2el")
@@ -74,7 +74,7 @@ async def test_ttft_tpot_itl_and_e2el_are_those_that_were_scripted(tmp_path: Pat
     assert ended.figure("P99 E2EL (ms)") >= 900
 
 
-async def test_a_chats_times_are_those_of_its_content(tmp_path: Path) -> None:
+async def test_a_chats_times_count_its_content(tmp_path: Path) -> None:
     parts = [
         (0.0, delta(role="assistant", content="")),
         (0.4, delta(content="a")),
@@ -127,7 +127,7 @@ async def test_a_model_may_have_another_name_in_requests_than_in_the_result(tmp_
     assert result["model_id"] == "org/m" and {request["model"] for request in api.requests} == {"served"}
 
 
-async def test_a_result_that_cannot_be_written_is_told_after_the_block(tmp_path: Path) -> None:
+async def test_a_result_that_cannot_be_written_is_reported_after_the_block(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     async with scripted_api() as api:
         ended = await serve(api.url, "--save-result", "--result-dir", tmp_path, "--result-filename", "taken")
@@ -169,7 +169,7 @@ async def test_the_bound_of_concurrency_holds_back_what_would_exceed_it(tmp_path
         ended, result = await detailed(api.url, tmp_path, "--max-concurrency", 1)
     assert api.most == 1 == ended.figure("Peak concurrent requests")
     assert result["queue_times"][3] >= 0.3
-    # Latency counts from the sending, not from the wish: none reaches into the next.
+    # Latency counts from the sending, not from the scheduled time: none reaches into the next.
     spans = list(zip(result["start_times"], result["latencies"], strict=True))
     assert all(start + latency <= following for (start, latency), (following, _) in pairwise(spans))
 
@@ -257,7 +257,7 @@ async def test_a_name_that_no_resolver_knows_ends_the_command_with_1() -> None:
         assert ended.code == 1 and "4 of 4 requests failed" in ended.err and "Traceback" not in ended.err
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused_unless_told_otherwise(tmp_path: Path) -> None:
+async def test_a_certificate_without_a_trusted_authority_is_refused_unless_insecure(tmp_path: Path) -> None:
     async with scripted_api(tls=Authority(tmp_path).issue("server")) as api:
         refused = await serve(api.url)
         assert refused.code == 1 and "certificate" in refused.err and "Traceback" not in refused.err
@@ -295,7 +295,7 @@ async def test_progress_is_lines_in_a_log_a_bar_on_a_terminal_and_nothing_when_u
 
 
 def _all_of(terminal: int) -> bytes:
-    """What was written to it; the kernel hands that out in pieces, and then says that nobody writes any more."""
+    """What was written to it; the kernel hands that out in pieces, and then says that no process writes any more."""
     parts: list[bytes] = []
     with suppress(OSError):
         while part := os.read(terminal, 65536):

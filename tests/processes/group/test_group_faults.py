@@ -1,7 +1,7 @@
 """Faults in a loop under streams: every stream is a right beginning that ends once, and the group serves again.
 
-A life survives what is harmless (strangers, a slow link), and so do its streams. The seed is printed and part of each
-failure; OCTAVO_FAULT_SEED and OCTAVO_FAULT_ROUNDS repeat or prolong a run.
+An incarnation survives what is harmless (strangers, a slow link), and so do its streams. The seed is printed and
+part of each failure; OCTAVO_FAULT_SEED and OCTAVO_FAULT_ROUNDS repeat or prolong a run.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(240 * ROUNDS)
 STREAMS, TOKENS = 8, 600
 FEWER = 60  # tokens, where nothing is cut and all are waited for
 # Silence is noticed after 5 s, a dead link after 10; a busy machine makes predictions of steps long, and a hang is more
-# than ten times its own; ranks load anew.
+# than ten times its own; ranks load again.
 AGAIN_S = 90.0
 
 
@@ -139,7 +139,7 @@ async def _refused(net: Net, outline: str, started_at_ms: int) -> None:
     await until(lambda: _late(net, 0) > counted)
 
 
-async def _a_rank_of_an_earlier_life_speaks(net: Net, dice: random.Random) -> None:
+async def _a_rank_of_an_earlier_incarnation_speaks(net: Net, dice: random.Random) -> None:
     pod = dice.choice([0, 1])
     counted = _late(net, pod)
     introduction = wire.encode_introduction("before", "", 1 - pod)
@@ -155,7 +155,7 @@ def _late(net: Net, pod: int) -> float:
 
 Fault = Callable[[Net, random.Random], Awaitable[None]]
 FAULTS: list[Fault] = [_kill_rank, _stop_rank, _kill_leader, _restart_a_pod_by_hand, _freeze_a_pod, _cut, _black_hole]
-HARMLESS: list[Fault] = [_delay, _another_model_joins, _an_older_pod_joins, _a_rank_of_an_earlier_life_speaks]
+HARMLESS: list[Fault] = [_delay, _another_model_joins, _an_older_pod_joins, _a_rank_of_an_earlier_incarnation_speaks]
 One = TypeVar("One")
 
 

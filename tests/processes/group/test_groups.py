@@ -60,7 +60,7 @@ def _right(number: int, ids: list[int]) -> bool:
     return ids == [ord("a") + (number + 1 + n) % 26 for n in range(len(ids))]
 
 
-async def _serves_anew(one: GroupProcesses, before: str, bound: Bound | None = None) -> None:
+async def _serves_again(one: GroupProcesses, before: str, bound: Bound | None = None) -> None:
     """Within the bound, else within that of a recovery from now."""
     bound = bound or Bound(one.recovery_s)
     while (status := await one.leader.status()).phase != group_pb2.SERVING or status.incarnation == before:
@@ -113,7 +113,7 @@ async def test_a_lost_rank_is_named_the_others_go_with_it_and_the_group_serves_a
             await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
             assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
             assert all(_right(number, answer.ids) for number, answer in enumerate(answers))
-        await _serves_anew(two_pods, before.incarnation, bound)
+        await _serves_again(two_pods, before.incarnation, bound)
         failure = (await two_pods.leader.status()).last_failure
         named = (failure.pod, failure.rank, failure.reason, failure.exit_code)
         assert named == (f"group-0-{victim}", victim, "RankExited", -signal.SIGKILL), two_pods.text()
@@ -127,12 +127,12 @@ async def test_a_stopped_rank_is_found_out_by_its_step_and_named(two_pods: Group
         os.kill(two_pods.pods[1].ranks()[0], signal.SIGSTOP)
         # Busy tests make predictions long; a hang is a step of more than ten times its own.
         await until(lambda: not any(is_running(pid) for pid in ranks), 60 + GONE_S, two_pods.text)
-    await _serves_anew(two_pods, before.incarnation)
+    await _serves_again(two_pods, before.incarnation)
     failure = (await two_pods.leader.status()).last_failure
     assert (failure.pod, failure.rank, failure.reason) == ("group-0-1", 1, "RankStuck"), two_pods.text()
 
 
-async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pipeline: GroupProcesses) -> None:
+async def test_a_pod_that_is_lost_or_silent_ends_the_incarnation_and_joins_the_next(pipeline: GroupProcesses) -> None:
     follower = pipeline.pods[1]
     for loss, reason in ((signal.SIGKILL, "SupervisorLost"), (signal.SIGSTOP, "SupervisorSilent")):
         before, ranks = await pipeline.leader.status(), pipeline.leader.ranks()
@@ -143,18 +143,18 @@ async def test_a_pod_that_is_lost_or_silent_ends_the_life_and_joins_the_next(pip
             follower.start()
         else:
             follower.signal(signal.SIGCONT)
-        await _serves_anew(pipeline, before.incarnation)
+        await _serves_again(pipeline, before.incarnation)
         failure = (await pipeline.leader.status()).last_failure
         assert (failure.pod, failure.reason) == ("group-0-1", reason), pipeline.text()
 
 
-async def test_a_lost_leader_frees_the_other_pods_for_its_next_life(pipeline: GroupProcesses) -> None:
+async def test_a_lost_leader_frees_the_other_pods_for_its_next_incarnation(pipeline: GroupProcesses) -> None:
     before, ranks = (await pipeline.leader.status()).incarnation, pipeline.pods[1].ranks()
     pipeline.leader.signal(signal.SIGKILL)
     await until(lambda: not any(is_running(pid) for pid in ranks), GONE_S, pipeline.text)
     assert pipeline.pods[1].get("health", "/readyz")[0] == 503
     pipeline.leader.start()
-    await _serves_anew(pipeline, before)
+    await _serves_again(pipeline, before)
 
 
 async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(pipeline: GroupProcesses) -> None:
@@ -171,18 +171,18 @@ async def test_sigterm_to_any_pod_drains_the_group_and_cuts_no_stream(pipeline: 
         await until(lambda pod=1 - stopped: pipeline.pods[pod].get("health", "/readyz")[0] == 503)
         pipeline.pods[stopped].start()
         await pipeline.ready()
-        drained = 0 if stopped == 0 else restarts  # a leader that was started anew counts anew
+        drained = 0 if stopped == 0 else restarts  # a leader that was started again counts from zero
         assert (await pipeline.leader.status()).restarts == drained, "a drain is no failure"
 
 
-async def test_a_pod_that_goes_on_after_it_was_made_anew_elsewhere_stands_back(letters: Path) -> None:
+async def test_a_pod_that_goes_on_after_it_was_replaced_elsewhere_stands_back(letters: Path) -> None:
     async with group(letters, 1, 2) as one:
         before, old = (await one.leader.status()).incarnation, one.pods[1]
-        anew = WorkerProcess(letters, *old.flags, addresses={"group": old.addresses["group"]}).start()
+        new = WorkerProcess(letters, *old.flags, addresses={"group": old.addresses["group"]}).start()
         try:
             await until(lambda: not old.ranks(), PATIENCE_S, one.text)
-            one.pods[1] = anew
-            await _serves_anew(one, before)
+            one.pods[1] = new
+            await _serves_again(one, before)
             failure = (await one.leader.status()).last_failure
             assert (failure.pod, failure.reason) == ("group-0-1", "PodReplaced")
             assert (old.ranks(), old.get("health", "/readyz")[0]) == ([], 503)
@@ -190,7 +190,7 @@ async def test_a_pod_that_goes_on_after_it_was_made_anew_elsewhere_stands_back(l
             assert await old.exit_code() == 0
         finally:
             old.close()
-            anew.close()
+            new.close()
 
 
 async def test_a_group_that_waits_for_a_pod_is_not_said_to_load(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_link_without_a_word_only_makes_wait(tmp_path: Path, end: ExitStack) -
     assert last.answer()
 
 
-def test_a_rank_of_an_earlier_life_is_refused_and_counted(tmp_path: Path, end: ExitStack) -> None:
+def test_a_rank_of_an_earlier_incarnation_is_refused_and_counted(tmp_path: Path, end: ExitStack) -> None:
     ring = Ring(end, unix_groups(tmp_path, 2))
     last = ring.rank(1)
     assert last.call("late") == 0
@@ -182,7 +182,7 @@ def test_a_rank_of_an_earlier_life_is_refused_and_counted(tmp_path: Path, end: E
     go_round(ring, range(1, 3))
 
 
-def test_a_message_of_an_earlier_life_ends_the_stream_and_is_counted(tmp_path: Path, end: ExitStack) -> None:
+def test_a_message_of_an_earlier_incarnation_ends_the_stream_and_is_counted(tmp_path: Path, end: ExitStack) -> None:
     last = Ring(end, unix_groups(tmp_path, 2)).rank(1)
     stale = wire.encode_hidden("before", 1, torch.ones(2, 2))
     code, _ = spoken(end, f"unix:{tmp_path}/pod1.0", introduction(), stale)

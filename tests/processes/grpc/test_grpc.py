@@ -346,6 +346,6 @@ async def test_a_full_queue_says_when_to_come_again(leader: FakeLeader, pair: tu
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Generate(request)
         assert refusal(caught.value) == (CODES.RESOURCE_EXHAUSTED, "queue_full", None)
-        told = trailers(caught.value)
-        assert int(told["retry-after"]) >= 1 and int(told["grpc-retry-pushback-ms"]) >= 1000
+        hints = trailers(caught.value)
+        assert int(hints["retry-after"]) >= 1 and int(hints["grpc-retry-pushback-ms"]) >= 1000
         assert (await waits)[:2] == (CODES.UNAVAILABLE, "no_capacity")

@@ -144,7 +144,7 @@ async def test_messages_that_do_not_come_hold_bounded_room_and_others_are_served
     assert bench.body_buffer.bytes == 0
 
 
-async def test_connections_and_calls_beyond_the_bound_are_refused_and_those_within_are_served(bench: Bench) -> None:
+async def test_connections_and_calls_beyond_the_bound_are_refused_and_all_within_are_served(bench: Bench) -> None:
     host, _, port = bench.address.rpartition(":")
     ask = message_of({"prompt": "x", "max_tokens": 3})
     async with calling(bench.address) as stub, grpc.aio.insecure_channel(bench.address) as channel:

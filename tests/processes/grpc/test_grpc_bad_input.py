@@ -126,7 +126,7 @@ async def test_large_messages_are_taken_up_to_the_bound_of_http(router: RunningR
     assert await refused(stub.GetModel(name)) == (CODES.RESOURCE_EXHAUSTED, "body_too_large", None)
 
 
-async def test_messages_of_nothing_but_unknown_fields_cost_nobody_else_anything(
+async def test_messages_of_nothing_but_unknown_fields_cost_other_requests_nothing(
     router: RunningRouter, stub: Stub
 ) -> None:
     many = b"\x90\x4d\x01" * (1 << 20)

@@ -33,7 +33,7 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         worker.close()
 
 
-async def test_answers_are_those_of_the_model_streamed_and_not(pair: tuple[RunningRouter, WorkerProcess]) -> None:
+async def test_answers_are_the_models_streamed_and_not(pair: tuple[RunningRouter, WorkerProcess]) -> None:
     router, _ = pair
     request = message_of({"model": "m", "prompt": "a", "temperature": 0, "max_tokens": 100})
     async with calling(router.grpc) as stub:

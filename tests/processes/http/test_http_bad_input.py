@@ -112,8 +112,8 @@ async def test_a_bad_field_gets_400_with_its_name_streaming_and_not(router: Runn
                     continue
                 status, answer = await router.post(path, good | stream | fields)
                 assert status == 400, (path, fields, answer)
-                told = answer["error"]["param"]  # of what is inside a field, the whole path
-                assert name is None or re.split(r"[.\[]", told)[0] == name, (path, fields, answer)
+                param = answer["error"]["param"]  # of what is inside a field, the whole path
+                assert name is None or re.split(r"[.\[]", param)[0] == name, (path, fields, answer)
 
 
 PROMPTS = ["", [], [[]], [""], ["", "x"], [1.5], [True], [-1], [999_999], [[1], "x", None], {"a": 1}, 5, None, [1, "x"]]

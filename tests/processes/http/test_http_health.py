@@ -1,4 +1,4 @@
-"""Health tells the truth about the engine: a router without a group that answers is not ready, but lives."""
+"""Health tells the truth about the engine: a router without a group that answers is not ready, but live."""
 
 import asyncio
 import signal

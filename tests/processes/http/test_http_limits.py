@@ -75,7 +75,7 @@ async def test_a_body_that_is_not_framed_as_http_has_it_gets_400(served: Front, 
         assert (await raw(served.router.url, sent)).status == 400
 
 
-async def test_a_body_that_ends_early_disturbs_nobody(served: Front, beside: None) -> None:
+async def test_a_body_that_ends_early_disturbs_no_other_request(served: Front, beside: None) -> None:
     host, port = served.router.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(get("/v1/completions", "Content-Length: 100", method="POST") + b"{")
@@ -175,7 +175,7 @@ async def test_one_connection_may_send_many_requests_ahead_and_all_are_answered(
     writer.close()
 
 
-async def test_connections_beyond_the_bound_are_told_so_and_those_within_are_served(tmp_path: Path) -> None:
+async def test_connections_beyond_the_bound_are_refused_and_all_within_are_served(tmp_path: Path) -> None:
     async with front(tmp_path, "--max-connections", "6") as served:
         host, port = served.router.url.removeprefix("http://").split(":")
         await served.router.session.close()  # it keeps connections

@@ -199,7 +199,7 @@ async def test_a_client_that_does_not_read_disturbs_no_one_and_loses_nothing(
     assert answer.count(b"[DONE]") == 1
 
 
-async def test_a_client_that_asks_before_it_sends_is_told_to_go_on(router: RunningRouter) -> None:
+async def test_a_client_that_asks_before_it_sends_gets_100_continue(router: RunningRouter) -> None:
     host, port = router.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = b'{"model":"m","prompt":"x","max_tokens":2}'

@@ -471,15 +471,15 @@ async def test_all_tokens_have_details_beside_calls_and_reasoning(models: dict[s
     usage: Any = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     events = await model.router.events("/v1/chat/completions", asked | details | usage)
     assert events.pop() == "[DONE]"
-    heard, told, said = list[dict[str, Any]](), list[int](), Said(None, None, [], [], "")
+    heard, streamed_ids, said = list[dict[str, Any]](), list[int](), Said(None, None, [], [], "")
     for event in map(json.loads, events):
-        assert event["usage"]["completion_tokens"] >= len(told) if told else True
+        assert event["usage"]["completion_tokens"] >= len(streamed_ids) if streamed_ids else True
         for one in event["choices"]:
             heard.append(one)
-            told += one.get("token_ids", [])
+            streamed_ids += one.get("token_ids", [])
             if "role" not in one["delta"]:
                 hear(said, one["delta"])
-    assert tokens_of(heard) == tokens_of([choice]) and told == ids
+    assert tokens_of(heard) == tokens_of([choice]) and streamed_ids == ids
     assert (said.content, said.reasoning) == (plain["message"]["content"], plain["message"].get("reasoning"))
     assert said.calls == [
         (call["function"]["name"], call["function"]["arguments"]) for call in plain["message"].get("tool_calls", [])

@@ -85,12 +85,12 @@ def proxy(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         process = subprocess.Popen(command, env=client_packages.environment() | places, stdout=out, stderr=out)
         stack.callback(process.wait, 30)
         stack.callback(process.send_signal, signal.SIGTERM)
-        wait_until(lambda: _lives(port) or process.poll() is not None, PATIENCE_S, "LiteLLM's proxy serves")
+        wait_until(lambda: _is_live(port) or process.poll() is not None, PATIENCE_S, "LiteLLM's proxy serves")
         assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}/v1"
 
 
-def _lives(port: int) -> bool:
+def _is_live(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/liveliness", timeout=PATIENCE_S) as answer:
             return bool(answer.status == 200)
@@ -103,7 +103,7 @@ def plain(url: str, key: str = "none") -> openai.OpenAI:
 
 
 def greedy(url: str, tokens: int = 24) -> str:
-    """What the model says to ASKED, without anybody in between."""
+    """What the model says to ASKED, without a package in between."""
     with plain(url) as client:
         answer = client.chat.completions.create(model="local", messages=ASKED, temperature=0, max_tokens=tokens)
     return answer.choices[0].message.content or ""
@@ -206,7 +206,7 @@ async def test_litellms_proxy_passes_on_schemas_tools_and_refusals(proxy: str) -
 
 
 async def test_the_environment_of_the_packages_keeps_their_traffic_on_this_machine() -> None:
-    """What they would send elsewhere goes to a port of ours where nobody listens."""
+    """What they would send elsewhere goes to a port of ours where no process listens."""
     code = "import urllib.request\nurllib.request.urlopen('https://example.invalid/')"
     command = [client_packages.python(), "-c", code]
     done = subprocess.run(command, env=client_packages.environment(), capture_output=True, text=True)

@@ -75,7 +75,7 @@ async def test_jobs_are_held_until_a_group_is_there(sockets: Path) -> None:
 
 
 async def test_a_job_that_no_group_takes_in_time_gets_503(sockets: Path) -> None:
-    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=QueueLimits(10, 0.2))
+    settings = FleetSettings(groups=(f"unix:{sockets}/absent",), bounds=QueueLimits(10, 0.2))
     async with running(settings) as router:
         sink = Recorder()
         router.submit(job(), sink)
@@ -88,7 +88,7 @@ async def test_a_job_that_no_group_takes_in_time_gets_503(sockets: Path) -> None
 
 
 async def test_a_jobs_own_deadline_ends_its_wait(sockets: Path) -> None:
-    async with running(FleetSettings(groups=(f"unix:{sockets}/nobody",))) as router:
+    async with running(FleetSettings(groups=(f"unix:{sockets}/absent",))) as router:
         patient, hasty = Recorder(), Recorder()
         router.submit(job(), patient)
         router.submit(job(deadline=time.monotonic() + 0.2), hasty)
@@ -98,7 +98,7 @@ async def test_a_jobs_own_deadline_ends_its_wait(sockets: Path) -> None:
 
 
 async def test_a_full_queue_refuses_with_429(sockets: Path) -> None:
-    settings = FleetSettings(groups=(f"unix:{sockets}/nobody",), bounds=QueueLimits(2, 60))
+    settings = FleetSettings(groups=(f"unix:{sockets}/absent",), bounds=QueueLimits(2, 60))
     async with running(settings) as router:
         router.submit(job(), Recorder())
         handle = router.submit(job(), Recorder())

@@ -1,4 +1,4 @@
-"""`octavo run`: one command serves a model on one machine, and ends when it is told to."""
+"""`octavo run`: one command serves a model on one machine, and ends at a signal."""
 
 import asyncio
 import re
@@ -75,7 +75,7 @@ async def test_it_prints_the_url_answers_the_prompt_serves_and_ends_at_an_interr
     assert await asyncio.to_thread(run.end) == 0, run.text
 
 
-async def test_a_key_is_asked_of_clients_and_shown_to_nobody(guarded: LocalRun) -> None:
+async def test_a_key_is_asked_of_clients_and_never_shown(guarded: LocalRun) -> None:
     run, url = guarded, guarded.url
     assert (await complete(url))[0] == 401
     assert (await complete(url, key=KEY))[0] == 200
@@ -155,7 +155,7 @@ def test_a_port_that_another_service_has_ends_with_2_before_anything_is_started(
     assert "draining" not in ended.err
 
 
-def test_a_wish_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(model: Path) -> None:
+def test_a_setting_that_the_model_cannot_fulfil_ends_with_2_and_names_the_field(model: Path) -> None:
     ended = done("run", model, "--context-length", 9999)
     assert ended.code == 2, ended.err
     assert "contextLength (--context-length): 9999 is beyond the model's 2048" in ended.err

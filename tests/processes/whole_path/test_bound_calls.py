@@ -169,7 +169,7 @@ async def test_a_response_is_parsed_into_the_clients_own_type_or_is_a_call(
             assert again.usage is not None and again.usage.output_tokens == 3
 
 
-async def test_an_answer_in_a_form_and_a_call_that_nothing_marks_are_told_apart(served: dict[str, Served]) -> None:
+async def test_an_answer_in_a_form_and_a_call_that_nothing_marks_are_distinguished(served: dict[str, Served]) -> None:
     names = {"type": "object", "properties": {"cities": {"type": "array", "maxItems": 2}}, "required": ["cities"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": names | {"additionalProperties": False}}}
     create = served["llama3"].client.chat.completions.create

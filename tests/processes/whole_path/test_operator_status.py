@@ -59,10 +59,10 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     async with _serving(pod, ca, "worker") as port:
         said = await get_status("127.0.0.1", UID, own, ca.bundle, port)
     assert said is not None and pod.callers == [f"operator.{UID}.octavo".encode()]
-    told = report(said, "pod-uid")
-    assert (told.phase, told.progress_percent, told.model) == ("LOADING", 71, None)
-    assert (told.collective, told.activations) == ("gloo", "grpc, 9")
-    assert told.last_failure is not None and told.last_failure.time_s == 2.5
+    reported = report(said, "pod-uid")
+    assert (reported.phase, reported.progress_percent, reported.model) == ("LOADING", 71, None)
+    assert (reported.collective, reported.activations) == ("gloo", "grpc, 9")
+    assert reported.last_failure is not None and reported.last_failure.time_s == 2.5
 
 
 async def test_a_pod_of_another_role_or_authority_is_not_believed() -> None:

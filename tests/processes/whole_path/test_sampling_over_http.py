@@ -83,21 +83,21 @@ def oracle(noise: Service) -> Oracle:
     return Oracle(noise.folder)
 
 
-async def test_a_completions_log_probabilities_are_those_of_transformers(noise: Service, oracle: Oracle) -> None:
+async def test_a_completions_log_probabilities_agree_with_transformers(noise: Service, oracle: Oracle) -> None:
     answer = await noise.complete(prompt=PROMPT, logprobs=5, echo=True, return_token_ids=True, max_tokens=8)
     choice = answer.choices[0]
     ids = choice.token_ids
     assert len(ids) == answer.usage.completion_tokens == 8 and choice.prompt_token_ids == PROMPT
     wanted = oracle.logits([*PROMPT, *ids]).log_softmax(-1)
-    told = choice.logprobs
-    assert len(told.tokens) == len(told.text_offset) == len(PROMPT) + 8
-    assert told.token_logprobs[0] is None and told.top_logprobs[0] is None
+    logprobs = choice.logprobs
+    assert len(logprobs.tokens) == len(logprobs.text_offset) == len(PROMPT) + 8
+    assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
     for at, token in enumerate([*PROMPT, *ids][1:]):
-        assert abs(told.token_logprobs[at + 1] - float(wanted[at, token])) < TOLERANCE
-        best = sorted(told.top_logprobs[at + 1].values(), reverse=True)[:5]
+        assert abs(logprobs.token_logprobs[at + 1] - float(wanted[at, token])) < TOLERANCE
+        best = sorted(logprobs.top_logprobs[at + 1].values(), reverse=True)[:5]
         assert max(abs(a - b) for a, b in zip(best, wanted[at].topk(5).values.tolist(), strict=True)) < TOLERANCE
     assert bytes(PROMPT).decode() == choice.text[: len(PROMPT)]
-    assert told.text_offset[: len(PROMPT)] == list(range(len(PROMPT)))
+    assert logprobs.text_offset[: len(PROMPT)] == list(range(len(PROMPT)))
 
 
 async def test_the_prompts_table_is_that_of_vllm(noise: Service, oracle: Oracle) -> None:
@@ -226,9 +226,9 @@ async def test_every_number_is_finite(letters: Service) -> None:
         {"logprobs": 5, "allowed_token_ids": [ord("z")]},
     ]
     for wanted in fields:
-        told = (await letters.complete(**wanted)).choices[0].logprobs
-        values = [value for value in told.token_logprobs if value is not None]
-        values += [value for table in told.top_logprobs if table for value in table.values()]
+        logprobs = (await letters.complete(**wanted)).choices[0].logprobs
+        values = [value for value in logprobs.token_logprobs if value is not None]
+        values += [value for table in logprobs.top_logprobs if table for value in table.values()]
         assert values and all(math.isfinite(value) for value in values)
 
 
@@ -252,7 +252,7 @@ async def test_masks_and_biases_steer_the_text(letters: Service) -> None:
     assert await text(prompt="abc" * 9, truncate_prompt_tokens=2) == "defg"
 
 
-async def test_bad_values_are_refused_by_name_and_disturb_nobody(letters: Service) -> None:
+async def test_bad_values_are_refused_by_name_and_disturb_no_other_request(letters: Service) -> None:
     stream = await letters.complete(max_tokens=200, stream=True)
     assert await letters.refused(logit_bias={"999999": -100, "5": 3}) == "logit_bias"
     assert await letters.refused(logit_bias={"abc": 1}) == "logit_bias"

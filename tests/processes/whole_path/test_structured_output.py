@@ -131,7 +131,7 @@ async def test_a_stream_beside_hostile_schemas_goes_on_and_each_of_them_is_refus
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_regex": "(?=x)y"}, "guided_regex"),
         ({"guided_regex": "(" * 50}, "guided_regex"),
-        ({"guided_grammar": "start: nobody"}, "guided_grammar"),
+        ({"guided_grammar": "start: missing"}, "guided_grammar"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_choice": ["a"], "guided_regex": "a"}, "guided_regex"),
         ({"guided_choice": ["a"], "ignore_eos": True}, "ignore_eos"),
@@ -139,7 +139,7 @@ async def test_a_stream_beside_hostile_schemas_goes_on_and_each_of_them_is_refus
         ({"guided_json": {"enum": ["x" * 70_000]}}, "guided_json"),
     ],
 )
-async def test_what_cannot_be_met_is_refused_by_name_and_nobody_is_disturbed(
+async def test_what_cannot_be_met_is_refused_by_name_and_disturbs_no_other_request(
     url: str, given: dict[str, Any], field: str
 ) -> None:
     async with aiohttp.ClientSession() as session:

@@ -38,39 +38,41 @@ async def test_a_child_that_ended_unseen_does_not_keep_the_others_from_being_kil
     assert children.unkillable_s == 0
 
 
-async def test_a_life_that_cannot_start_its_processes_fails_and_the_supervisor_lives(monkeypatch: pytest.MonkeyPatch):
+async def test_an_incarnation_that_cannot_start_its_processes_fails_and_the_supervisor_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
     def no_more_processes(*args: object, **more: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("subprocess.Popen", no_more_processes)
     config = Config(model="/m", served_name="m", pod_name="chat-0-0", **ADDRESSES)
-    life = IncarnationRun(
+    run = IncarnationRun(
         RunSpec(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(ForkServerClient())
     )
     try:
-        failed = await asyncio.wait_for(life.run(), PATIENCE_S)
+        failed = await asyncio.wait_for(run.run(), PATIENCE_S)
     finally:
-        life.close()
+        run.close()
     assert failed is not None
     assert (failed.pod, failed.rank, failed.reason) == ("chat-0-0", -1, "StartFailed")
     assert "Resource temporarily unavailable" in failed.message
 
 
-async def test_a_life_whose_ranks_could_not_be_forked_for_memory_says_so(monkeypatch: pytest.MonkeyPatch):
+async def test_an_incarnation_whose_ranks_could_not_be_forked_for_memory_says_so(monkeypatch: pytest.MonkeyPatch):
     async def killed(*args: object) -> None:
         raise OSError("the process that ranks are forked from has ended")
 
     monkeypatch.setattr(ForkServerClient, "fork_rank", killed)
     monkeypatch.setattr("octavo.worker.supervisor.incarnation_run.oom_kills", itertools.count().__next__)
     config = Config(model="/m", served_name="m", pod_name="chat-0-1", **ADDRESSES, **SECOND_OF_TWO)
-    life = IncarnationRun(
+    run = IncarnationRun(
         RunSpec(config, "/m", "f", "unix:/tmp/y", os.getpid(), 0), GroupState(), Children(ForkServerClient())
     )
-    life.joined("incarnation")
+    run.joined("incarnation")
     try:
-        failed = await asyncio.wait_for(life.run(), PATIENCE_S)
+        failed = await asyncio.wait_for(run.run(), PATIENCE_S)
     finally:
-        life.close()
+        run.close()
     assert failed is not None
     assert (failed.pod, failed.rank, failed.reason) == ("chat-0-1", -1, "OOMKilled")
     assert "resources.limits.memory" in failed.message

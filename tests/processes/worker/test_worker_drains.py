@@ -1,4 +1,4 @@
-"""A worker that is told to stop cuts nobody, and a router that misbehaves disturbs nobody."""
+"""A worker that gets SIGTERM cuts no stream, and a router that misbehaves disturbs no other."""
 
 import asyncio
 import os

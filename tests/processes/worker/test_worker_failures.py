@@ -39,7 +39,7 @@ async def _all_ready(workers):
 
 
 @pytest.mark.parametrize("victim", ["serve", "core", "rank"])
-async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, victim):
+async def test_a_killed_process_ends_the_streams_and_a_new_incarnation_serves(workers, victim):
     worker = workers[0]
     first = await _serving(worker)
     async with client(worker) as router:
@@ -48,7 +48,7 @@ async def test_a_killed_process_ends_the_streams_and_a_new_life_serves(workers, 
         bound = Bound(RECOVERY_S)
         await asyncio.wait_for(asyncio.gather(*(answer.done.wait() for answer in answers)), PATIENCE_S)
         assert all(answer.lost and not answer.finish for answer in answers), "no stream ends as if it were complete"
-    await _serves_anew(worker, first.incarnation, bound)
+    await _serves_again(worker, first.incarnation, bound)
     status = await worker.status()
     assert status.restarts == first.restarts + 1
     assert status.last_failure.reason == f"{victim.capitalize()}Exited"
@@ -73,7 +73,7 @@ async def test_a_stopped_process_is_found_out_and_replaced(workers, victim, reas
     worker = workers[1]
     first = await _serving(worker)
     os.kill(worker.children()[victim], signal.SIGSTOP)
-    await _serves_anew(worker, first.incarnation, Bound(5 + RECOVERY_S))
+    await _serves_again(worker, first.incarnation, Bound(5 + RECOVERY_S))
     status = await worker.status()
     assert status.last_failure.reason == reason
     assert status.restarts == first.restarts + 1
@@ -88,7 +88,7 @@ async def test_live_never_fails_and_ready_does_while_a_group_restarts(workers):
     await worker.ready(RECOVERY_S)
 
 
-async def test_counters_do_not_fall_when_a_life_ends(workers):
+async def test_counters_do_not_fall_when_an_incarnation_ends(workers):
     worker = workers[2]
     restarts, tokens = _counters(worker)
     async with client(worker) as router:
@@ -173,7 +173,7 @@ async def test_a_bad_model_folder_is_mended_without_a_restart(tmp_path):
         worker.close()
 
 
-async def test_a_wish_that_the_model_cannot_fulfil_is_named_in_the_status(tmp_path):
+async def test_a_setting_that_the_model_cannot_fulfil_is_named_in_the_status(tmp_path):
     worker = WorkerProcess(successor_checkpoint(tmp_path / "model"), "--context-length", "9999").start()
     try:
         await until(lambda: worker.get("health", "/livez")[0] == 200, PATIENCE_S, worker.text)
@@ -194,7 +194,7 @@ async def _streams(router):
 
 
 async def _serving(worker, before="", bound=None):
-    """The status of a life after `before` that serves. Its supervisor may hear of the incarnation a moment later."""
+    """The status of an incarnation after `before` that serves. Its supervisor may hear of it a moment later."""
     bound = bound or Bound(PATIENCE_S)
     while (status := await worker.status()).phase != group_pb2.SERVING or status.incarnation in ("", before):
         assert not bound.over, f"not within {bound}\n{worker.text()}"
@@ -203,7 +203,7 @@ async def _serving(worker, before="", bound=None):
     return status
 
 
-async def _serves_anew(worker, before, bound):
+async def _serves_again(worker, before, bound):
     await _serving(worker, before, bound)
     async with client(worker) as router:
         answer = await router.submit([ord("a")], 3)

@@ -72,7 +72,7 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
     await server.stop(0)
 
 
-async def test_a_pod_that_vanishes_ends_the_life_of_its_group(group: Group) -> None:
+async def test_a_pod_that_vanishes_ends_the_incarnation_of_its_group(group: Group) -> None:
     _, ear, task = group.join(1)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     task.cancel()  # the channel is closed without a word
@@ -95,7 +95,7 @@ async def test_a_pod_whose_stream_breaks_after_it_fell_silent_is_called_silent(
     assert (group.leader.failure.reason, group.leader.failure.pod) == ("SupervisorSilent", "chat-0-1")
 
 
-async def test_a_pod_that_cannot_say_how_its_ranks_are_says_why_and_ends_the_life(
+async def test_a_pod_that_cannot_say_how_its_ranks_are_says_why_and_ends_the_incarnation(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def heartbeat(_: PodEar) -> group_pb2.Heartbeat:
@@ -122,7 +122,7 @@ async def test_steps_go_to_the_other_pods_and_what_their_ranks_say_comes_back(gr
     assert leads.steps == []
 
 
-async def test_a_pod_that_is_told_to_stop_drains_the_group(group: Group) -> None:
+async def test_a_pod_that_is_asked_to_stop_drains_the_group(group: Group) -> None:
     membership, ear, task = group.join(1)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     membership.drain()
@@ -131,7 +131,7 @@ async def test_a_pod_that_is_told_to_stop_drains_the_group(group: Group) -> None
     assert await asyncio.wait_for(task, PATIENCE_S) is None
 
 
-async def test_a_pod_that_is_told_to_stop_before_it_knows_that_it_joined_drains_the_group(group: Group) -> None:
+async def test_a_pod_that_is_asked_to_stop_before_it_knows_that_it_joined_drains_the_group(group: Group) -> None:
     membership, ear, _ = group.join(0)
     membership.drain()
     assert not ear.entered.is_set()
@@ -140,49 +140,51 @@ async def test_a_pod_that_is_told_to_stop_before_it_knows_that_it_joined_drains_
 
 
 async def test_the_rank_that_went_first_is_named_and_not_the_one_that_missed_it(group: Group) -> None:
-    first, leads, told = group.join(0)
+    first, leads, task = group.join(0)
     second, follows, _ = group.join(1)
     await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
     first.failed(group_pb2.Failure(pod="chat-0-0", rank=0, reason="PeerLost", message="rank 1 is gone"))
     await asyncio.sleep(0.1)
     second.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="RankExited", exit_code=-9, message="killed"))
-    failure = await asyncio.wait_for(told, PATIENCE_S)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
     assert failure is not None
     assert (failure.pod, failure.rank, failure.reason, failure.exit_code) == ("chat-0-1", 1, "RankExited", -9)
 
 
-async def test_a_lost_peer_ends_the_life_when_nobody_can_say_more(group: Group) -> None:
-    membership, ear, told = group.join(1)
+async def test_a_lost_peer_ends_the_incarnation_when_no_rank_can_say_more(group: Group) -> None:
+    membership, ear, task = group.join(1)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     membership.failed(group_pb2.Failure(pod="chat-0-1", rank=1, reason="PeerLost", message="rank 0 is gone"))
-    failure = await asyncio.wait_for(told, PATIENCE_S)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
     assert failure is not None and failure.reason == "PeerLost"
 
 
-async def test_a_pod_with_another_model_is_refused_by_name_and_the_life_that_waits_for_it_ends(group: Group) -> None:
-    _, ear, told = group.join(0)
+async def test_a_pod_with_another_model_is_refused_by_name_and_the_incarnation_that_waits_for_it_ends(
+    group: Group,
+) -> None:
+    _, ear, task = group.join(0)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     _, _, refused = group.join(1, outline="other")
     with pytest.raises(LeaderLost, match="outline of pod 1 is 'other'"):
         await asyncio.wait_for(refused, PATIENCE_S)
-    failure = await asyncio.wait_for(told, PATIENCE_S)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("JoinRefused", "chat-0-1")
 
 
 async def test_a_stale_pod_does_not_disturb_a_complete_group(group: Group) -> None:
-    _, leads, told = group.join(0)
+    _, leads, task = group.join(0)
     _, follows, _ = group.join(1)
     await asyncio.wait_for(asyncio.gather(leads.entered.wait(), follows.entered.wait()), PATIENCE_S)
     _, _, refused = group.join(1, outline="old")
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(refused, PATIENCE_S)
     assert group.leader.incarnation.late == 1
-    assert not told.done() and not group.leader.ended.is_set()
+    assert not task.done() and not group.leader.ended.is_set()
 
 
-async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_one_does(group: Group) -> None:
-    _, ear, told = group.join(1, started_at_ms=2)
+async def test_a_new_pod_ends_the_incarnation_of_the_one_before_it_and_no_older_one_does(group: Group) -> None:
+    _, ear, task = group.join(1, started_at_ms=2)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
     for started_at_ms in (1, 2):
         with pytest.raises(LeaderLost, match="already"):
@@ -192,15 +194,15 @@ async def test_a_pod_made_anew_ends_the_life_of_the_one_before_it_and_no_older_o
     assert not told.done() and not group.leader.ended.is_set()
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(group.join(1, started_at_ms=3)[2], PATIENCE_S)
-    failure = await asyncio.wait_for(told, PATIENCE_S)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod) == ("PodReplaced", "chat-0-1")
 
 
-async def test_a_pod_whose_heartbeat_cannot_be_its_own_ends_the_life_and_is_named(group: Group) -> None:
+async def test_a_pod_whose_heartbeat_cannot_be_its_own_ends_the_incarnation_and_is_named(group: Group) -> None:
     group.heard.objection = "pod 1 tells of 3 ranks, and has 1"
-    _, _, told = group.join(1)
-    failure = await asyncio.wait_for(told, PATIENCE_S)
+    _, _, task = group.join(1)
+    failure = await asyncio.wait_for(task, PATIENCE_S)
     assert failure is not None
     assert (failure.reason, failure.pod, failure.message) == ("JoinRefused", "chat-0-1", group.heard.objection)
 

@@ -43,7 +43,7 @@ async def test_a_completion_through_serve_gives_the_scripted_tokens(worker):
         assert scripted.finish == engine_pb2.STOP
 
 
-async def test_bad_submits_are_rejected_by_field_and_disturb_nobody(worker):
+async def test_bad_submits_are_rejected_by_field_and_disturb_no_other_request(worker):
     async with client(worker) as router:
         beside = await router.submit([ord("a")], 400)
         bad = {
@@ -102,7 +102,7 @@ async def test_an_idle_group_is_watched_by_empty_steps_and_says_it_serves(worker
     assert [worker.get("health", page)[0] for page in ("/livez", "/readyz", "/startupz")] == [200, 200, 200]
 
 
-async def test_every_router_is_told_its_credit_again_and_again(worker):
+async def test_every_router_gets_its_credit_again_and_again(worker):
     async with client(worker) as router:
         answer = await router.submit([ord("a")] * 20, 4)
         await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
