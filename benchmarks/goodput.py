@@ -5,7 +5,7 @@ clock of the simulation's own. So a policy can be judged in seconds and without 
 
     s, out tok/s     from the first arrival to the last token
     first p50, p99   seconds to the first token, all requests of the load
-    gap p50, p99     milliseconds between two tokens of a request; of `steady` those of its streams, beside long prompts
+    gap p50, p99     milliseconds between two tokens of a request; of `steady` of its streams, beside long prompts
     in time          share of the output tokens that came when they were due: a request's first after a second and
                      twice what the device takes for its prompt alone, each other 50 ms later than the one before
 """

@@ -5,7 +5,7 @@
 Scheduler and runner in one process, with --tensor then ranks with a GPU each, by the rings of a real group; random
 weights (`--model FOLDER`: others), so logits are flat, which is the worst case of filters. All rows decode together and
 set the same fields. ms a step: the time between the results of steps in which all rows decode, the median of some runs.
-of greedy: tokens a second beside those of greedy rows in the same call.
+of greedy: tokens a second beside greedy rows' in the same call.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def measure(
 
 
 def measure_shape(folder: Path, shape: str, args: argparse.Namespace, found: Found) -> None:
-    """One GPU, then the ranks if they are wished for."""
+    """One GPU, then the ranks if args ask for them."""
     context = None if args.model else 4096
     runner = open_runner(RunnerConfig(folder, context_length=context))
     measure(shape, 1, runner, args, found)

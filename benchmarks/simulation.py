@@ -30,7 +30,7 @@ def step_s(step: Step) -> float:
 
 
 def work_s(tokens: int, reads: int, attended: float, rows: int = 1) -> float:
-    """reads: positions that rows of one token attend to; attended: those of chunks, summed over their tokens."""
+    """reads: positions that rows of one token attend to; attended: of chunks, summed over their tokens."""
     if attended:
         tokens = next((size for size in MIXED_TOKENS if size >= max(tokens, 2 * rows)), tokens)
     products = (0.0037**4 + (2.2e-5 * tokens) ** 4) ** 0.25
@@ -100,7 +100,7 @@ class Simulation:
 
     def run(self) -> float:
         """Seconds until the last token."""
-        now, noise, doomed = 0.0, random.Random(4), list[tuple[float, int]]()
+        now, noise, cancels = 0.0, random.Random(4), list[tuple[float, int]]()
         while True:
             while self._due and self._due[0][0] <= now:
                 at, key = heapq.heappop(self._due)
@@ -108,9 +108,9 @@ class Simulation:
                 self.seen[key].sent_s = at
                 self._scheduler.submit(_request(key, one.prompt, one.new_tokens))
                 if one.until_s < 1e9:
-                    heapq.heappush(doomed, (one.until_s, key))
-            while doomed and doomed[0][0] <= now:
-                self._scheduler.cancel(heapq.heappop(doomed)[1])
+                    heapq.heappush(cancels, (one.until_s, key))
+            while cancels and cancels[0][0] <= now:
+                self._scheduler.cancel(heapq.heappop(cancels)[1])
             while (step := self._scheduler.schedule()) is not None:
                 begin = max(now, self._busy_s)
                 self._busy_s = begin + step_s(step) * noise.uniform(0.98, 1.02)

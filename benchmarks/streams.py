@@ -2,10 +2,10 @@
 
     Clients.run(jobs) -> what came back, job by job
 
-A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so those of
-several processes go together. A process (`python streams.py`, or another
+A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so that
+several processes' go together. A process (`python streams.py`, or another
 script that calls serve_share) reads its share as JSON, says that it is ready, begins
-when it is told the moment, and writes the answers as JSON.
+when it is sent the moment, and writes the answers as JSON.
 """
 
 import argparse

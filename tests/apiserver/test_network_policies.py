@@ -131,7 +131,7 @@ def test_peers_are_let_in_by_the_fields_and_lose_it_with_them(place: Place) -> N
     assert place.reached("operator", "router") == {names.ROUTER_HTTP}
 
 
-def test_without_policies_of_the_service_those_of_the_namespace_are_left(place: Place) -> None:
+def test_without_policies_of_the_service_the_namespaces_are_left(place: Place) -> None:
     place.apply(networkPolicy={"mode": "none"})
     place.settles("worker", "outside", set(OUTSIDE), "no limits to the outside")
     assert place.reached("client", "router") == set(), "the namespace is closed by its own policy"

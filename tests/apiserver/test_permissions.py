@@ -1,4 +1,4 @@
-"""The operator's permissions are those that it uses, and its account cannot be used for more than its own objects."""
+"""The operator uses all of its permissions, and its account cannot be used for more than its own objects."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ def test_the_operator_uses_every_permission_of_the_chart_and_needs_no_other(bed:
         began = bed.audit_log.stat().st_size
         one = Operator(_login(bed, space, tmp_path), tmp_path, "--namespace", space, "--lease-namespace", space)
         try:
-            _live_a_life(bed, one.ready(), space)
+            _do_everything(bed, one.ready(), space)
             used, refused = _calls(bed, user, began)
         finally:
             one.kill()
@@ -35,7 +35,7 @@ def test_the_operator_uses_every_permission_of_the_chart_and_needs_no_other(bed:
         assert allowed - used == OF_ROUTERS
 
 
-def _live_a_life(bed: Bed, one: Operator, space: str) -> None:
+def _do_everything(bed: Bed, one: Operator, space: str) -> None:
     """What makes the operator create, change and delete all that it ever does."""
     bed.apply(service(router={"replicas": 2}), namespace=space)
     for component in ("worker", "router"):
@@ -64,7 +64,7 @@ def _kept_images(bed: Bed, space: str) -> list[str]:
 
 
 def _lose(bed: Bed, name: str, space: str) -> None:
-    """The pod is on a node that is gone, and somebody deletes it: no kubelet confirms its end."""
+    """The pod is on a node that is gone, and a client deletes it: no kubelet confirms its end."""
     target = {"apiVersion": "v1", "kind": "Node", "name": "gone"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
     path = f"/api/v1/namespaces/{space}/pods/{name}/binding"

@@ -32,8 +32,8 @@ def test_a_stranger_installs_applies_waits_and_reads_that_paris_is_the_capital(
     assert row.split()[:6] == ["chat", "1/1", "1", "Serving", "bundled://smollm2-135m-instruct", url]
     octavo.kubectl("wait", "--for=condition=UpToDate", "infsvc/chat", f"--timeout={PATIENCE_S:.0f}s")
 
-    told = octavo.helm("test", "octavo", "--logs")
-    assert "Succeeded" in told and "chat says: " in told
+    logs = octavo.helm("test", "octavo", "--logs")
+    assert "Succeeded" in logs and "chat says: " in logs
     chat.delete()
     wait_until(lambda: not octavo.left("chat"), 60, "the service is gone")
 

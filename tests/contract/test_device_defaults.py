@@ -16,8 +16,13 @@ from octavo.worker.runner.cuda import runner as cuda
     ],
 )
 def test_the_operator_knows_the_workers_defaults(device: str, worker: tuple[int, int, int, int]) -> None:
-    told = DEVICES[device]
-    assert (told.max_requests, told.few_requests, told.max_batch_tokens, told.least_batch_tokens) == worker
+    defaults = DEVICES[device]
+    assert (
+        defaults.max_requests,
+        defaults.few_requests,
+        defaults.max_batch_tokens,
+        defaults.least_batch_tokens,
+    ) == worker
 
 
 def test_a_large_gpu_runs_more_requests_at_once() -> None:

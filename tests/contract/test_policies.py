@@ -46,14 +46,14 @@ def selects(selector: Json, labels: Json) -> bool:
 
 
 def admitted(spec: Json, port: int, direction: str = "ingress") -> set[str]:
-    """Peers of connections to this port: of PODS, "the namespace" and "anybody"."""
+    """Peers of connections to this port: of PODS, "the namespace" and "any peer"."""
     found = set()
     for rule in spec[direction]:
         if "ports" in rule and port not in [entry["port"] for entry in rule["ports"]]:
             continue
         peers = rule.get("from" if direction == "ingress" else "to")
         if peers is None:
-            found.add("anybody")
+            found.add("any peer")
         assert peers != [], "an empty list admits everybody"
         for peer in peers or ():
             if peer == {"podSelector": {}}:
@@ -83,7 +83,7 @@ def test_a_workers_port_is_open_to_the_peers_that_need_it_and_every_port_to_work
 
 
 @pytest.mark.parametrize(
-    ("port", "who"),
+    ("port", "peers"),
     [
         (names.ROUTER_HTTP, {"the namespace", "operator"}),
         (names.ROUTER_GRPC, {"the namespace"}),
@@ -91,16 +91,16 @@ def test_a_workers_port_is_open_to_the_peers_that_need_it_and_every_port_to_work
         (40000, set()),
     ],
 )
-def test_a_routers_ports_are_open_to_the_namespace_and_no_other_is(port: int, who: set[str]) -> None:
-    assert admitted(ROUTERS, port) == who
+def test_a_routers_ports_are_open_to_the_namespace_and_no_other_is(port: int, peers: set[str]) -> None:
+    assert admitted(ROUTERS, port) == peers
 
 
 def test_routers_connect_to_workers_the_api_server_and_dns_and_workers_to_workers_and_dns() -> None:
     for spec, peers in ((ROUTERS, {"worker"}), (WORKERS, {"worker"})):
         assert spec["policyTypes"] == ["Ingress", "Egress"]
         assert admitted(spec, names.SERVE, "egress") == peers
-        assert admitted(spec, 53, "egress") >= {"anybody"}
-    for port, of_routers in ((names.JOIN, set()), (40000, set()), (443, {"anybody"}), (6443, {"anybody"})):
+        assert admitted(spec, 53, "egress") >= {"any peer"}
+    for port, of_routers in ((names.JOIN, set()), (40000, set()), (443, {"any peer"}), (6443, {"any peer"})):
         assert admitted(ROUTERS, port, "egress") == of_routers
         assert admitted(WORKERS, port, "egress") == {"worker"}
 

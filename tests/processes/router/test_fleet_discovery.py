@@ -183,7 +183,7 @@ async def test_an_answer_of_another_shape_does_not_end_the_watching() -> None:
         assert seen == [{"10.0.0.1:8500"}]
 
 
-async def test_a_refusal_is_told_once_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_logged_once_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi()
     status = {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
     api.failures, api.refusal = 3, (401, json.dumps(status, indent=1) + "\n")

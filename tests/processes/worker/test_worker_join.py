@@ -191,7 +191,7 @@ async def test_a_new_pod_ends_the_incarnation_of_the_one_before_it_and_no_older_
             await asyncio.wait_for(group.join(1, started_at_ms=started_at_ms)[2], PATIENCE_S)
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(group.join(1, outline="old", started_at_ms=3)[2], PATIENCE_S)
-    assert not told.done() and not group.leader.ended.is_set()
+    assert not task.done() and not group.leader.ended.is_set()
     with pytest.raises(LeaderLost, match="already"):
         await asyncio.wait_for(group.join(1, started_at_ms=3)[2], PATIENCE_S)
     failure = await asyncio.wait_for(task, PATIENCE_S)

@@ -1,8 +1,8 @@
 """A cluster of a few dictionaries: it obeys plans as Kubernetes would, slowly and in any order.
 
-StatefulSets make pods, pods start when told (`advance`), images named `bad` never serve, deleted pods drain first, a
-group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one when told. `blip` and
-`break_for_good` are what befalls groups that serve.
+StatefulSets make pods, pods start at `advance`, images named `bad` never serve, deleted pods drain first, a
+group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one at `advance`. `blip`
+and `break_for_good` make groups that serve fail.
 """
 
 import pickle
@@ -63,7 +63,7 @@ class TinyCluster:
             elif item.object["kind"] == "Deployment":
                 self.router = _copied(dict(item.object))
                 if not self.slow_routers:
-                    self.routers = self._wished_routers()
+                    self.routers = self._desired_routers()
             elif item.object["kind"] == "ControllerRevision":
                 self._keep(_copied(dict(item.object)))
         for gone in planned.delete:
@@ -76,21 +76,21 @@ class TinyCluster:
         self.resource["status"] = planned.status
         return planned
 
-    def _wished_routers(self) -> dict[str, Json]:
+    def _desired_routers(self) -> dict[str, Json]:
         """Ready router pods as the Deployment has them, by name."""
         if self.router is None:
             return {}
         template = self.router["spec"]["template"]
         revision = template["metadata"]["labels"]["octavo.dev/revision"]
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        wished = [f"router-{revision}-{index}" for index in range(self.router["spec"]["replicas"])]
+        desired = [f"router-{revision}-{index}" for index in range(self.router["spec"]["replicas"])]
         return {
             name: {
                 "metadata": {"name": name, "uid": f"uid-{name}", "labels": template["metadata"]["labels"]},
                 "spec": {},
                 "status": status,
             }
-            for name in wished
+            for name in desired
         }
 
     def _apply(self, item: Json) -> None:
@@ -171,7 +171,7 @@ class TinyCluster:
             self.pods[name]["status"]["phase"] = "Running"
             _set(self.pods[name], {"type": "Ready", "status": "True"})
         elif kind == "start":
-            self.routers[name] = self._wished_routers()[name]
+            self.routers[name] = self._desired_routers()[name]
         elif kind == "stop":
             del self.routers[name]
         else:
@@ -192,8 +192,8 @@ class TinyCluster:
                 found += [f"place {name}"] if self._free() else []
             elif not ready(pod) and self._can_serve(name.rpartition("-")[0]):
                 found.append(f"serve {name}")
-        starting = [f"start {name}" for name in self._wished_routers().keys() - self.routers.keys()]
-        return found + (starting or [f"stop {name}" for name in self.routers.keys() - self._wished_routers().keys()])
+        starting = [f"start {name}" for name in self._desired_routers().keys() - self.routers.keys()]
+        return found + (starting or [f"stop {name}" for name in self.routers.keys() - self._desired_routers().keys()])
 
     def _free(self) -> bool:
         return self.room is None or sum(_is(pod, "PodScheduled") for pod in self.pods.values()) < self.room

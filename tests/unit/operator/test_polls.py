@@ -173,7 +173,7 @@ def event(reason: str, kind: str, message: str) -> Json:
     return {"metadata": {}, "reason": reason, "type": kind, "message": message, "lastTimestamp": "2026-01-01T00:00:00Z"}
 
 
-async def test_events_are_read_of_a_pod_without_a_node_and_those_that_count_are_kept(cluster: Cluster) -> None:
+async def test_events_are_read_of_a_pod_without_a_node_and_counting_ones_are_kept(cluster: Cluster) -> None:
     found = condition("PodScheduled", "False", reason="Unschedulable")
     cluster.pods = [{"kind": "Pod", **pod("chat-0-0", phase="Pending", conditions=[found])}]
     cluster.events = [

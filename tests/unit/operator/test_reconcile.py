@@ -176,7 +176,7 @@ async def test_a_template_that_is_kept_already_is_planned_with_at_once(parts: Pa
     assert "StatefulSet" not in parts.done and "status" not in parts.done
 
 
-async def test_a_group_is_told_as_created_once_it_is_and_not_when_the_write_is_refused(parts: Parts) -> None:
+async def test_a_group_is_reported_as_created_once_it_is_and_not_when_the_write_is_refused(parts: Parts) -> None:
     one = _reconciler(parts)
     parts.error = KubeError(403, "Forbidden", "exceeded quota: q")
     with pytest.raises(PlanFailed):

@@ -87,7 +87,7 @@ def test_a_service_for_the_outside_is_accepted_with_keys_or_if_it_is_said_to_be_
     assert parse(resource(router=router)).spec.router.service.type == router["service"]["type"]
 
 
-def test_a_pod_holds_a_whole_stage_unless_told_otherwise() -> None:
+def test_a_pod_holds_a_whole_stage_unless_set_otherwise() -> None:
     shape = {"tensor": 3, "pipeline": 2}
     assert (service(parallelism=shape).spec.accelerator.per_pod, service(parallelism=shape).spec.pods) == (3, 2)
     assert service(parallelism=shape, accelerator={"perPod": 1}).spec.pods == 6

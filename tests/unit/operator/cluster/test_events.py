@@ -69,7 +69,7 @@ class Server:
         return True
 
 
-async def test_a_second_outage_raises_the_count_and_an_event_that_is_gone_is_made_anew() -> None:
+async def test_a_second_outage_raises_the_count_and_an_event_that_is_gone_is_made_again() -> None:
     server = Server()
     recorder = Recorder(cast(Writer, server), "one")
     for _ in range(2):

@@ -45,7 +45,7 @@ def seen(snapshot: Snapshot, now: float = NOW, status: Json | None = None, **spe
     return plan(service(status=status, **spec), snapshot, Options(), now)
 
 
-def told(planned: Plan) -> dict[str, tuple[str, str]]:
+def verdicts(planned: Plan) -> dict[str, tuple[str, str]]:
     """(status, reason) by type."""
     assert planned.status is not None
     return {entry["type"]: (entry["status"], entry["reason"]) for entry in planned.status["conditions"]}
@@ -58,7 +58,7 @@ def message(planned: Plan, kind: str) -> str:
 
 def calm(planned: Plan) -> bool:
     """No alarm: requests are answered, and nothing is called broken."""
-    found = told(planned)
+    found = verdicts(planned)
     return found["Ready"][0] == "True" and found["Degraded"] == ("False", "Healthy")
 
 
@@ -76,38 +76,38 @@ def test_a_refused_write_is_a_condition_with_the_object_and_the_servers_words(wo
     for kind, status in (
         ("Reconciled", "False"), ("Progressing", "False"), ("Ready", "False"), ("Degraded", "True"), ("Stalled", "True")
     ):  # fmt: skip
-        assert told(planned)[kind] == (status, reason)
+        assert verdicts(planned)[kind] == (status, reason)
         assert message(planned, kind).startswith(f"apply Deployment chat-router: {words}")
     assert message(planned, "Reconciled").endswith("(and 1 more)")
-    assert told(planned)["RouterReady"] == ("False", reason)
+    assert verdicts(planned)["RouterReady"] == ("False", reason)
     assert ("Warning", reason) in [(event.type, event.reason) for event in planned.events]
 
 
 def test_a_write_that_passes_again_clears_the_condition() -> None:
     refused = seen(served(refusals=(Refusal("apply Deployment chat-router", "Deployment", POLICY),)))
-    assert told(refused)["Ready"] == ("True", "Serving") and told(refused)["Degraded"][0] == "True"
+    assert verdicts(refused)["Ready"] == ("True", "Serving") and verdicts(refused)["Degraded"][0] == "True"
     assert refused.status is not None
     again = seen(served(), NOW + 60, dict(refused.status))
-    assert told(again)["Reconciled"] == ("True", "Applied") and calm(again)
+    assert verdicts(again)["Reconciled"] == ("True", "Applied") and calm(again)
     assert ("Normal", "Applied") in [(event.type, event.reason) for event in again.events]
 
 
 def test_a_first_start_is_not_degraded_because_a_write_was_refused_before() -> None:
     refused = seen(Snapshot(refusals=(Refusal("apply Deployment chat-router", "Deployment", POLICY),)))
-    assert told(seen(Snapshot(), status=dict(refused.status or {})))["Degraded"] == ("False", "Healthy")
+    assert verdicts(seen(Snapshot(), status=dict(refused.status or {})))["Degraded"] == ("False", "Healthy")
 
 
 def test_a_refused_object_beside_serving_is_not_why_a_service_is_not_ready() -> None:
     refusal = Refusal("apply PodDisruptionBudget chat-workers", "PodDisruptionBudget", "no")
     planned = seen(Snapshot(refusals=(refusal,)))
-    assert told(planned)["Reconciled"] == ("False", "WriteRefused")
-    assert told(planned)["Ready"] == ("False", "Pending")
+    assert verdicts(planned)["Reconciled"] == ("False", "WriteRefused")
+    assert verdicts(planned)["Ready"] == ("False", "Pending")
 
 
 @pytest.mark.parametrize("kind", ["PodDisruptionBudget", "NetworkPolicy"])
 def test_a_foreign_object_that_serving_does_not_need_raises_no_alarm(kind: str) -> None:
     planned = seen(served(foreign=frozenset({(kind, "chat-workers")})))
-    assert calm(planned) and told(planned)["Reconciled"] == ("False", "NameConflict")
+    assert calm(planned) and verdicts(planned)["Reconciled"] == ("False", "NameConflict")
     assert f"{kind} chat-workers exists" in message(planned, "Reconciled")
 
 
@@ -116,7 +116,7 @@ def test_without_a_kind_that_plans_need_nothing_is_changed_and_the_status_says_w
     status = dict(seen(served()).status or {})
     planned = seen(served(unreadable=((kind, "User octavo cannot list it"),)), status=status)
     assert not planned.apply and not planned.delete and not planned.delete_pods and planned.certificates
-    found = told(planned)
+    found = verdicts(planned)
     assert found["Ready"] == ("Unknown", "KindUnreadable") and found["Reconciled"] == ("False", "KindUnreadable")
     assert found["Degraded"] == ("True", "KindUnreadable")
     assert message(planned, "Ready") == f"the operator may not list and watch {kind}: User octavo cannot list it"
@@ -126,7 +126,7 @@ def test_without_a_kind_that_plans_need_nothing_is_changed_and_the_status_says_w
 
 def test_without_another_kind_the_rest_goes_on() -> None:
     planned = seen(served(unreadable=(("NetworkPolicy", "cannot list"),)))
-    assert planned.apply and calm(planned) and told(planned)["Reconciled"] == ("False", "KindUnreadable")
+    assert planned.apply and calm(planned) and verdicts(planned)["Reconciled"] == ("False", "KindUnreadable")
 
 
 def unscheduled(name: str = "chat-1-0", index: int = 1, text: str = NO_NODE, reason: str = "Unschedulable") -> Json:
@@ -157,7 +157,7 @@ def test_a_pod_without_a_node_is_a_failure_once_no_autoscaler_will_seat_it(
 ) -> None:
     events = [WarningEvent("Pod", "chat-1-0", event, "pod triggered scale-up: 1->2", NOW)] if event else []
     planned = seen(scaled_up(unscheduled(), events), NOW + seconds, replicas=2)
-    found = told(planned)
+    found = verdicts(planned)
     assert found["Ready"] == ("True", "PartiallyAvailable")
     if is_failure:
         assert found["Degraded"] == ("True", "Unschedulable") and found["Progressing"] == ("False", "Unschedulable")
@@ -172,7 +172,10 @@ def test_a_pod_without_a_node_is_a_failure_once_no_autoscaler_will_seat_it(
 def test_at_a_first_start_a_pod_that_waits_for_a_node_is_why_the_service_is_not_ready() -> None:
     snapshot = Snapshot(statefulsets=(group(),), pods=(unscheduled("chat-0-0", 0),))
     planned = seen(snapshot)
-    assert told(planned)["Ready"] == ("False", "Unschedulable") and told(planned)["Degraded"] == ("False", "Healthy")
+    assert verdicts(planned)["Ready"] == ("False", "Unschedulable") and verdicts(planned)["Degraded"] == (
+        "False",
+        "Healthy",
+    )
     assert planned.changes_after is not None and 60.0 <= planned.changes_after <= 61.0
 
 
@@ -181,7 +184,10 @@ def test_a_gated_pod_waits_without_an_alarm_for_as_long_as_it_takes() -> None:
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     planned = seen(scaled_up(gated), NOW + 1e6, replicas=2)
     assert "gates are removed: kueue.x-k8s.io/admission" in message(planned, "Progressing")
-    assert told(planned)["Progressing"][0] == "True" and told(planned)["Degraded"] != ("True", "SchedulingGated")
+    assert verdicts(planned)["Progressing"][0] == "True" and verdicts(planned)["Degraded"] != (
+        "True",
+        "SchedulingGated",
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,18 +201,18 @@ def test_a_claim_that_is_missing_is_a_failure_at_once_and_one_that_is_not_bound_
     text: str, at_once: bool
 ) -> None:
     snapshot = scaled_up(unscheduled(text=text))
-    assert (told(seen(snapshot, replicas=2))["Degraded"] == ("True", "VolumePending")) is at_once
-    assert told(seen(snapshot, NOW + 61, replicas=2))["Degraded"] == ("True", "VolumePending")
+    assert (verdicts(seen(snapshot, replicas=2))["Degraded"] == ("True", "VolumePending")) is at_once
+    assert verdicts(seen(snapshot, NOW + 61, replicas=2))["Degraded"] == ("True", "VolumePending")
 
 
 def test_a_surge_that_finds_no_node_stops_the_rollout_and_nothing_is_degraded() -> None:
     old, new = group(), group(1, image="other")
     snapshot = Snapshot(statefulsets=(old, new), pods=(of_group(SERVING), unscheduled(), router_of(service())))
     early, late = seen(snapshot, NOW + 59, image="other"), seen(snapshot, NOW + 61, image="other")
-    assert calm(early) and told(early)["Progressing"] == ("True", "RollingOut")
+    assert calm(early) and verdicts(early)["Progressing"] == ("True", "RollingOut")
     assert "no node has enough nvidia.com/gpu" in message(early, "Progressing")
-    assert calm(late) and told(late)["Progressing"] == ("False", "SurgeUnschedulable")
-    assert told(late)["Stalled"] == ("True", "SurgeUnschedulable")
+    assert calm(late) and verdicts(late)["Progressing"] == ("False", "SurgeUnschedulable")
+    assert verdicts(late)["Stalled"] == ("True", "SurgeUnschedulable")
 
 
 def test_a_volume_that_stays_attached_elsewhere_is_a_failure_after_a_minute() -> None:
@@ -215,8 +221,8 @@ def test_a_volume_that_stays_attached_elsewhere_is_a_failure_after_a_minute() ->
     event = WarningEvent("Pod", "chat-0-0", "FailedAttachVolume", text, NOW)
     snapshot = Snapshot(statefulsets=(group(),), pods=(of_group(waits),), warnings=(event,))
     early, late = seen(snapshot, NOW + 59), seen(snapshot, NOW + 61)
-    assert told(early)["Ready"] == told(late)["Ready"] == ("False", "FailedAttachVolume")
-    assert told(early)["Degraded"][0] == "False" and told(late)["Degraded"] == ("True", "FailedAttachVolume")
+    assert verdicts(early)["Ready"] == verdicts(late)["Ready"] == ("False", "FailedAttachVolume")
+    assert verdicts(early)["Degraded"][0] == "False" and verdicts(late)["Degraded"] == ("True", "FailedAttachVolume")
     assert "Multi-Attach error" in message(late, "Ready") and "chat-0-0" in message(late, "Ready")
 
 
@@ -235,25 +241,31 @@ def test_an_image_that_cannot_be_pulled_is_named_with_the_reason_of_the_last_att
 def test_router_pods_that_ended_raise_no_alarm_while_others_are_ready(phase: str) -> None:
     gone = router_of(service(), 1, ready=False, phase=phase, reason="Evicted", message="low on memory")
     planned = seen(served(router_of(service()), gone))
-    assert calm(planned) and told(planned)["RouterReady"] == ("True", "Ready")
-    assert told(planned)["Progressing"] == ("False", "Complete")
+    assert calm(planned) and verdicts(planned)["RouterReady"] == ("True", "Ready")
+    assert verdicts(planned)["Progressing"] == ("False", "Complete")
     alone = seen(served(gone))
-    assert told(alone)["RouterReady"] == ("False", "Evicted" if phase == "Failed" else "RouterStarting")
+    assert verdicts(alone)["RouterReady"] == ("False", "Evicted" if phase == "Failed" else "RouterStarting")
 
 
 def test_routers_are_counted_and_are_of_the_present_configuration_or_not() -> None:
     strict: Json = {"router": {"strict": True, "replicas": 2}}
     old, new = router_of(service()), router_of(service(**strict), 1)
     none_new = seen(served(old), **strict)
-    assert told(none_new)["RouterReady"] == ("True", "RollingOut")
+    assert verdicts(none_new)["RouterReady"] == ("True", "RollingOut")
     assert message(none_new, "RouterReady") == "1 of 2 routers ready, 0 of the present configuration"
-    assert told(none_new)["Progressing"] == ("True", "RollingOut") and told(none_new)["Ready"] == ("True", "Serving")
+    assert verdicts(none_new)["Progressing"] == ("True", "RollingOut") and verdicts(none_new)["Ready"] == (
+        "True",
+        "Serving",
+    )
     half = seen(served(old, new), **strict)
     assert message(half, "RouterReady") == "2 of 2 routers ready, 1 of the present configuration"
     one = seen(served(new), **strict)
-    assert told(one)["RouterReady"] == ("True", "PartiallyReady")
+    assert verdicts(one)["RouterReady"] == ("True", "PartiallyReady")
     all_new = seen(served(new, router_of(service(**strict), 2)), **strict)
-    assert told(all_new)["RouterReady"] == ("True", "Ready") and told(all_new)["Progressing"] == ("False", "Complete")
+    assert verdicts(all_new)["RouterReady"] == ("True", "Ready") and verdicts(all_new)["Progressing"] == (
+        "False",
+        "Complete",
+    )
 
 
 def generation(planned: Plan, kind: str) -> int:
@@ -268,11 +280,11 @@ def test_conditions_that_old_pods_keep_true_name_their_generation() -> None:
     kinds = ("Ready", "RouterReady", "ModelLoaded", "Progressing")
     assert [generation(planned, kind) for kind in kinds] == [1, 1, 5, 5]
     fallen = plan(changed, Snapshot(), Options(), NOW)
-    assert generation(fallen, "Ready") == 5 and told(fallen)["Ready"][0] == "False"
+    assert generation(fallen, "Ready") == 5 and verdicts(fallen)["Ready"][0] == "False"
     again = plan(
         service(generation=5, status=dict(fallen.status or {}), router={"strict": True}), served(), Options(), NOW
     )
-    assert told(again)["Ready"][0] == "True" and generation(again, "Ready") == 4, "not of pods of the present spec"
+    assert verdicts(again)["Ready"][0] == "True" and generation(again, "Ready") == 4, "not of pods of the present spec"
 
 
 def routed(**report: Any) -> Snapshot:
@@ -283,10 +295,12 @@ def test_a_service_is_ready_only_when_a_router_reaches_a_group() -> None:
     assert calm(seen(served())), "a router that the operator cannot ask counts as the kubelet has it"
     assert calm(seen(routed()))
     starting = seen(routed(unconnected_since=NOW - 1))
-    assert told(starting)["Ready"] == ("False", "RouterDisconnected") and told(starting)["Degraded"][0] == "False"
+    assert (
+        verdicts(starting)["Ready"] == ("False", "RouterDisconnected") and verdicts(starting)["Degraded"][0] == "False"
+    )
     assert starting.requeue_after == 1.0, "asked again soon"
     lasting = seen(routed(unconnected_since=NOW - 61))
-    assert told(lasting)["Degraded"] == ("True", "RouterDisconnected") and "NetworkPolicies" in message(
+    assert verdicts(lasting)["Degraded"] == ("True", "RouterDisconnected") and "NetworkPolicies" in message(
         lasting, "Degraded"
     )
 
@@ -294,7 +308,7 @@ def test_a_service_is_ready_only_when_a_router_reaches_a_group() -> None:
 def test_a_moment_without_a_group_does_not_end_ready() -> None:
     status = dict(seen(routed()).status or {})
     assert calm(seen(routed(unconnected_since=NOW - 9), status=status))
-    assert told(seen(routed(unconnected_since=NOW - 11), status=status))["Ready"] == ("False", "RouterDisconnected")
+    assert verdicts(seen(routed(unconnected_since=NOW - 11), status=status))["Ready"] == ("False", "RouterDisconnected")
 
 
 def test_one_of_two_routers_that_reaches_a_group_is_enough() -> None:
@@ -305,7 +319,10 @@ def test_one_of_two_routers_that_reaches_a_group_is_enough() -> None:
 
 def test_a_router_that_lost_its_watch_is_named_while_it_serves() -> None:
     planned = seen(routed(stale=True))
-    assert told(planned)["Ready"] == ("True", "Serving") and told(planned)["Degraded"] == ("True", "RouterWatchLost")
+    assert verdicts(planned)["Ready"] == ("True", "Serving") and verdicts(planned)["Degraded"] == (
+        "True",
+        "RouterWatchLost",
+    )
     assert message(planned, "Degraded").startswith("chat-router-0: ")
 
 

@@ -202,7 +202,7 @@ def test_the_status_has_the_digest_of_the_model_once_its_weights_are_read() -> N
 
 
 @pytest.mark.parametrize(
-    ("phase", "times", "told"),
+    ("phase", "times", "present"),
     [
         ("STARTING", {}, True),
         ("SERVING", {}, False),  # it has served since, and its pods are not ready for another reason
@@ -212,14 +212,14 @@ def test_the_status_has_the_digest_of_the_model_once_its_weights_are_read() -> N
         ("STARTING", {"deletionTimestamp": "1970-01-01T00:02:04Z", "deletionGracePeriodSeconds": 120}, True),
     ],
 )
-def test_a_failure_of_before_is_not_the_present_cause(phase: str, times: Json, told: bool) -> None:
+def test_a_failure_of_before_is_not_the_present_cause(phase: str, times: Json, present: bool) -> None:
     failure = Failure("chat-0-1", 1, "RankExited", -9, "rank 1 ended", 5.0)
     report = GroupReport("r", phase, restarts=1, last_failure=failure)
     both = {"parallelism": {"pipeline": 2}}
     first, second = (pod(f"chat-0-{i}", phase="Running", conditions=[SCHEDULED]) for i in range(2))
     second["metadata"] |= times
     planned = seen(made(first, second, spec=both, reports={0: report}), **both)
-    assert (conditions(planned)["Ready"]["reason"] == "RankExited") == told
+    assert (conditions(planned)["Ready"]["reason"] == "RankExited") == present
     assert planned.status is not None
     assert planned.status["groups"][0]["lastFailure"]["reason"] == "RankExited", "it stays as the last one"
 

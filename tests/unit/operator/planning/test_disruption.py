@@ -13,7 +13,7 @@ from octavo.operator.groups.snapshot import LostNode, Snapshot
 from octavo.operator.planning.plan import Plan, plan
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
-TORN_S = 1_000_000.0
+PARTIAL_S = 1_000_000.0
 
 
 def pods(**spec: Any) -> dict[str, Json]:
@@ -30,7 +30,7 @@ def stays(pod: Json) -> dict[str, int]:
     return {entry["key"].partition("/")[2]: entry.get("tolerationSeconds") for entry in pod["tolerations"]}
 
 
-def test_the_fields_are_those_of_the_pods_and_of_the_processes_in_them() -> None:
+def test_the_fields_reach_the_pods_and_the_processes_in_them() -> None:
     for made in pods(disruption={"gracePeriod": "20m", "notReadyAfter": "10m", "nodeLostAfter": "1h"}).values():
         assert made["terminationGracePeriodSeconds"] == 1200
         assert "--grace-period=1200" in made["containers"][0]["args"]
@@ -54,12 +54,12 @@ def test_a_users_toleration_of_the_same_taint_is_not_cut_short(key: str | None) 
     assert seconds == ([300, None, None] if key else [None, None])
 
 
-def torn(autoscaled: bool, **scheduling: str) -> Plan:
+def partial(autoscaled: bool, **scheduling: str) -> Plan:
     """After a year in which one of the group's two pods had no node."""
     tiny = TinyCluster(resource(parallelism={"pipeline": 2}, scheduling=scheduling), room=1)
     tiny.reconcile()
     placed = condition("PodScheduled", "True")
-    lacks = condition("PodScheduled", "False", reason="Unschedulable", lastTransitionTime=timestamp(TORN_S))
+    lacks = condition("PodScheduled", "False", reason="Unschedulable", lastTransitionTime=timestamp(PARTIAL_S))
     found = [
         pod(f"chat-0-{index}", owner=tiny.sets["chat-0"]["metadata"]["uid"], conditions=[state])
         for index, state in enumerate((placed, lacks))
@@ -68,7 +68,7 @@ def torn(autoscaled: bool, **scheduling: str) -> Plan:
     snapshot = Snapshot(
         statefulsets=seen.statefulsets, revisions=seen.revisions, pods=tuple(found), autoscaled=autoscaled
     )
-    return plan(service(parallelism={"pipeline": 2}, scheduling=scheduling), snapshot, Options(), TORN_S + 3e7)
+    return plan(service(parallelism={"pipeline": 2}, scheduling=scheduling), snapshot, Options(), PARTIAL_S + 3e7)
 
 
 def backs_off(planned: Plan) -> bool:
@@ -76,18 +76,20 @@ def backs_off(planned: Plan) -> bool:
 
 
 def test_a_group_keeps_its_nodes_beside_an_autoscaler_unless_the_service_says_otherwise() -> None:
-    assert backs_off(torn(autoscaled=False))
-    assert not backs_off(torn(autoscaled=True))
-    assert torn(autoscaled=True).changes_after is None or math.isfinite(torn(autoscaled=True).changes_after or 0.0)
-    assert backs_off(torn(autoscaled=True, gangBackoffAfter="20m"))
-    assert not backs_off(torn(autoscaled=False, gangBackoffAfter="never"))
+    assert backs_off(partial(autoscaled=False))
+    assert not backs_off(partial(autoscaled=True))
+    assert partial(autoscaled=True).changes_after is None or math.isfinite(
+        partial(autoscaled=True).changes_after or 0.0
+    )
+    assert backs_off(partial(autoscaled=True, gangBackoffAfter="20m"))
+    assert not backs_off(partial(autoscaled=False, gangBackoffAfter="never"))
 
 
 def test_a_plan_for_a_pod_that_does_not_end_warns_and_deletes_nothing_by_force() -> None:
     held = pod("chat-0-0")
-    held["metadata"] |= {"deletionTimestamp": timestamp(TORN_S), "deletionGracePeriodSeconds": 120}
-    planned = plan(service(), Snapshot(pods=(held,)), Options(), TORN_S + 3600)
+    held["metadata"] |= {"deletionTimestamp": timestamp(PARTIAL_S), "deletionGracePeriodSeconds": 120}
+    planned = plan(service(), Snapshot(pods=(held,)), Options(), PARTIAL_S + 3600)
     assert planned.delete_pods == () and planned.changes_after == 300.0
     assert "PodNotTerminating" in [event.reason for event in planned.events]
     lost = Snapshot(pods=(held,), lost_nodes={"node-1": LostNode("gone", 0.0)})
-    assert [item.grace_s for item in plan(service(), lost, Options(), TORN_S + 3600).delete_pods] == [0]
+    assert [item.grace_s for item in plan(service(), lost, Options(), PARTIAL_S + 3600).delete_pods] == [0]

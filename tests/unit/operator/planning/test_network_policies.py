@@ -29,13 +29,13 @@ def peers(policy: Json, port: int) -> Any:
     return found[0].get("from") if found else "closed"
 
 
-def test_peers_are_those_of_the_fields() -> None:
+def test_peers_come_from_the_fields() -> None:
     made = planned(networkPolicy={"clients": OTHERS, "metrics": OTHERS[:1]})
     assert [peers(made["chat-router"], port) for port in (8000, 8033, 8001)] == [OTHERS, OTHERS, OTHERS[:1]]
     assert [peers(made["chat-workers"], port) for port in (8503, 8504)] == [OTHERS[:1]] * 2
 
 
-def test_an_empty_list_admits_nobody() -> None:
+def test_an_empty_list_admits_no_pod() -> None:
     made = planned(networkPolicy={"clients": [], "metrics": []})
     assert [peers(made["chat-router"], port) for port in (8000, 8033, 8001)] == ["closed"] * 3
     assert [peers(made["chat-workers"], port) for port in (8503, 8504)] == ["closed"] * 2

@@ -142,7 +142,7 @@ def test_keys_that_are_no_longer_needed_replace_routers_as_any_other_change() ->
 
 
 @pytest.mark.parametrize("kept", ["", "{}", "[]", '{"secret": "clients", "entry": "mine.txt", "since": "soon"}'])
-def test_an_annotation_that_cannot_be_read_starts_the_minute_anew(kept: str) -> None:
+def test_an_annotation_that_cannot_be_read_starts_the_minute_again(kept: str) -> None:
     live, _ = made(KEYS)
     live["metadata"] = {**live["metadata"], "annotations": {"octavo.dev/api-keys-since": kept}}
     late = Snapshot(pods=(router("chat-router-a", OTHER),), router=live)

@@ -41,7 +41,7 @@ def test_decode_graphs_come_first_and_small_ones_before_large_ones() -> None:
     assert [graph.tokens for graph in graphs[len(decode) :]] == sorted(graph.tokens for graph in graphs[len(decode) :])
 
 
-def test_sizes_of_steps_with_chunks_are_told_by_the_names_of_graphs() -> None:
+def test_sizes_of_steps_with_chunks_are_in_the_names_of_graphs() -> None:
     assert mixed_sizes(graph.name for graph in wanted(64, 512)) == (128, 256, 512)
     assert mixed_sizes(["decode-1", "decode-128"]) == ()
 
