@@ -13,6 +13,7 @@ from support.cluster.traffic import Traffic
 from support.models.checkpoints import successor_checkpoint
 
 NAMED_S = 60.0
+EVENT_S = 90.0  # a pod without a node is a failure, with an event, after a minute
 AGAIN_S = 120.0
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 KEYS = "wrong-keys"
@@ -52,7 +53,7 @@ def test_a_wrong_setting_of_a_new_service_is_named_and_reported_in_an_event(
     assert said in message
     if reason != "HostPathNotAllowed":  # then there is a pod
         assert re.search(r"\bwrong-\d+-0\b", message), message
-    wait_until(lambda: reason in event_reasons(wrong), 20, "the event")
+    wait_until(lambda: reason in event_reasons(wrong), EVENT_S, "the event")
 
 
 def event_reasons(service: Service) -> set[str]:

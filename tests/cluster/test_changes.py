@@ -9,7 +9,7 @@ def test_scaling_up_and_down_loses_no_request(letters: Service) -> None:
     with Traffic(letters.client()):
         letters.release.kubectl("scale", "infsvc/letters", "--replicas=2")
         letters.settled(2)
-        assert letters.release.kubectl("get", "infsvc", "letters").splitlines()[1].split()[3] == "2"
+        assert letters.release.kubectl("get", "infsvc", "letters").splitlines()[1].split()[1] == "2/2"
         assert set(letters.pods()) == {"letters-0-0", "letters-1-0"}
         letters.release.kubectl("scale", "infsvc/letters", "--replicas=1")
         letters.settled(1)
