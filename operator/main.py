@@ -32,7 +32,7 @@ from octavo.operator.controller import Controller, Reconcile
 from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.health import Address, serving
 from octavo.operator.metrics import Metrics
-from octavo.operator.observe import Observer
+from octavo.operator.observing.observer import Observer
 from octavo.operator.reconcile import Reconciler
 from octavo.operator.workqueue import WorkQueue
 

@@ -27,7 +27,7 @@ from octavo.operator.errors import OperatorError
 from octavo.operator.groups.groups import ready
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Refusal, Snapshot
-from octavo.operator.observe import Observer
+from octavo.operator.observing.observer import Observer
 from octavo.operator.plan_cache import CachedPlan
 from octavo.operator.planning.actions import Event, Plan
 from octavo.operator.planning.plan import plan

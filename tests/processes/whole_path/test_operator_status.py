@@ -9,7 +9,7 @@ import grpc
 from octavo.operator.cluster import pki
 from octavo.operator.cluster.status_client import get_status
 from octavo.operator.groups import names
-from octavo.operator.observe import report
+from octavo.operator.observing.polls import report
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 
 UID = "0b9f6a52-0b6f-4f0c-9d3c-7b6f7e1a2c3d"

@@ -13,7 +13,7 @@ from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import KubeError
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import LostNode, Snapshot
-from octavo.operator.observe import Observer
+from octavo.operator.observing.observer import Observer
 from octavo.operator.planning.actions import Event
 from octavo.operator.reconcile import PlanFailed, Reconciler
 

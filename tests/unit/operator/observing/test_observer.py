@@ -10,7 +10,7 @@ from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import STATEFUL_SET, Kube, KubeError
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.snapshot import LostNode, Snapshot
-from octavo.operator.observe import Observer
+from octavo.operator.observing.observer import Observer
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 AT_S = 1_000_000.0

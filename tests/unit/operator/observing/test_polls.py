@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 from support.cluster.services import condition, pod, router_of, service
 
-from octavo.operator import observe
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import EVENT, STATEFUL_SET, Kube
 from octavo.operator.groups.snapshot import RouterKeys, RouterReport, Snapshot
-from octavo.operator.observe import Observer
+from octavo.operator.observing import events, polls
+from octavo.operator.observing.observer import Observer
 from octavo.operator.planning.routers.keys import POLL_S
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -32,8 +32,9 @@ class Cluster:
         self.events: list[Json] = []
         self.lists = 0
         clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
-        monkeypatch.setattr(observe, "time", clock)
-        monkeypatch.setattr(observe, "get_router_page", self._page)
+        monkeypatch.setattr(events, "time", clock)
+        monkeypatch.setattr(polls, "time", clock)
+        monkeypatch.setattr(polls, "get_router_page", self._page)
         self.observer = Observer(cast(Kube, self), cast(Caches, self), cast(CertificateKeeper, self))
 
     async def _page(self, address: str) -> tuple[int, Json] | None:
@@ -190,6 +191,6 @@ async def test_events_are_read_of_a_pod_without_a_node_and_counting_ones_are_kep
         ("Failed", 'Failed to pull image "a": 401'),
     ]
     await cluster.look(after_s=1)
-    assert cluster.lists == 2, "once for warnings, once for signs of an autoscaler"
+    assert cluster.lists == 1
     cluster.pods = [leader()]
-    assert (await cluster.look(after_s=9)).warnings == () and cluster.lists == 2, "nothing is read while all is well"
+    assert (await cluster.look(after_s=9)).warnings == () and cluster.lists == 1, "nothing is read while all is well"
