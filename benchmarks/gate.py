@@ -2,8 +2,8 @@
 
 Both trees measure themselves, by turns on this machine, with their own benchmarks: engine.py (with a GPU: 1B and 8B,
 ten workloads each) and schedule.py (the scheduler's cost of a step, four). A figure fails that is worse by more than
-3 % and its noise, which the turns give; the exit status is then 1. A figure that only one tree has is named and left
-out.
+3 % and its noise, which the turns give; the exit status is then 1. A workload that only one tree has is named and
+left out.
 
 A COMMIT is checked out beside this tree's history, into a temporary folder; of a FOLDER kernels are built where they
 lie. Checkpoints of random weights are written once and shared.
@@ -54,13 +54,14 @@ class Tree:
         """One turn."""
         figures: list[Figure] = []
         with tempfile.TemporaryDirectory(prefix="octavo-gate-") as folder:
-            out = Path(folder) / "figures.json"
-            if "engine" in programs:
+            if "engine" in programs and workloads:
+                out = Path(folder) / "engine.json"
                 asked = ["--workloads", ",".join(workloads), "--repeat", str(self._arguments.repeat)]
                 models = ["--models", str(self._arguments.models), "--out", str(out)]
                 self._run("benchmarks/engine.py", *self._arguments.shapes, *asked, *models)
                 figures += engine_figures(json.loads(out.read_text())["results"])
             if "schedule" in programs:
+                out = Path(folder) / "schedule.json"
                 self._run("benchmarks/schedule.py", "--steps", "500", "--out", str(out), failing=True)
                 figures += schedule_figures(json.loads(out.read_text())["results"])
         self.turns.append(figures)
@@ -123,6 +124,8 @@ def measured(before: Tree, now: Tree, arguments: argparse.Namespace) -> None:
     for tree in (before, now):
         tree.prepare()
     asked = [name for name in arguments.workloads.split(",") if name in before.workloads and name in now.workloads]
+    if gpu() and (left := set(arguments.workloads.split(",")) - set(asked)):
+        print(f"not in both trees: {', '.join(sorted(left))}", file=sys.stderr)
     programs = [name for name in arguments.only.split(",") if name != "engine" or gpu()]
     for turn in range(arguments.turns):
         for tree in (before, now) if turn % 2 == 0 else (now, before):
@@ -145,6 +148,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.turns < 2:
         parser.error("--turns: the noise is known from at least 2")
+    if unknown := set(arguments.only.split(",")) - {"engine", "schedule"}:
+        parser.error(f"--only: {', '.join(sorted(unknown))}; there are engine, schedule")
     made_on = record.machine() | {"gpu": gpu(), "against": arguments.against}
     with sources(arguments.against) as folder:
         before, now = Tree("before", folder, arguments), Tree("now", record.ROOT, arguments)
@@ -157,7 +162,8 @@ def main() -> int:
     if arguments.out is not None:
         record.write(arguments.out, made_on, [asdict(one) for one in verdicts])
     failed = [one.name for one in verdicts if one.failed]
-    said = f"FAILED: {', '.join(failed)}" if failed else "passed"
+    said = "passed" if verdicts else "FAILED, nothing was compared"
+    said = f"FAILED: {', '.join(failed)}" if failed else said
     print(f"{said}: {len(verdicts)} figures, at most {MOST_LOST:.0%} worse beyond their noise")
     return 1 if failed or not verdicts else 0
 

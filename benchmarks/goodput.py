@@ -1,11 +1,11 @@
 """What the scheduler makes of a load, on a simulated device: `python benchmarks/goodput.py [LOAD ...] [--interval MS]`.
 
-The scheduler is the real one; a step takes what one of its work takes an H200 with a model of 8 billion weights, on a
-clock of the simulation's own. So a policy can be judged in seconds and without a GPU: run it in two trees and compare.
+The scheduler is the real one; a step takes as long as it would on an H200 with an 8B model, on a simulated clock. So
+a policy can be judged in seconds and without a GPU: run it in two trees and compare.
 
-    s, out tok/s     from the first arrival to the last token
-    first p50, p99   seconds to the first token, all requests of the load
-    gap p50, p99     milliseconds between two tokens of a request; of `steady` of its streams, beside long prompts
+    s, tok/s         from the first arrival to the last token
+    TTFT p50, p99    seconds to the first token, all requests of the load
+    ITL p50, p99     milliseconds between two tokens of a request; of `steady` of its streams, beside long prompts
     in time          share of the output tokens that came when they were due: a request's first after a second and
                      twice what the device takes for its prompt alone, each other 50 ms later than the one before
 """
@@ -21,9 +21,10 @@ from pathlib import Path
 import record
 from report import percentile
 from simulation import Arrival, Seen, Simulation, alone_s
+from steady import NEW, PROMPT, SETTLE_S
 
 FIRST_S, READS, GAP_S = 1.0, 2.0, 0.05  # of `in time`
-SETTLE_S, QUIET_S, LOUD_S = 2.0, 6.0, 15.0  # of `steady`, as in serve.py
+QUIET_S, LOUD_S = 6.0, 15.0  # of `steady`, as serve.py has them by default
 
 
 def at_once(requests: int, prompt: int, new: int, within_s: float = 0.1) -> list[Arrival]:
@@ -54,7 +55,7 @@ def steady() -> list[Arrival]:
     """16 streams, and a prompt of 8,000 to 32,000 tokens a second: serve.py --steady."""
     rng, loud = random.Random(1), SETTLE_S + QUIET_S
     over = loud + LOUD_S + QUIET_S
-    streams = [Arrival(0.0, 128, 60_000, until_s=over) for _ in range(16)]
+    streams = [Arrival(0.0, PROMPT, NEW, until_s=over) for _ in range(16)]
     longs = [Arrival(loud + turn, rng.randint(8000, 32_000), 1, until_s=over) for turn in range(int(LOUD_S))]
     return [*streams, *longs]
 
@@ -69,7 +70,7 @@ LOADS: dict[str, tuple[Callable[[], list[Arrival]], int]] = {  # and requests at
     "512 x 128/256, all": (lambda: at_once(512, 128, 256, 0.0), 512),
     "steady": (steady, 256),
     "128: 1024/128": (lambda: in_turn(128, 1024, 128), 256),
-    "64: 2048/2048": (lambda: in_turn(64, 2048, 1024, 3), 256),
+    "64: 2048/1024": (lambda: in_turn(64, 2048, 1024, 3), 256),
     "64: 8192/512": (lambda: in_turn(64, 8192, 512, 3), 256),
     "chat, 60 %": (lambda: by_chance(4.0, 60.0, CHAT, 300), 256),
     "chat, 85 %": (lambda: by_chance(6.0, 60.0, CHAT, 300), 256),
@@ -97,7 +98,7 @@ def figures(name: str, interval_s: float | None = None) -> Figures:
     simulation = Simulation(arrivals, max_requests, interval_s)
     seconds = simulation.run()
     answered = [(one, seen) for one, seen in zip(arrivals, simulation.seen, strict=True) if seen.tokens_s]
-    first = [seen.first_s for one, seen in answered if one.new_tokens < 60_000]
+    first = [seen.first_s for one, seen in answered if one.new_tokens < NEW]
     tokens = sum(len(seen.tokens_s) for _, seen in answered)
     gaps = list(_gaps(name, simulation.seen))
     return Figures(
@@ -123,7 +124,7 @@ def _in_time(one: Arrival, seen: Seen) -> int:
 
 
 NAMES = "; ".join(LOADS)
-HEADER = f"{'load':20}{'s':>8}{'tok/s':>9}{'first p50':>11}{'p99':>8}{'gap p50':>9}{'p99':>8}{'in time':>9}"
+HEADER = f"{'load':20}{'s':>8}{'tok/s':>9}{'TTFT p50':>11}{'p99':>8}{'ITL p50':>9}{'p99':>8}{'in time':>9}"
 
 
 def main() -> None:

@@ -2,14 +2,15 @@
 
     client processes  --HTTP, streaming-->  routers  --gRPC-->  engine
 
-`octavo run FOLDER` with its default settings, but for FLAGS; the model has the shape of Qwen3-8B unless another one is
-named. A load IN/OUT has so many streams at once, each of which sends its next request when its last has ended; prompts
-are token ids, no two alike, answers of fixed length. The client is the `openai` package where it is installed, and else
-the raw connections of streams.py: the table says which.
+`octavo run FOLDER` with its default settings, but for `--routers` router processes and FLAGS; the model has the shape
+of Qwen3-8B unless another one is named. A load IN/OUT has so many streams at once, each of which sends its next
+request when its last has ended; prompts are token ids, no two alike, answers of fixed length. The client is the
+`openai` package where it is installed, and else the raw connections of streams.py; standard error and the file say
+which.
 
-    out tok/s        from the first request to the last token
-    first p50, p99   milliseconds from the request to its first token
-    gap p50, p99     milliseconds between two frames of a stream
+    tok/s            from the first request to the last token
+    TTFT p50, p99    milliseconds from the request to its first token
+    ITL p50, p99     milliseconds between two frames of a stream
 """
 
 import argparse
@@ -71,7 +72,7 @@ def client() -> tuple[Path, str]:
     return (RAW, "raw connections") if found.returncode else (OPENAI, f"openai {found.stdout.strip()}")
 
 
-HEADER = f"{'load, streams':20}{'requests':>9}{'s':>9}{'tok/s':>9}{'first p50':>11}{'p99':>10}{'gap p50':>9}{'p99':>9}"
+HEADER = f"{'load, streams':20}{'requests':>9}{'s':>9}{'tok/s':>9}{'TTFT p50':>11}{'p99':>10}{'ITL p50':>9}{'p99':>9}"
 
 
 def line(load: Load, found: Report) -> str:

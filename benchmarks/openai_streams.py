@@ -1,6 +1,10 @@
-"""A client process of loads.py that streams completions through the `openai` package instead of a raw connection."""
+"""A client process of loads.py that streams completions through the `openai` package instead of a raw connection.
+
+until_s of a job is not observed.
+"""
 
 import argparse
+import asyncio
 import time
 from functools import partial
 
@@ -8,24 +12,25 @@ import openai
 import uvloop
 from streams import TIMEOUT_S, Answer, Ask, Job, serve_share
 
-_CLIENTS: dict[int, openai.AsyncOpenAI] = {}  # by port
+
+class Sender:
+    """Prepares jobs; all of a process share one client, as in an application."""
+
+    def __init__(self) -> None:
+        self._client: openai.AsyncOpenAI | None = None
+
+    def prepare(self, job: Job, model: str, port: int) -> Ask:
+        if self._client is None:
+            url = f"http://127.0.0.1:{port}/v1"
+            self._client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        return partial(_one, self._client, job, model)
 
 
-def _client(port: int) -> openai.AsyncOpenAI:
-    if port not in _CLIENTS:
-        url = f"http://127.0.0.1:{port}/v1"
-        _CLIENTS[port] = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=TIMEOUT_S)
-    return _CLIENTS[port]
-
-
-def _prepare(job: Job, model: str, port: int) -> Ask:
-    return partial(_one, job, model, port)
-
-
-async def _one(job: Job, model: str, port: int, begin: float) -> Answer:
+async def _one(client: openai.AsyncOpenAI, job: Job, model: str, begin: float) -> Answer:
+    await asyncio.sleep(begin + job.at_s - time.monotonic())
     sent, frames, tokens = time.monotonic() - begin, list[float](), 0
     try:
-        stream = await _client(port).completions.create(
+        stream = await client.completions.create(
             model=model, prompt=job.prompt, max_tokens=job.new_tokens, temperature=0, stream=True,
             stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
         )  # fmt: skip
@@ -41,4 +46,4 @@ async def _one(job: Job, model: str, port: int, begin: float) -> Answer:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description="A client process of loads.py, which tells it everything.").parse_args()
-    uvloop.run(serve_share(_prepare))
+    uvloop.run(serve_share(Sender().prepare))

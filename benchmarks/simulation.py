@@ -15,6 +15,7 @@ from octavo.worker.scheduler.scheduler import Limits, Scheduler
 from octavo.worker.scheduler.step_length import step_length_of
 from octavo.worker.scheduler.step_time_model import StepTimeModel
 
+BATCH_TOKENS = 8192  # of a step
 PYTHON_S = 0.0003  # of the host between the end of a step and the issue of the next but one
 # Requests, and tokens in and out of each: what a server that has run for a while has seen.
 WARM = ((1, 128, 64), (8, 128, 200), (64, 512, 256), (1, 20_000, 2), (32, 1024, 300), (64, 2048, 100), (4, 2048, 100))
@@ -42,9 +43,9 @@ def _attended(step: Step) -> float:
     return sum(tokens * (start + tokens / 2) for start, tokens in chunks if tokens > 1)
 
 
-def alone_s(prompt: int, at_once: int = 8192) -> float:
+def alone_s(prompt: int) -> float:
     """Seconds to read a prompt with nothing beside it."""
-    chunks = [(start, min(at_once, prompt - start)) for start in range(0, prompt, at_once)]
+    chunks = [(start, min(BATCH_TOKENS, prompt - start)) for start in range(0, prompt, BATCH_TOKENS)]
     return sum(work_s(tokens, 0, tokens * (start + tokens / 2)) for start, tokens in chunks)
 
 
@@ -78,7 +79,7 @@ class Simulation:
 
     def __init__(self, arrivals: Sequence[Arrival], max_requests: int, interval_s: float | None) -> None:
         self._arrivals = arrivals
-        limits = Limits(60_000, 16, 8192, max_requests, 131_072, prefix_caching=False)
+        limits = Limits(60_000, 16, BATCH_TOKENS, max_requests, 131_072, prefix_caching=False)
         self._scheduler = Scheduler(limits, step_length_of("cuda", interval_s=interval_s), StepTimeModel(MIXED_TOKENS))
         self._warm()
         self.seen = [Seen() for _ in arrivals]

@@ -1,11 +1,10 @@
-"""Streams of completions over raw connections, with the time of every frame: client processes for serve.py.
+"""Streams of completions over raw connections, with the time of every frame: clients of serve.py and loads.py.
 
     Clients.run(jobs) -> what came back, job by job
 
-A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so that
-several processes' go together. A process (`python streams.py`, or another
-script that calls serve_share) reads its share as JSON, says that it is ready, begins
-when it is sent the moment, and writes the answers as JSON.
+A job goes out on a connection of its own, at its time; all times are of the system's monotonic clock, so that several
+processes' go together. A process (`python streams.py`, or another script that calls serve_share) reads its share as
+JSON, says that it is ready, begins at the moment that it is sent, and writes the answers as JSON.
 """
 
 import argparse
@@ -205,5 +204,7 @@ class Clients:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description="A client process of serve.py, which tells it everything.").parse_args()
+    argparse.ArgumentParser(
+        description="A client process of serve.py or loads.py, which tells it everything."
+    ).parse_args()
     uvloop.run(serve_share(_prepare))
