@@ -3,6 +3,7 @@
 from typing import Any
 
 from octavo.operator.api.quantity import PATTERN
+from octavo.shared.setting_kinds import DURATION, Duration
 
 Json = dict[str, Any]  # Any: JSON
 
@@ -40,8 +41,8 @@ def long_duration(description: str, default: str | None = None, *, also: str = "
 
 
 def seconds(duration: str) -> int:
-    """Seconds of a duration that `long_duration` accepts."""
-    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[duration[-1]]
+    """Whole seconds of a duration that `long_duration` accepts."""
+    return int(Duration().from_field(duration))
 
 
 def flag(description: str, default: bool) -> Json:
@@ -59,7 +60,7 @@ def with_default(schema: Json, default: Any) -> Json:
 
 def duration(description: str, **more: Any) -> Json:
     """Schema of a time such as 500ms, 60s, 2m or 1h."""
-    return text(description, 8, minLength=2, pattern=r"^[0-9]{1,6}(ms|s|m|h)$", **more)
+    return text(description, 8, minLength=2, pattern=DURATION, **more)
 
 
 def amount(description: str) -> Json:

@@ -326,6 +326,8 @@ def _duration_rule(setting: Setting) -> Rule:
 RULES += POD_RULES
 RULES += tuple(_duration_rule(setting) for setting in SETTINGS.values() if isinstance(setting.kind, Duration))
 
+_DAY = f"{MAX_DURATION_S // 3600}h"
+
 
 def _day_rule(record: str, name: str) -> Rule:
     """A duration of at most a day, or the word `never`."""
@@ -335,8 +337,8 @@ def _day_rule(record: str, name: str) -> Rule:
         return bool(value == "never" or seconds(value) <= MAX_DURATION_S)
 
     field = f"spec.{record}.{name}"
-    cel = f"!has(self.{name}) || !self.{name}.matches('{DURATION}') || duration(self.{name}) <= duration('24h')"
-    return Rule(f"spec.{record}", cel, field, f"{field} must be at most 24h", holds)
+    cel = f"!has(self.{name}) || !self.{name}.matches('{DURATION}') || duration(self.{name}) <= duration('{_DAY}')"
+    return Rule(f"spec.{record}", cel, field, f"{field} must be at most {_DAY}", holds)
 
 
 RULES += (*(_day_rule("disruption", name) for name in DISRUPTION), _day_rule("scheduling", "gangBackoffAfter"))

@@ -118,7 +118,7 @@ class Snapshot:
     )  # (kind, name) of objects with our names that the service does not own
     # Nodes of unhealthy pods that are known not to be Ready, by name, where nodes may be read.
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
-    autoscaled: bool = False  # events of unschedulable pods show that an autoscaler adds nodes for them
+    autoscaled: bool = False  # an autoscaler has recorded an event of a pod that has no node now
     routers: Mapping[str, RouterReport] = field(default_factory=dict)  # by pod uid; absent: no answer
     refusals: tuple[Refusal, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()  # (kind, the server's words) of children that may not be listed

@@ -1,4 +1,4 @@
-"""Events that tell why pods are missing or do not run, and whether an autoscaler adds nodes for them.
+"""Events that tell why pods are missing or do not run, and whether an autoscaler looks after them.
 
 They are read from the API server, and only of objects in trouble: StatefulSets that lack pods, pods without a node, and
 pods on whose node no container runs.
@@ -16,7 +16,7 @@ from octavo.operator.planning.scheduling import SCALE_UP_EVENTS
 RECHECK_S = 5.0
 MOST_OBJECTS = 8  # of a service, whose events are read at one look
 STUCK_AFTER_S = 5.0  # of a pending pod
-AUTOSCALERS = ("cluster-autoscaler", "karpenter")  # components that record events on pods for which they add nodes
+AUTOSCALERS = ("cluster-autoscaler", "karpenter")  # components that record events on pods without a node
 
 log = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from octavo.operator.groups.groups import condition, deleting, ready, unix
 from octavo.operator.groups.snapshot import LostNode, Object
 
 RECHECK_S = 5.0
+FORBIDDEN_RECHECK_S = 60.0  # permission may come while the operator runs: the chart's readNodes
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ class Nodes:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._looks: dict[str, tuple[float, LostNode | None]] = {}  # by name: monotonic time, result
-        self._forbidden = False
+        self._forbidden_at = float("-inf")
 
     async def lost(self, pods: tuple[Object, ...]) -> dict[str, LostNode]:
         """By name, the lost nodes of these pods."""
@@ -26,18 +27,23 @@ class Nodes:
         return {node: lost for node in sorted(suspects) if (lost := await self._look(node)) is not None}
 
     async def _look(self, name: str) -> LostNode | None:
+        now = time.monotonic()
+        if now - self._forbidden_at < FORBIDDEN_RECHECK_S:
+            return None
         checked_at, lost = self._looks.get(name, (float("-inf"), None))
-        if self._forbidden or time.monotonic() - checked_at < RECHECK_S:
+        if now - checked_at < RECHECK_S:
             return lost
+        self._looks = {node: look for node, look in self._looks.items() if now - look[0] < RECHECK_S}
         try:
             node = await self._kube.get(NODE, None, name)
         except KubeError as error:
             if error.status == 403:
-                self._forbidden = True
-                log.warning("no permission to read nodes: pods of a lost node stay until Kubernetes removes the node")
+                if self._forbidden_at == float("-inf"):
+                    log.warning("nodes cannot be read: pods of a lost node stay until Kubernetes removes the node")
+                self._forbidden_at = now
             return None
         lost = lost_node(node)
-        self._looks[name] = (time.monotonic(), lost)
+        self._looks[name] = (now, lost)
         return lost
 
 

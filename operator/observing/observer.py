@@ -71,6 +71,8 @@ class Observer:
         self, namespace: str, uid: str, pods: tuple[Object, ...], known: set[str]
     ) -> tuple[Object, ...]:
         """StatefulSets of the service that lost the label by which the cache finds them: their pods name them."""
+        if any(kind == STATEFUL_SET.kind for kind, _ in self._caches.unreadable(namespace)):
+            return ()  # a get would be refused too, and nothing is planned then
         owners = {
             owner["uid"]: str(owner["name"])
             for pod in pods

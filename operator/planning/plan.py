@@ -27,7 +27,6 @@ from octavo.operator.planning.goal import course_of, goal_of
 from octavo.operator.planning.observed_facts import group_causes, observed_facts
 from octavo.operator.planning.pod_repair import PodJudge
 from octavo.operator.planning.revisions import Revisions
-from octavo.operator.planning.routers.counts import CONNECTED_S
 from octavo.operator.planning.routers.keys import POLL_S as KEYS_POLL_S
 from octavo.operator.planning.routers.keys import has_keys, key_state
 from octavo.operator.planning.status import events, status
@@ -254,8 +253,8 @@ def _changes_after(
         facts.keys.changes_after(now),
     ]
     turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]
-    if facts.routers.disconnected_since is not None:
-        turns.append(facts.routers.disconnected_since + CONNECTED_S)
+    if facts.routers.settles_at is not None:
+        turns.append(facts.routers.settles_at)
     if facts.course.due_s is not None:
         turns.append(facts.course.due_s)
     times += [at - now + 0.1 for at in turns if now < at < math.inf]

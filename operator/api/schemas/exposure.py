@@ -2,10 +2,9 @@
 
 from octavo.operator.api import fields
 from octavo.operator.api.fields import Json
+from octavo.operator.api.pod_rules import KEY_PATTERN, MAX_KEY, MAX_VALUE, VALUE_PATTERN
 
 _CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
-_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
 def client_service() -> Json:
@@ -35,7 +34,7 @@ def client_service() -> Json:
                 "Class of the load balancer; only with type LoadBalancer. Kubernetes does not change it later.",
                 253,
                 minLength=1,
-                pattern=_KEY,
+                pattern=KEY_PATTERN,
             ),
             "loadBalancerSourceRanges": {
                 "type": "array",
@@ -111,13 +110,13 @@ def _selector(description: str) -> Json:
     expression = fields.record(
         "A requirement on a label.",
         {
-            "key": fields.text("Key of the label.", 317, minLength=1, pattern=_KEY),
+            "key": fields.text("Key of the label.", MAX_KEY, minLength=1, pattern=KEY_PATTERN),
             "operator": fields.text("How values are compared.", 16, enum=["In", "NotIn", "Exists", "DoesNotExist"]),
             "values": {
                 "type": "array",
                 "description": "Values, for In and NotIn.",
                 "maxItems": 16,
-                "items": fields.text("Value of the label.", 63, pattern=_VALUE),
+                "items": fields.text("Value of the label.", MAX_VALUE, pattern=VALUE_PATTERN),
             },
         },
         required=["key", "operator"],
@@ -125,7 +124,9 @@ def _selector(description: str) -> Json:
     return fields.record(
         f"{description} {{}} selects all.",
         {
-            "matchLabels": fields.mapping("Labels.", fields.text("Value of the label.", 63, pattern=_VALUE), 16),
+            "matchLabels": fields.mapping(
+                "Labels.", fields.text("Value of the label.", MAX_VALUE, pattern=VALUE_PATTERN), 16
+            ),
             "matchExpressions": {
                 "type": "array",
                 "description": "Requirements on labels.",

@@ -130,8 +130,8 @@ def scheduling() -> Json:
             "gangBackoffAfter": fields.long_duration(
                 "Time after which a group gives its nodes back, for a while, if some of its pods are unschedulable and "
                 "none was scheduled in the meantime; a fifth of it if two groups of the service wait. never: a group "
-                "keeps its nodes. Default: 5m; never if events of the unschedulable pods show that a cluster "
-                "autoscaler or Karpenter adds nodes for them. At most 24h.",
+                "keeps its nodes. Default: 5m; never while an event of an unschedulable pod is of the cluster "
+                "autoscaler or Karpenter. At most 24h.",
                 also="never",
             ),
         },

@@ -20,7 +20,8 @@ class Routers:
     updated: of the present configuration, by the revision label of their template. ready: they accept requests.
     connected: ready, and a group serves through them, or they did not answer the operator, which a NetworkPolicy or a
     mesh may prevent. disconnected_since: Unix time since which no ready router reaches a group; None: one does, or none
-    is ready. stale: name of a router that does not learn of new groups; "" if there is none.
+    is ready. settles_at: Unix time at which a router stops counting as connected; None: none does. stale: name of a
+    router that does not learn of new groups; "" if there is none.
     """
 
     desired: int = 0
@@ -31,6 +32,7 @@ class Routers:
     updated_ready: int = 0
     updated_connected: int = 0
     disconnected_since: float | None = None
+    settles_at: float | None = None
     stale: str = ""
 
     @property
@@ -83,5 +85,6 @@ def routers(
         updated_ready=sum(map(ready, updated)),
         updated_connected=sum(ready(pod) and connected(pod) for pod in updated),
         disconnected_since=max(known) if known and len(known) == len(times) else None,
+        settles_at=min((at + CONNECTED_S for at in known if was_ready and now < at + CONNECTED_S), default=None),
         stale=next((pod["metadata"]["name"] for pod in working if answers[pod["metadata"]["uid"]].stale), ""),
     )

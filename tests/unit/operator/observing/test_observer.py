@@ -1,5 +1,6 @@
 """What is asked of the API server beside the watches: nodes of unhealthy pods, and events of unschedulable ones."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import STATEFUL_SET, Kube, KubeError
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.snapshot import LostNode, Snapshot
+from octavo.operator.observing import nodes
 from octavo.operator.observing.observer import Observer
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -95,6 +97,35 @@ async def test_without_permission_nodes_are_asked_for_once_and_of_healthy_pods_n
     healthy = Api()
     await seen(healthy, pod("chat-0-0", phase="Running", conditions=[condition("Ready", "True")]))
     assert healthy.asked == []
+
+
+async def test_without_permission_no_node_stays_lost_and_permission_that_comes_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(nodes, "time", clock)
+    api = Api(node("Unknown"))
+    known = nodes.Nodes(cast(Kube, api))
+    assert set(await known.lost((going(),))) == {"node-1"}
+    api.node, clock.now = KubeError(403, "Forbidden", "no"), 1010.0
+    assert await known.lost((going(),)) == {} and await known.lost((going(),)) == {}
+    assert len(api.asked) == 2
+    api.node, clock.now = node("Unknown"), 1010.0 + nodes.FORBIDDEN_RECHECK_S
+    assert set(await known.lost((going(),))) == {"node-1"}
+
+
+async def test_a_kind_that_may_not_be_read_is_reported_and_not_asked_for() -> None:
+    class Unreadable(Cached):
+        def unreadable(self, namespace: str) -> tuple[tuple[str, str], ...]:
+            return (("StatefulSet", "forbidden"),)
+
+    class Refusing(Api):
+        async def get(self, kind: Any, namespace: str | None, name: str) -> Json | None:
+            raise KubeError(403, "Forbidden", "no")
+
+    caches, kube = Unreadable(pod("chat-0-0", phase="Running", conditions=[condition("Ready", "True")])), Refusing()
+    observer = Observer(cast(Kube, kube), cast(Caches, caches), cast(CertificateKeeper, NoCertificates()))
+    assert (await observer.snapshot("default", "chat", "uid-chat", ())).unreadable == (("StatefulSet", "forbidden"),)
 
 
 WAITING = {"kind": "Pod"} | pod("chat-0-0", conditions=[condition("PodScheduled", "False", reason="Unschedulable")])

@@ -10,6 +10,7 @@ from support.cluster.services import condition, pod, router_of, service
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Refusal, RouterReport, Snapshot, WarningEvent
 from octavo.operator.planning.plan import Plan, plan
+from octavo.operator.planning.routers.counts import CONNECTED_S
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
 NOW, SINCE = 1_000.0, "1970-01-01T00:16:40Z"  # the same moment
@@ -315,6 +316,15 @@ def test_one_of_two_routers_that_reaches_a_group_is_enough() -> None:
     reports = {"uid-chat-router-0": RouterReport(NOW - 99), "uid-chat-router-1": RouterReport()}
     two = served(router_of(service()), router_of(service(), 1), routers=reports)
     assert calm(seen(two, router={"replicas": 2}))
+
+
+def test_a_router_that_is_cut_off_beside_another_is_planned_for_when_it_stops_counting() -> None:
+    reports = {"uid-chat-router-0": RouterReport(NOW - 1)}
+    two = served(router_of(service()), router_of(service(), 1), routers=reports)
+    first = seen(served(router_of(service()), router_of(service(), 1)), router={"replicas": 2})
+    assert first.status is not None and calm(first)
+    due = seen(two, status=dict(first.status), router={"replicas": 2}).changes_after
+    assert due is not None and CONNECTED_S - 1 < due < CONNECTED_S, "a second has passed"
 
 
 def test_a_router_that_lost_its_watch_is_named_while_it_serves() -> None:
