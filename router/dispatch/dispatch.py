@@ -109,11 +109,13 @@ class FleetDispatcher:
         self.fleet.served_changed.clear()
 
     def choose(self, digests: Collection[str]) -> ServedModel | None:
-        known = {one.digest: one for one in self.fleet.served if one.digest in digests}
-        groups = {digest: one.groups for digest, one in known.items() if one.groups}
-        if groups:
-            return known[self._shares.choose(groups, self._has_room)]
-        return None if self.fleet.usable else next(iter(known.values()), None)
+        served = self.fleet.served
+        if len(served) == 1:
+            return served[0] if served[0].digest in digests else None
+        known = {one.digest: one for one in served if one.digest in digests}
+        if len(known) < 2 or not self.fleet.usable:
+            return next(iter(known.values()), None)
+        return known[self._shares.choose({digest: one.groups for digest, one in known.items()}, self._has_room)]
 
     async def model(self, deadline: float) -> ServedModel:
         begun = self._loop.time()
@@ -139,13 +141,13 @@ class FleetDispatcher:
         charge = cost(job.prompt_tokens, job.max_tokens)
         in_flight.entry = QueueEntry(in_flight, job.priority, job.tenant, charge, now, expires)
         try:
-            self._queues.push(job.digest, in_flight.entry, job.readmitted)
+            queue = self._queues.push(job.digest, in_flight.entry, job.readmitted)
         except QueueFull as full:
             self.counts.queue_full += 1
             raise refusals.queue_full(str(full), full.retry_after) from None
         self.counts.submitted += 1
         self._open += 1
-        self._pump(job.digest)
+        self._pump(queue)
         return JobHandle(self, in_flight)
 
     def cancel(self, in_flight: InFlightJob) -> None:
@@ -158,7 +160,7 @@ class FleetDispatcher:
         """End every stream and fail the open jobs with `draining`."""
         self._closed = True
         await self.fleet.close()
-        for queue in self._queues.waiting:
+        for queue in self._queues.nonempty:
             while (entry := queue.head()) is not None:
                 self._fail(entry.item, refusals.draining())
                 if entry.waiting:
@@ -182,8 +184,9 @@ class FleetDispatcher:
         self._pump_all()  # what waits for a model that has gone need wait no longer
 
     def credited(self, stream: LeaderStream) -> None:
-        if len(self._queues.of(stream.digest)):
-            self._pump(stream.digest)
+        queue = self._queues.find(stream.digest)
+        if queue is not None and len(queue):
+            self._pump(queue)
         if stream.retired and not stream.in_flight_jobs:
             self.fleet.review()
 
@@ -240,24 +243,22 @@ class FleetDispatcher:
         self._queues.of(in_flight.job.digest).put_back(in_flight.entry, expires)
 
     def _pump_all(self) -> None:
-        """After a change of the groups."""
-        for queue in self._queues.waiting:
-            self._pump_queue(queue)
+        """After a change of the groups, or of time."""
+        for queue in self._queues.nonempty:
+            self._pump(queue)
         self._queues.forget([one.digest for one in self.fleet.served])
 
-    def _pump(self, digest: str) -> None:
-        """After a change of one model's queue, or of its groups' credit."""
-        self._pump_queue(self._queues.of(digest))
-
-    def _pump_queue(self, queue: Queue[InFlightJob]) -> None:
-        """Send heads while there is credit for them. Raises nothing."""
+    def _pump(self, queue: Queue[InFlightJob]) -> None:
+        """After a change of one model's queue, or of its groups' credit: send heads while there is credit for them.
+        Raises nothing."""
         with self.errors.contained("the queue", then=self._retry_soon):
             while (entry := queue.head()) is not None:
                 with self._contained(entry.item):
                     self._advance(queue, entry)
                 if entry.waiting:
                     break
-            self._expiry_timer.set(self._queues.next_expiry)
+            if len(queue):
+                self._expiry_timer.set(queue.next_expiry)
 
     def _advance(self, queue: Queue[InFlightJob], entry: QueueEntry[InFlightJob]) -> None:
         """Send the head of a queue, or fail it; it goes on waiting while no group has credit."""
@@ -266,17 +267,17 @@ class FleetDispatcher:
         if not usable and self.fleet.usable:
             self.counts.model_changed += 1
             return self._fail(in_flight, refusals.model_changed())
-        if (error := unservable(in_flight.job, usable)) is not None:
-            return self._fail(in_flight, error)
         stream = select_group(in_flight, usable, self._policy)
-        if stream is not None:
-            queue.pop(entry, self._loop.time())
-            self._send(in_flight, stream)
-        return None
+        if stream is None:
+            error = unservable(in_flight.job, usable)
+            return None if error is None else self._fail(in_flight, error)
+        queue.pop(entry, self._loop.time())
+        return self._send(in_flight, stream)
 
     def _has_room(self, digest: str) -> bool:
         """Whether a request for this model would be sent at once."""
-        if len(self._queues.of(digest)):
+        queue = self._queues.find(digest)
+        if queue is not None and len(queue):
             return False
         return any(stream.ledger.balance > 0 for stream in self.fleet.usable_of(digest))
 
@@ -307,15 +308,16 @@ class FleetDispatcher:
         in_flight.over = True
         self._open -= 1
         job = in_flight.job
-        queue = self._queues.of(job.digest)
+        queue = self._queues.find(job.digest)
         with self.errors.contained("request %s: its place", job.id):
-            if in_flight.entry is not None:
+            if in_flight.entry is not None and queue is not None:
                 queue.remove(in_flight.entry)
         with self.errors.contained("request %s: its group", job.id):
             if in_flight.stream is not None:
                 in_flight.stream.cancel(in_flight.number)
         with self.errors.contained("request %s: its account", job.id):
-            queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
+            if queue is not None:
+                queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
 
     # Expiry.
 
@@ -324,7 +326,7 @@ class FleetDispatcher:
         self._retry = None
         now = self._loop.time()
         with self.errors.contained("the queue", then=self._retry_soon):
-            for entry in [entry for queue in self._queues.waiting for entry in queue.expire(now)]:
+            for entry in [entry for queue in self._queues.nonempty for entry in queue.expire(now)]:
                 with self._contained(entry.item):
                     job, waited = entry.item.job, now - entry.arrived
                     groups = len(self.fleet.usable_of(job.digest))

@@ -11,7 +11,10 @@ from octavo.router.jobs.generation import Job, RequestError
 
 def unservable(job: Job, usable: Sequence[LeaderStream]) -> RequestError | None:
     """The error of a job that none of the groups can serve; None without groups. usable: of its model."""
-    if not usable or any(_serves(stream, job) for stream in usable):
+    for stream in usable:
+        if _serves(stream, job):
+            return None
+    if not usable:
         return None
     capable = [stream for stream in usable if job.needs <= stream.features]
     if not capable:
@@ -21,6 +24,10 @@ def unservable(job: Job, usable: Sequence[LeaderStream]) -> RequestError | None:
 
 def select_group(in_flight: InFlightJob, usable: Sequence[LeaderStream], policy: Policy) -> LeaderStream | None:
     """None: no group has credit for it. usable: take requests for the model; policy: chooses among them."""
+    if len(usable) == 1:
+        (stream,) = usable
+        in_flight.avoid.discard(stream.address)
+        return stream if stream.ledger.balance > 0 and _serves(stream, in_flight.job) else None
     usable = [stream for stream in usable if _serves(stream, in_flight.job)]
     if in_flight.avoid.issuperset(stream.address for stream in usable):
         in_flight.avoid.clear()

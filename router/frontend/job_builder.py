@@ -72,7 +72,9 @@ class RequestPlan:
         known = len(prompt) // 4
         room = loaded.model.context_length - known
         sampling = self.sampling(copy)
-        optional = {name for name in sampling.features if name in MODEL_DEFAULTS and name not in request.given}
+        features = sampling.features
+        optional = frozenset(name for name in features if name in MODEL_DEFAULTS and name not in request.given)
+        needs = frozenset(features) - optional
         wanted = max(1, request.max_tokens or 1, sampling.min_tokens)
         return Job(
             id=f"{id}-{index}",
@@ -85,8 +87,8 @@ class RequestPlan:
             deadline=deadline,
             digest=loaded.model.digest,
             salt=bytes.fromhex(options.salt),
-            needs=frozenset((*sampling.features, *([GRAMMAR] if self.encoded.grammar else []))) - optional,
-            optional=frozenset(optional),
+            needs=needs | {GRAMMAR} if self.encoded.grammar else needs,
+            optional=optional,
             min_context=known + wanted,
             grammar=self.encoded.grammar,
             grammar_field=self.encoded.grammar_field,

@@ -3,8 +3,6 @@
 Within a bound: a body that finds no room is not kept, and its request fails should its model go.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from octavo.router.text.bodies import BodyKind
@@ -18,12 +16,12 @@ class KeptBody:
 
     body_kind: BodyKind
     body: bytes | None
-    counted: "KeptBodies | None" = field(default=None, repr=False)
+    holder: "KeptBodies | None" = field(default=None, repr=False)
 
     def release(self) -> None:
         """Harmless when it has been."""
-        if self.counted is not None and self.body is not None:
-            self.counted.size -= len(self.body)
+        if self.holder is not None and self.body is not None:
+            self.holder.size -= len(self.body)
         self.body = None
 
 
@@ -34,16 +32,11 @@ class KeptBodies:
         self.size = 0
         self._most = most
 
-    @contextmanager
-    def kept(self, one: KeptBody) -> Iterator[None]:
-        """For as long as the block runs, or until it is released."""
+    def keep(self, one: KeptBody) -> None:
+        """Until it is released."""
         assert one.body is not None, "a body is kept once"
         if self.size + len(one.body) <= self._most:
             self.size += len(one.body)
-            one.counted = self
+            one.holder = self
         else:
-            one.release()
-        try:
-            yield
-        finally:
             one.release()

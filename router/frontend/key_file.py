@@ -1,6 +1,7 @@
 """The file of API keys: what it holds, and keys that follow it.
 
     the file is missing, unreadable or holds no key     no key is valid, so every request is refused
+    it is larger than 8 MiB                             no key is valid
     some lines are not keys                             the keys of the other lines are valid
 
 No key stays valid that the file does not hold: a deleted Secret, or one that was spoilt, revokes its keys.
@@ -122,7 +123,12 @@ class KeyFile:
         """Read the file again whenever it changes, and at each look while it cannot be read."""
         while True:
             await asyncio.sleep(POLL_S)
-            await asyncio.to_thread(self._look)
+            try:
+                await asyncio.to_thread(self._look)
+            except Exception:  # whatever it is, revoked keys must not stay valid
+                log.exception("API keys: %s could not be read; every request is refused until it can", self._path)
+                self._content = _without_keys(KeyProblem.UNUSABLE, "it could not be read")
+                self.keys.replace(())
 
     def _look(self) -> None:
         stamp = _stamp(self._path)

@@ -34,10 +34,11 @@ from octavo.router.openai_api.fields import unsupported
 from octavo.router.text.bodies import BodyKind, EncodedRequest
 from octavo.router.text.tokenizing import Operation, Tokenized
 from octavo.router.tokenizer_pool.model_loader import LoadedModel, ModelLoader
+from octavo.router.tokenizer_pool.pool import TOO_SLOW
 
 T = TypeVar("T")
 
-MOST_MODELS = 4  # that a request is tokenised for, one after another
+MAX_TOKENISATIONS = 4  # of a request, each for another model
 
 
 @dataclass(slots=True)
@@ -144,25 +145,49 @@ async def _tokenised(
     try:
         encoded = await loaded.prepare(body_kind, body)
     except RequestError as error:
-        longest = max(services.model_loader.loaded, key=lambda one: one.model.context_length, default=loaded)
-        if error.code != "context_length_exceeded" or longest.model.context_length <= loaded.model.context_length:
-            raise
-        return longest, await longest.prepare(body_kind, body)
-    asked = encoded.request.model
-    if asked is None or asked in services.names(loaded):
-        return loaded, encoded
-    named = next((one for one in services.model_loader.loaded if asked in services.names(one)), None)
+        return await _accepted_by_another(services, loaded, body_kind, body, error)
+    named = named_model(services, loaded, encoded.request.model)
     return (loaded, encoded) if named is None else (named, await named.prepare(body_kind, body))
+
+
+async def _accepted_by_another(
+    services: Services, refusing: LoadedModel, body_kind: BodyKind, body: bytes, error: RequestError
+) -> tuple[LoadedModel, EncodedRequest]:
+    """What a model refuses may be meant for another one, which has another name or a longer context. Raises `error`
+    when none takes it; one that took too long to tokenise is not tried again."""
+    if error.status != 400 or error.code == TOO_SLOW:
+        raise error
+    for one in services.model_loader.loaded:
+        longer = error.code == "context_length_exceeded" and one.model.context_length > refusing.model.context_length
+        other_name = services.names(one) != services.names(refusing)
+        if one.model.digest == refusing.model.digest or not (longer or other_name):
+            continue
+        try:
+            encoded = await one.prepare(body_kind, body)
+        except RequestError:
+            continue
+        asked = encoded.request.model
+        if asked in services.names(one) or (longer and asked is None):
+            return one, encoded
+    raise error
+
+
+def named_model(services: Services, loaded: LoadedModel, asked: str | None) -> LoadedModel | None:
+    """Another loaded model, which the request names; None: it does not, or `loaded` has that name."""
+    if asked is None or asked in services.names(loaded):
+        return None
+    return next((one for one in services.model_loader.loaded if asked in services.names(one)), None)
 
 
 async def answering(
     services: Services, prepared: PreparedRequest, answer: Callable[[PreparedRequest], Awaitable[T]]
 ) -> T:
-    """Run `answer`, and again, tokenised again, when its model has no group any more before it has written anything.
-    Raises RequestError."""
+    """Run `answer`, and again, tokenised again, when its model has no group any more before a streamed answer has its
+    first token, or another one has ended. Raises RequestError."""
     kept = prepared.kept
-    with services.kept_bodies.kept(kept):
-        for _ in range(MOST_MODELS - 1):
+    services.kept_bodies.keep(kept)
+    try:
+        for _ in range(MAX_TOKENISATIONS - 1):
             try:
                 return await answer(prepared)
             except ModelChanged:
@@ -174,6 +199,8 @@ async def answering(
                     prepared, loaded=again.loaded, encoded=again.encoded, name=again.name, is_retokenised=True
                 )
         return await answer(prepared)
+    finally:
+        kept.release()
 
 
 async def run_operation(services: Services, operation: Operation, body: bytes, deadline: float = math.inf) -> Tokenized:
@@ -181,6 +208,8 @@ async def run_operation(services: Services, operation: Operation, body: bytes, d
     async with deadlines.ending_at(deadline):
         loaded = await services.model_loader.current(asyncio.get_running_loop().time() + services.max_wait_s)
         done = await loaded.run(operation, body)
+        if (named := named_model(services, loaded, done.model)) is not None:
+            loaded, done = named, await named.run(operation, body)
     served_by(services, loaded, done.model)
     return done
 
@@ -189,7 +218,7 @@ def served_by(services: Services, loaded: LoadedModel, asked: str | None) -> str
     """The model's name. Raises RequestError 404 when another was asked for."""
     names = services.names(loaded)
     if asked is not None and asked not in names:
-        raise unknown_model(asked, names[0])
+        raise unknown_model(asked, tuple(services.cards) or names)
     return asked or names[0]
 
 
@@ -240,7 +269,8 @@ def internal_error(id: str) -> RequestError:
 
 
 def _first_token(metrics: RouterMetrics, prepared: PreparedRequest) -> None:
-    metrics.first_token.observe(asyncio.get_running_loop().time() - prepared.begun)
-    alone = len(prepared.encoded.prompts) * prepared.plan.copies == 1
+    if not prepared.is_retokenised:
+        metrics.first_token.observe(asyncio.get_running_loop().time() - prepared.begun)
+    alone = len(prepared.encoded.prompts) * prepared.encoded.request.options.n == 1
     if alone and prepared.encoded.request.stream:  # of others nothing has reached the client yet
         prepared.kept.release()

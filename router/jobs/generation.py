@@ -193,7 +193,7 @@ class Dispatcher(Protocol):
 
     def choose(self, digests: Collection[str]) -> ServedModel | None:
         """The model for the next request, of these: each has its share of the requests, by the number of its groups.
-        None: none of them is among `models`, or only without groups while another has some."""
+        None: none of them is among `models`."""
 
     async def model(self, deadline: float) -> ServedModel:
         """Wait until a group serves one, until `deadline` (monotonic seconds). Raises RequestError 503

@@ -1,5 +1,7 @@
 """The errors with which dispatch refuses or ends a request, as the client gets them."""
 
+from collections.abc import Sequence
+
 from octavo.router.jobs.generation import ModelChanged, RequestError
 
 SERVER = "server_error"
@@ -46,7 +48,10 @@ def model_changed() -> ModelChanged:
 
 
 def context_exceeded(needed: int, context_length: int) -> RequestError:
-    message = f"the context holds {context_length} tokens now, and prompt and answer need {needed}: shorten them"
+    message = (
+        f"the prompt and max_tokens need {needed} tokens, and the context of the groups that serve now holds "
+        f"{context_length}: shorten the prompt or lower max_tokens"
+    )
     return RequestError(400, INVALID, "context_length_exceeded", message)
 
 
@@ -104,6 +109,8 @@ def helper_lost() -> RequestError:
     return RequestError(503, OVERLOADED, "tokeniser_lost", message, 1.0)
 
 
-def unknown_model(name: str, served: str) -> RequestError:
-    message = f"the model {name[:128]!r} does not exist; this service serves {served!r}"
+def unknown_model(name: str, served: Sequence[str]) -> RequestError:
+    """served: names of the models that are."""
+    shown = ", ".join(map(repr, served)) or "none yet"
+    message = f"the model {name[:128]!r} does not exist; this service serves {shown}"
     return RequestError(404, INVALID, "model_not_found", message, field="model")

@@ -56,10 +56,13 @@ class _TextSide:
     pool: HelperPool
     formats: Formats
     gone_since: float | None = None
+    loaded: LoadedModel | None = None  # the last one asked for
 
     def of(self, served: ServedModel) -> LoadedModel:
-        self.text = self.text.within(served.context_length)
-        return LoadedModel(served, self.text, self.pool, self.formats)
+        if self.loaded is None or self.loaded.model is not served:
+            self.text = self.text.within(served.context_length)
+            self.loaded = LoadedModel(served, self.text, self.pool, self.formats)
+        return self.loaded
 
 
 class ModelLoader:
@@ -83,11 +86,14 @@ class ModelLoader:
     async def current(self, deadline: float) -> LoadedModel:
         """The model for the next request. A new model gets requests once a helper has loaded it, unless no other one is
         served. Waits for the first group's files until `deadline` (monotonic seconds). Raises RequestError."""
+        models = self._dispatcher.models
+        if len(models) == 1 and (side := self._sides.get(models[0].digest)) is not None:
+            return side.of(models[0])
         warm = [digest for digest, side in self._sides.items() if side.pool.warm.is_set()]
         chosen = self._dispatcher.choose(warm) or self._dispatcher.choose(self._sides)
         if chosen is not None:
             return self._sides[chosen.digest].of(chosen)
-        served = self._dispatcher.models or (await self._dispatcher.model(deadline),)
+        served = models or (await self._dispatcher.model(deadline),)
         refusals: list[RequestError] = []
         for one in served:
             try:

@@ -30,6 +30,7 @@ MOST_LIMITS = 5  # that a helper without half of a CPU is given
 MAX_WAITING = 1_000
 BACKOFF_S = (0.1, 5.0)
 TRIES = 2  # helpers that a request may lose by no fault of its own
+TOO_SLOW = "too_slow_to_tokenise"  # code of the error of a request that took longer
 CAUSES: dict[Fault, str] = {"slow": "by its own work", "outside": "the helper was stopped or had no CPU"}
 # What a body is: of a request that is prepared, of one that asks for text or ids only.
 WorkKind = BodyKind | Operation | Literal["detokenize"]
@@ -224,7 +225,7 @@ def _settle(work: _Work, error: RequestError) -> None:
 def _too_slow(work: _Work) -> RequestError:
     field = _input_field(work)
     message = f"{field or 'the input'} took more than {LIMIT_S:g} s to render and tokenise: send less"
-    return invalid(field, message, "too_slow_to_tokenise")
+    return invalid(field, message, TOO_SLOW)
 
 
 def _too_large(work: _Work) -> RequestError:

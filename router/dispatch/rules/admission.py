@@ -2,7 +2,7 @@
 
     bands        strict: a higher priority always goes first
     tenants      fair inside a band, by deficit round robin over tokens (Shreedhar & Varghese 1995)
-    one tenant   first in, first out
+    one tenant   first in, first out; what was let in before, for another model or group, goes ahead
 
 A request costs prompt + 2 x max_tokens; what it did not generate in the end is given back by `settle`.
 """
@@ -60,11 +60,12 @@ class QueueEntry(Generic[T]):
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[T]):
     deficit: float = QUANTUM
+    early: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place: go ahead of `entries`
     entries: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place
 
     @property
     def first(self) -> QueueEntry[T]:
-        return next(iter(self.entries.values()))
+        return next(iter((self.early or self.entries).values()))
 
     @property
     def owes(self) -> float:
@@ -92,18 +93,20 @@ class _Band(Generic[T]):
             for tenant in self.turns.values():
                 tenant.deficit += max(idle_rounds, 0) * QUANTUM
 
-    def put(self, entry: QueueEntry[T], ahead: bool) -> None:
+    def put(self, entry: QueueEntry[T], early: bool, first: bool) -> None:
+        """early: ahead of what was never let in before; first: of all."""
         tenant = self.turns.setdefault(entry.tenant, _Tenant())
-        tenant.entries[entry.place] = entry
-        if ahead:
-            tenant.entries.move_to_end(entry.place, last=False)
+        (tenant.early if early else tenant.entries)[entry.place] = entry
+        if first:
+            tenant.early.move_to_end(entry.place, last=False)
 
     def drop(self, entry: QueueEntry[T], served: bool) -> None:
         tenant = self.turns[entry.tenant]
-        del tenant.entries[entry.place]
+        if tenant.entries.pop(entry.place, None) is None:
+            del tenant.early[entry.place]
         if served:
             tenant.deficit -= entry.cost
-        if not tenant.entries:
+        if not tenant.entries and not tenant.early:
             del self.turns[entry.tenant]  # an idle tenant saves nothing up
 
 
@@ -132,16 +135,17 @@ class Queue(Generic[T]):
         return float(min(max(math.ceil(self._last_wait_s), 1), MAX_RETRY_AFTER_S))
 
     def push(self, entry: QueueEntry[T], readmitted: bool = False) -> None:
-        """Join the queue. readmitted: ahead of its tenant's, past the bound. Raises QueueFull."""
+        """Join the queue. readmitted: it was let in before, and goes behind others of the kind, ahead of its tenant's
+        rest and past the bound. Raises QueueFull."""
         if self._waiting >= self.bounds.max_requests and not readmitted:
             raise QueueFull(self._waiting, self.retry_after_s)
-        self._put(entry, ahead=readmitted)
+        self._put(entry, early=readmitted)
 
     def put_back(self, entry: QueueEntry[T], expires: float) -> None:
         """Return one that was popped, to the front of its tenant and past the bound: it was let in and paid for."""
         entry.expires = expires
         entry.cost = 0
-        self._put(entry, ahead=True)
+        self._put(entry, early=True, first=True)
 
     def head(self) -> QueueEntry[T] | None:
         """The next request to send. It stays the same until something is pushed, popped or removed."""
@@ -174,11 +178,11 @@ class Queue(Generic[T]):
         if band is not None and tenant in band.turns:
             band.turns[tenant].deficit += unused
 
-    def _put(self, entry: QueueEntry[T], ahead: bool) -> None:
+    def _put(self, entry: QueueEntry[T], early: bool, first: bool = False) -> None:
         self._places += 1
         entry.place, entry.waiting = self._places, True
         self._waiting += 1
-        self._bands.setdefault(entry.priority, _Band()).put(entry, ahead)
+        self._bands.setdefault(entry.priority, _Band()).put(entry, early, first)
         heapq.heappush(self._expiries, (entry.expires, entry.place, entry))
 
     def _drop(self, entry: QueueEntry[T], served: bool) -> None:

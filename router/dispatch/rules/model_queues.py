@@ -20,32 +20,32 @@ class ModelQueues(Generic[T]):
         return sum(map(len, self._queues.values()))
 
     @property
-    def waiting(self) -> list[Queue[T]]:
+    def nonempty(self) -> list[Queue[T]]:
         """The queues in which something waits."""
         return [queue for queue in self._queues.values() if len(queue)]
-
-    @property
-    def next_expiry(self) -> float:
-        """When the next request may expire; inf: never. May be early."""
-        return min((queue.next_expiry for queue in self._queues.values()), default=float("inf"))
 
     @property
     def retry_after_s(self) -> float:
         """The longest of the queues' estimates."""
         return max((queue.retry_after_s for queue in self._queues.values()), default=1.0)
 
+    def find(self, digest: str) -> Queue[T] | None:
+        """The model's queue, if one was made."""
+        return self._queues.get(digest)
+
     def of(self, digest: str) -> Queue[T]:
         if digest not in self._queues:
             self._queues[digest] = Queue(self.bounds)
         return self._queues[digest]
 
-    def push(self, digest: str, entry: QueueEntry[T], readmitted: bool = False) -> None:
-        """Join the model's queue. readmitted: it has waited in another one: it goes ahead of its tenant's, past the
-        bound. Raises QueueFull when as many wait in all queues as may."""
-        waiting = len(self)
-        if waiting >= self.bounds.max_requests and not readmitted:
+    def push(self, digest: str, entry: QueueEntry[T], readmitted: bool = False) -> Queue[T]:
+        """Join the model's queue, which is returned. readmitted: it has waited in another one: it goes ahead of its
+        tenant's, past the bound. Raises QueueFull when as many wait in all queues as may."""
+        queue = self.of(digest)
+        if len(self._queues) > 1 and not readmitted and (waiting := len(self)) >= self.bounds.max_requests:
             raise QueueFull(waiting, self.retry_after_s)
-        self.of(digest).push(entry, readmitted)
+        queue.push(entry, readmitted)
+        return queue
 
     def forget(self, kept: Collection[str]) -> None:
         """Drop the queues of other models in which nothing waits."""

@@ -16,10 +16,8 @@ class ModelShares:
         self._due: dict[str, int] = {}
 
     def choose(self, groups: Mapping[str, int], has_room: Callable[[str], bool]) -> str:
-        """A model's digest. groups: how many serve each model, at least one in all. has_room: asked where there is a
-        choice."""
-        if len(groups) == 1:
-            return next(iter(groups))
+        """A model's digest. groups: how many serve each model, at least one in all. has_room: whether a request
+        for it would be sent at once."""
         total = sum(groups.values())
         # What a model missed while it was full, or had beyond its share, counts for one round at most.
         self._due = {digest: min(self._due.get(digest, 0) + share, total) for digest, share in groups.items()}

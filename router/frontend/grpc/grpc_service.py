@@ -20,7 +20,15 @@ from octavo.router.frontend.grpc import grpc_calls
 from octavo.router.frontend.grpc.grpc_calls import Context, StreamCut
 from octavo.router.frontend.grpc.grpc_messages import read
 from octavo.router.frontend.http.handlers import SLOW_CLIENT_S
-from octavo.router.frontend.request_pipeline import PreparedRequest, Services, answering, prepare, run, served_by
+from octavo.router.frontend.request_pipeline import (
+    PreparedRequest,
+    Services,
+    answering,
+    named_model,
+    prepare,
+    run,
+    served_by,
+)
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import unknown_model
 from octavo.router.openai_api.grpc_fields import MessageKind, decode
@@ -125,6 +133,8 @@ class Inference:
         with self._services.body_buffer.room(len(message)):
             loaded = await self._services.model_loader.current(min(loop.time() + self._services.max_wait_s, deadline))
             read = await loaded.detokenise(message)
+            if (named := named_model(self._services, loaded, read.model)) is not None:
+                loaded, read = named, await named.detokenise(message)
         served_by(self._services, loaded, read.model)
         return octavo_pb2.DetokenizeResponse(text=read.text).SerializeToString()
 
@@ -137,7 +147,7 @@ class Inference:
         for model in self._models():
             if model.id == asked:
                 return model.SerializeToString()
-        raise unknown_model(asked, next(iter(self._services.cards), ""))
+        raise unknown_model(asked, tuple(self._services.cards))
 
     def _models(self) -> list[octavo_pb2.Model]:
         return [octavo_pb2.Model(id=name, context_length=length) for name, length in self._services.cards.items()]

@@ -220,6 +220,25 @@ async def test_a_request_may_name_either_model(folder: Path) -> None:
                 assert (status, answer["model"]) == (200, name)
             assert (len(one.submits), len(other.submits)) == (3, 3)
             assert is_own(one) and is_own(other)
+            for name in ("first", "second") * 3:
+                status, answer = await router.post("/tokenize", {"model": name, "prompt": TEXT})
+                assert status == 200, answer
+                body = {"model": name, "tokens": answer["tokens"]}
+                assert (await router.post("/detokenize", body))[1]["prompt"] == TEXT
             async with router.session.get(f"{router.url}/v1/models") as answer:
                 assert {card["id"] for card in (await answer.json())["data"]} == {"first", "second"}
             assert (await router.post("/v1/completions", PROMPT | {"model": "third"}))[0] == 404
+
+
+async def test_what_one_model_refuses_is_served_by_the_one_that_is_named(folder: Path) -> None:
+    """Whichever model's turn it is: its refusal says nothing of another one."""
+    old, new = f"unix:{folder}/a", f"unix:{folder}/b"
+    short = script(folder, "old", served_name="first", context_length=4)
+    async with serving(short, old), routing([old, new]) as router:
+        async with serving(script(folder, "new", served_name="second"), new):
+            await loaded(router, 2)
+            for _ in range(4):
+                status, answer = await router.post("/v1/completions", PROMPT | {"model": "second"})
+                assert (status, answer["model"]) == (200, "second")
+                status, answer = await router.post("/v1/completions", PROMPT | {"model": "first"})
+                assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")

@@ -18,7 +18,7 @@ def test_as_many_wait_for_all_models_as_may_wait_for_one() -> None:
     for digest in "abc":
         with pytest.raises(QueueFull, match="3 requests wait"):
             queues.push(digest, entry("fourth"))
-    assert len(queues) == 3 and queues.next_expiry == 5.0
+    assert len(queues) == 3
 
 
 def test_a_request_that_waited_for_another_model_goes_ahead_past_the_bound() -> None:
@@ -27,6 +27,18 @@ def test_a_request_that_waited_for_another_model_goes_ahead_past_the_bound() -> 
     queues.push("b", entry("again"), readmitted=True)
     head = queues.of("b").head()
     assert len(queues) == 2 and head is not None and head.item == "again"
+
+
+def test_requests_that_waited_for_another_model_keep_their_order() -> None:
+    queues = ModelQueues[str](QueueLimits())
+    queues.push("b", entry("new"))
+    for item in ("first", "second", "third"):
+        queue = queues.push("b", entry(item), readmitted=True)
+    order = []
+    while (head := queue.head()) is not None:
+        order.append(head.item)
+        queue.pop(head, 1.0)
+    assert order == ["first", "second", "third", "new"]
 
 
 def test_queues_of_models_that_have_gone_are_dropped_once_they_are_empty() -> None:
@@ -39,4 +51,4 @@ def test_queues_of_models_that_have_gone_are_dropped_once_they_are_empty() -> No
     gone.remove(waiting)
     queues.forget(["kept"])
     assert queues.of("kept") is kept and queues.of("gone") is not gone
-    assert queues.next_expiry == float("inf") or not queues.waiting
+    assert not queues.nonempty

@@ -121,3 +121,27 @@ async def test_a_folder_where_the_file_should_be_makes_no_key_valid_until_it_is_
     path.write_text("alpha\n")
     await until(lambda: is_valid(file, "alpha"))
     following.cancel()
+
+
+async def test_a_look_that_fails_by_a_bug_leaves_no_key_valid_and_the_next_look_repairs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_file, "POLL_S", 0.01)
+    path = tmp_path / "keys"
+    path.write_text("alpha\n")
+    file = KeyFile(path)
+    read, broken = key_file.read_keys, True
+
+    def reading(asked: Path) -> KeyFileContent:
+        if broken:
+            raise MemoryError
+        return read(asked)
+
+    monkeypatch.setattr(key_file, "read_keys", reading)
+    following = asyncio.create_task(file.follow())
+    replace(path, "beta\n")
+    await until(lambda: not is_valid(file, "alpha"))
+    assert file.problem is not None and file.keys.count == 0
+    broken = False
+    await until(lambda: is_valid(file, "beta"))
+    following.cancel()
