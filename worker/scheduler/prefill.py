@@ -16,11 +16,11 @@ from octavo.worker.scheduler.step_length import StepLength, StreamAges
 from octavo.worker.scheduler.step_time_model import StepTimeModel, Work
 
 _PASSED = 16  # of the requests that wait for a block that another computes, at most so many are skipped in a step
+_KEPT, _LOOKED_AT = 8, 8  # a long prompt leaves short ones an eighth of its tokens; so many that wait are looked at
 _ADMITTED_WORDS = 1 << 21  # of all that one step admits: it carries their ids and changes, and its ring has an end
 
-Room = Callable[
-    [Request, int, bool], int
-]  # of a request's tokens from a start on, long or not: how many a step may take
+# Of a request's tokens from a start on, long or not: how many a step may take.
+Room = Callable[[Request, int, bool], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,13 @@ class Prefill:
         budget = self._limits.max_batch_tokens - rows
         decode = work = Work(rows, batch.context, rows=rows)
         chunks: list[Chunk] = []
+        longest_s = 0.0  # that a long prompt of this step may make it
 
         def room(one: Request, start: int, long: bool) -> int:
-            return min(one.known - start, budget, self._room(decode, work, one, start, long))
+            free = min(budget, self._room(decode, work, one, start, long, longest_s))
+            if long and free > _KEPT:
+                free -= min(free // _KEPT, self._short_tokens)
+            return min(one.known - start, free)
 
         for request in self._candidates(admit, room):
             start = request.issued
@@ -88,19 +92,32 @@ class Prefill:
             chunks.append(Chunk(request, start, count))
             work = work.with_chunk(start, count)
             budget -= count
+            if request.long:
+                longest_s = max(longest_s, self._allowed_s(decode, request, long=True))
         chunks.sort(key=lambda chunk: chunk.count > 1)
         admitted = [chunk.request for chunk in chunks if chunk.request.admitted > admissions]
         return PrefillPlan(chunks, admitted, work)
 
-    def _room(self, decode: Work, work: Work, request: Request, start: int, long: bool) -> int:
+    @property
+    def _short_tokens(self) -> int:
+        """Of short prompts that are not read yet: a long one must not keep them out of a step that it makes long."""
+        running = sum(one.known - one.issued for one in self.running if not one.long)
+        next_ones = self.waiting[: -1 - _LOOKED_AT : -1]
+        return running + sum(one.uncached for one in next_ones if not self._is_long(one, one.known - one.uncached))
+
+    def _allowed_s(self, decode: Work, request: Request, long: bool) -> float:
+        waiting, established = len(self.waiting) + len(self.running), self._ages.established(request)
+        return self._step_length.allowed_s(self._step_times.decoding_s(decode), long, waiting, established)
+
+    def _room(self, decode: Work, work: Work, request: Request, start: int, long: bool, longest_s: float) -> int:
         """Tokens of a request from `start` on that the time of this step still allows, beside the requests of all
-        batches: they all wait for it. A step without any prefill so far always takes a block."""
+        batches: they all wait for it. A step without any prefill so far takes at least a block, unless decoding
+        alone is to be measured. longest_s: as long as a long prompt has made it, it may be for the others."""
         if not len(self._batches):
             return self._limits.max_batch_tokens
-        if long and self._step_times.decoding_is_stale:
-            return 0
-        waiting, established = len(self.waiting) + len(self.running), self._ages.established(request)
-        allowed_s = self._step_length.allowed_s(self._step_times.decoding_s(decode), long, waiting, established)
+        if self._step_times.decoding_is_stale and (long or any(one.long for one in self.running)):
+            return 0  # for short ones too: with a chunk of theirs this step would not be what a long one waits for
+        allowed_s = max(longest_s, self._allowed_s(decode, request, long))
         least = self._limits.block_size if work == decode else 0
         return max(least, self._step_times.room(work, start, allowed_s))
 

@@ -11,11 +11,12 @@ long enough, and then it would be unfair, and slow for all, to read it gently. W
 established, steps grow by that ratio, up to a length from which on nothing is won.
 
     established = decode for more than twice as long as the prompt has waited
-    allowed     = stretch x decoding x max(1, waiting / established), within shortest .. longest
+    allowed     = stretch x decoding x max(1, waiting / established), at least short_s or long_s,
+                  at most max(longest_s, most_stretch x decoding)
 """
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.worker.messages.request import Request
 
@@ -43,7 +44,7 @@ class StreamAges:
         del self._began[bisect_left(self._began, request.began_s)]
 
     def established(self, request: Request) -> int:
-        """How many decode that owe nothing to a request which waits."""
+        """How many requests are established beside this one, as above."""
         waited = self.now_s - request.arrived_s
         return bisect_left(self._began, self.now_s - _AGE * waited)
 
@@ -51,21 +52,21 @@ class StreamAges:
 @dataclass(frozen=True, slots=True)
 class StepLength:
     """interval_s: what a user has set. short_s, long_s: what a step may always take beside a prompt that is short, or
-    long. longest_s: from there on a longer step reads no faster, unless decoding itself takes `most` of its time.
-    stretch: as above."""
+    long. longest_s: a longer step reads no faster, unless decoding takes a good part of it: then most_stretch x
+    decoding is the bound. stretch: how many times as long as decoding a step with prefill may take."""
 
     short_s: float = 0.05
     long_s: float = 0.05
     longest_s: float = 0.25
     stretch: float = 1.9
     interval_s: float | None = None
-    most: float = 20.0
+    most_stretch: float = 20.0
 
     def allowed_s(self, decoding_s: float, long: bool, waiting: int, established: int) -> float:
         """decoding_s: what the step takes without prompts. waiting: requests without a first token."""
         if self.interval_s is not None:
             return max(self.interval_s, _LEAST_STRETCH * decoding_s)
-        longest = max(self.longest_s, self.most * decoding_s)
+        longest = max(self.longest_s, self.most_stretch * decoding_s)
         if not established:
             return longest
         crowd = max(1.0, waiting / established)
@@ -80,6 +81,11 @@ class StepLength:
 def step_length_of(device: str, stages: int = 1, interval_s: float | None = None) -> StepLength:
     """As a device wants it: on a GPU decoding takes milliseconds, which a long prompt must not multiply. Of a pipeline
     each step may take its share: a request that decodes has a row in one of as many."""
-    interval_s = None if interval_s is None else interval_s / stages
-    long_s = 0.005 if device == "cuda" else 0.05
-    return StepLength(0.05 / stages, long_s / stages, 0.25 / stages, interval_s=interval_s)
+    base = StepLength(long_s=0.005) if device == "cuda" else StepLength()
+    return replace(
+        base,
+        short_s=base.short_s / stages,
+        long_s=base.long_s / stages,
+        longest_s=base.longest_s / stages,
+        interval_s=None if interval_s is None else interval_s / stages,
+    )

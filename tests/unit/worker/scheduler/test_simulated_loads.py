@@ -59,3 +59,13 @@ def test_a_prompt_that_has_waited_long_is_no_longer_read_gently() -> None:
     streams = [Arrival(0.0, 128, 3000) for _ in range(8)]
     simulation, _ = run([*streams, Arrival(1.0, 100_000, 1)])
     assert simulation.seen[8].first_s <= 1.5 * alone_s(100_000)
+
+
+def test_a_long_prompt_and_a_stream_of_short_ones_do_not_keep_each_other_out() -> None:
+    """Eight seconds of short prompts, each of which finds a step, and a long one that is read in long steps."""
+    streams = [Arrival(0.0, 128, 3000, until_s=20.0) for _ in range(8)]
+    for gap_s, most_s in ((0.005, 2.0), (0.008, 1.3)):
+        shorts = [Arrival(1.0 + gap_s * turn, 40, 1) for turn in range(int(8 / gap_s))]
+        simulation, _ = run([*streams, Arrival(1.2, 60_000, 1), *shorts])
+        assert simulation.seen[8].first_s <= 2 * alone_s(60_000), "it is read while they come"
+        assert percentile([seen.first_s for seen in simulation.seen[9:]], 99) <= most_s
