@@ -89,7 +89,7 @@ class ForkServerClient:
             first, self._first = self._first, None
             self._attach(first)
         now_s = time.monotonic()
-        if not self._unwanted:
+        if self._unwanted <= 0:
             self._silent_since_s = now_s
         elif now_s - self._silent_since_s > _STUCK_S:
             with suppress(ProcessLookupError):
@@ -122,9 +122,11 @@ class ForkServerClient:
                 self._forked.set_exception(OSError("the process that ranks are forked from has ended"))
             else:
                 asyncio.get_running_loop().call_later(_REPLACE_S, self._replace)
-        elif self._unwanted:
+        elif self._unwanted > 0:
             self._unwanted -= 1
             self._silent_since_s = time.monotonic()
+        elif self._forked is not None and self._forked.cancelled():
+            self._unwanted -= 1  # fork_rank counts it as unwanted when it goes on
         elif self._forked is not None and not self._forked.done():
             self._forked.set_result(fork_server.PID.unpack(data)[0])
 
@@ -142,7 +144,8 @@ class ForkServerClient:
             asyncio.get_running_loop().remove_reader(self._end)
             self._end.close()
             self._end = None
-            self._unwanted = 0
+            # A question that is being taken back is counted when fork_rank goes on: no answer to it will come.
+            self._unwanted = -1 if self._forked is not None and self._forked.cancelled() else 0
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@
 //     sum over i of ((m[2i] + k[2i]) mod 2^32) * ((m[2i+1] + k[2i+1]) mod 2^32), mod 2^64
 //
 // This is NH of UMAC with two passes (Black and others 1999): two chunks that differ, in a way that does not depend on the
-// keys, have the same sums with a probability of 2^-64 at most. kernels/cpu/chunk_sums.py has the same in PyTorch.
+// keys, have the same sums with a probability of 2^-64 at most. kernels/cpu/chunk_sums.py has the same in NumPy.
 
 #include <cstdint>
 #include <cstring>
