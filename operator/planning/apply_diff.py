@@ -68,12 +68,20 @@ def _holds_list(live: Json, desired: Sequence[Json], field: str, whole: bool) ->
     if not isinstance(live, list | tuple):
         return live is None and not desired
     keys = None if whole else _KEYS.get(field)
-    if keys:
-        by_key = {_identity(item, keys): item for item in live}
-        return all(holds(by_key.get(_identity(item, keys)), item) for item in desired)
+    of_live, of_desired = (_by_keys(items, keys) for items in (live, desired))
+    if of_live is not None and of_desired is not None:
+        return all(holds(of_live.get(identity), item) for identity, item in of_desired.items())
     return len(live) == len(desired) and all(
         holds(old, new, whole=True) for old, new in zip(live, desired, strict=True)
     )
+
+
+def _by_keys(items: Sequence[Json], keys: tuple[str, ...] | None) -> dict[str, Json] | None:
+    """The items by the values of their keys; None if these do not tell them apart: then the list is one value."""
+    if keys is None or not all(isinstance(item, dict) for item in items):
+        return None
+    found = {repr(_identity(item, keys)): item for item in items}
+    return found if len(found) == len(items) else None
 
 
 def _identity(item: Mapping[str, Json], keys: tuple[str, ...]) -> tuple[Json, ...]:

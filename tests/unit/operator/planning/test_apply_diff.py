@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octavo.operator.api.quantity import quantity
@@ -16,9 +16,11 @@ from octavo.operator.planning import apply_diff as semantic
 Json = dict[str, Any]  # Any: Kubernetes JSON
 LIVE: Json = json.loads((Path(__file__).parents[1] / "live_statefulset.json").read_text())
 
+# Some are names of lists that are merged by keys, and of the keys: the items need not be objects.
+names = st.text(max_size=5) | st.sampled_from(["ports", "port", "protocol", "env", "name", "volumes", "requests"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=12,
 )
 
@@ -51,6 +53,9 @@ def test_what_was_applied_needs_no_second_write() -> None:
 
 
 @given(json_values)
+@example({"ports": [None]})
+@example({"ports": [{"port": []}]})
+@example({"env": [{"value": 1}, {"value": 2}]})
 def test_every_value_holds_itself(value: Any) -> None:
     assert semantic.holds(value, copy.deepcopy(value))
 
@@ -107,6 +112,14 @@ def test_what_others_add_to_a_keyed_list_is_theirs_but_not_to_a_list_that_is_one
     rule = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}
     opened = {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}, {"port": 2, "protocol": "TCP"}]}]}
     assert not semantic.holds(opened, rule), "a port that another owner opened must be closed"
+
+
+def test_a_keyed_list_whose_items_have_no_keys_of_their_own_is_one_value() -> None:
+    """The API server has none; a live object of another writer, or of a later API, may."""
+    both = [{"value": 1}, {"value": 2}]
+    assert semantic.holds({"env": both}, {"env": both})
+    assert not semantic.holds({"env": both[1:]}, {"env": both}) and not semantic.holds({"env": both}, {"env": both[1:]})
+    assert not semantic.holds({"env": ["a"]}, {"env": [{"name": "a"}]})
 
 
 def test_empty_desired_fields_match_what_the_server_dropped() -> None:
