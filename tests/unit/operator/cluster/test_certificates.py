@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from octavo.operator.cluster.certificates import REVALIDATE_S, CertificateKeeper
+from octavo.operator.cluster.certificates import REVALIDATE_S, CertificateKeeper, read_authority
 from octavo.operator.cluster.kube import Kind, Kube, Object
 from octavo.operator.groups import names
 from octavo.operator.planning.actions import Certificates, Leaf
@@ -98,6 +98,20 @@ async def test_a_changed_secret_is_put_right() -> None:
     secrets.change("chat-worker-tls", {**damaged, "data": {**damaged["data"], "tls.crt": ""}})
     await keeper.ensure("ns", DESIRED)
     assert secrets.writes[3:] == ["chat-worker-tls"] and secrets.stored["chat-worker-tls"]["data"]["tls.crt"]
+
+
+async def test_the_operators_own_certificate_is_of_the_authority_that_signs_now() -> None:
+    secrets, others = Secrets(), Secrets()
+    keeper = _keeper(secrets)
+    await keeper.ensure("ns", DESIRED)
+    first = keeper.operator_pair(UID)
+    await _keeper(others).ensure("ns", DESIRED)
+    secrets.change("chat-ca", others.stored["chat-ca"])
+    await keeper.ensure("ns", DESIRED)
+    second, authority = keeper.operator_pair(UID), read_authority(secrets.stored["chat-ca"])
+    assert first is not None and second is not None and authority is not None
+    second[0].parsed.verify_directly_issued_by(authority.current.parsed)
+    assert second[1] == authority.bundle and keeper.operator_pair(UID) == second, "signed once"
 
 
 async def test_a_new_operator_takes_over_the_authority_that_is_there() -> None:

@@ -69,6 +69,66 @@ async def test_a_slow_answer_does_not_make_a_renewed_lease_look_old(monkeypatch:
     assert server.taken
 
 
+class _Server:
+    """An API server that takes a while for each answer, with this Lease."""
+
+    def __init__(
+        self, clock: list[float], lease: dict[str, Any] | None, *, read_s: float = 0, write_s: float = 0
+    ) -> None:
+        self.clock, self.lease, self.read_s, self.write_s = clock, lease, read_s, write_s
+        self.written: list[tuple[str, dict[str, Any]]] = []  # verb, spec
+
+    async def get(self, *_: object, **__: object) -> dict[str, Any] | None:
+        self.clock[0] += self.read_s
+        return self.lease
+
+    async def call(self, verb: str, *_: object, body: dict[str, Any], **__: object) -> dict[str, Any]:
+        self.clock[0] += self.write_s
+        self.written.append((verb, body["spec"]))
+        self.lease = {"metadata": {"resourceVersion": str(len(self.written) + 100)}, "spec": body["spec"]}
+        return self.lease
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr("octavo.operator.cluster.lease.time.monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("lease", [None, _lease("", "1")], ids=["new", "renewed"])
+async def test_the_fence_counts_from_the_start_of_a_renewal_and_not_from_its_answer(
+    clock: list[float], lease: dict[str, Any] | None
+) -> None:
+    """The server may have stored the renewal as soon as it was sent: from then on others count its duration."""
+    one = Lease(cast(Kube, _Server(clock, lease, read_s=1, write_s=5)), "ns", "me")
+    await one.step()
+    assert clock[0] == 106 and one.held()
+    clock[0] = 100 + FENCE_S - 0.01
+    assert one.held()
+    clock[0] = 100 + FENCE_S
+    assert not one.held()
+
+
+async def test_a_clean_stop_clears_the_lease_once(clock: list[float]) -> None:
+    server = _Server(clock, _lease("", "1"))
+    one = Lease(cast(Kube, server), "ns", "me")
+    await one.step()
+    assert [spec["holderIdentity"] for _, spec in server.written] == ["me"]
+    for _ in range(2):
+        await one.release()
+    assert not one.held() and [spec["holderIdentity"] for _, spec in server.written] == ["me", ""]
+
+
+async def test_a_clean_stop_leaves_a_lease_that_another_replica_has_taken(clock: list[float]) -> None:
+    server = _Server(clock, _lease("", "1"))
+    one = Lease(cast(Kube, server), "ns", "me")
+    await one.step()
+    server.lease = _lease("other", "200")
+    await one.release()
+    assert not one.held() and len(server.written) == 1
+
+
 async def test_a_replica_on_standby_names_the_holder_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     server = _SlowOnce([0.0])

@@ -68,6 +68,17 @@ def test_over_four_years_peers_that_are_half_a_day_late_trust_each_other() -> No
     assert changes >= 2
 
 
+def test_a_next_authority_signs_only_once_it_has_reached_every_bundle() -> None:
+    ca = pki.authority(None, UID, START)
+    now = ca.current.ends - pki.CA_NEXT_BEFORE
+    announced = pki.authority(ca, UID, now)
+    assert announced.next is not None
+    signs_at = now + pki.PROPAGATION
+    for early in (now, now + datetime.timedelta(minutes=1), now + pki.SKEW, signs_at - datetime.timedelta(seconds=1)):
+        assert pki.authority(announced, UID, early) is announced, early - now
+    assert pki.authority(announced, UID, signs_at).current == announced.next
+
+
 def test_the_old_authority_leaves_the_bundle_after_a_leafs_lifetime() -> None:
     ca = pki.authority(None, UID, START)
     now = ca.current.ends - pki.CA_NEXT_BEFORE
@@ -75,5 +86,6 @@ def test_the_old_authority_leaves_the_bundle_after_a_leafs_lifetime() -> None:
     promoted = pki.authority(announced, UID, now + pki.PROPAGATION)
     assert announced.next is not None and promoted.current == announced.next
     assert ca.current.certificate in promoted.bundle
-    later = pki.authority(promoted, UID, now + pki.PROPAGATION + pki.LEAF_LIFETIME)
-    assert ca.current.certificate not in later.bundle
+    gone_at = now + pki.PROPAGATION + pki.LEAF_LIFETIME
+    assert pki.authority(promoted, UID, gone_at - datetime.timedelta(seconds=1)) is promoted
+    assert ca.current.certificate not in pki.authority(promoted, UID, gone_at).bundle

@@ -98,6 +98,13 @@ def test_a_first_start_is_not_degraded_because_a_write_was_refused_before() -> N
     assert verdicts(seen(Snapshot(), status=dict(refused.status or {})))["Degraded"] == ("False", "Healthy")
 
 
+def test_a_failure_of_an_earlier_revision_does_not_make_the_first_start_of_another_one_a_failure() -> None:
+    broken = Snapshot(statefulsets=(group(),), pods=(unscheduled("chat-0-0", 0),))
+    degraded = dict(seen(broken, NOW + 1e5).status or {})
+    assert verdicts(seen(Snapshot(), status=degraded))["Degraded"] == ("True", "MinimumReplicasUnavailable")
+    assert verdicts(seen(Snapshot(), status=degraded, image="other"))["Degraded"] == ("False", "Healthy")
+
+
 def test_a_refused_object_beside_serving_is_not_why_a_service_is_not_ready() -> None:
     refusal = Refusal("apply PodDisruptionBudget chat-workers", "PodDisruptionBudget", "no")
     planned = seen(Snapshot(refusals=(refusal,)))

@@ -1,0 +1,151 @@
+"""What the Writer sends to the API server, and which answers mean that nothing is left to do."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from support.cluster.services import resource
+
+from octavo.operator.cluster.apply import NameConflict, NotLeading, Writer
+from octavo.operator.cluster.informers import Caches
+from octavo.operator.cluster.kube import Kind, Kube, KubeError, Object
+from octavo.operator.metrics import Metrics
+from octavo.operator.planning.actions import Delete
+
+OWNER = {"uid": "uid-chat"}
+DESIRED = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"namespace": "ns", "name": "chat", "ownerReferences": [OWNER]},
+    "spec": {"type": "ClusterIP"},
+}
+
+
+def live(uid: str = "uid-1", owner: Mapping[str, str] = OWNER) -> Object:
+    """The Service, of another type."""
+    metadata = {**DESIRED["metadata"], "uid": uid, "ownerReferences": [owner]}  # type: ignore[dict-item]  # an object
+    return {**DESIRED, "metadata": metadata, "spec": {"type": "NodePort"}}
+
+
+class Server:
+    """An API server and the caches of its objects."""
+
+    def __init__(self) -> None:
+        self.cached: Object | None = None
+        self.stored: Object | None = None
+        self.knows = frozenset({"ready", "reason"})  # fields of the CRD's status
+        self.error: KubeError | None = None
+        self.sent: list[tuple[str, Any]] = []  # verb and body
+
+    async def get(self, *_: object) -> Object | None:
+        return self.stored
+
+    async def apply(self, kind: Kind, body: Object, _timeout_s: float, subresource: str | None = None) -> Object:
+        self.sent.append((subresource or "apply", body))
+        status = {key: value for key, value in (body.get("status") or {}).items() if key in self.knows}
+        return {**body, "kind": kind.kind, "status": status}
+
+    async def call(self, verb: str, path: str, *_: object, body: Object, **__: object) -> Object:
+        self.sent.append((f"{verb} {path}", body))
+        if self.error:
+            raise self.error
+        return {"kind": "Status"}
+
+    def cache(self, *_: object) -> Object | None:
+        return self.cached
+
+
+def writer(server: Server, *, leads: bool = True) -> Writer:
+    class _Caches:
+        get = staticmethod(server.cache)
+        store_written = staticmethod(lambda _: None)
+
+    return Writer(cast(Kube, server), cast(Caches, _Caches), lambda *_: leads, Metrics())
+
+
+async def deleted(one: Writer, grace_s: int | None = None) -> bool:
+    """A pod."""
+    return await one.delete("ns", Delete("v1", "Pod", "chat-0-0", "uid-pod", "why", grace_s))
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_an_apply_holds_for_the_object_that_was_seen_and_for_no_namesake(is_cached: bool) -> None:
+    server = Server()
+    server.cached, server.stored = live() if is_cached else None, live()
+    assert await writer(server).apply(DESIRED, "uid-chat")
+    ((verb, body),) = server.sent
+    assert verb == "apply" and body["metadata"]["uid"] == "uid-1"
+
+
+async def test_an_object_that_does_not_exist_is_applied_without_a_uid() -> None:
+    server = Server()
+    assert await writer(server).apply(DESIRED, "uid-chat")
+    assert server.sent == [("apply", DESIRED)]
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+async def test_an_object_of_another_owner_is_not_written(is_cached: bool) -> None:
+    server = Server()
+    other = live(owner={"uid": "uid-other"})
+    server.cached, server.stored = other if is_cached else None, other
+    with pytest.raises(NameConflict):
+        await writer(server).apply(DESIRED, "uid-chat")
+    assert server.sent == []
+
+
+async def test_an_object_that_is_as_desired_or_is_being_deleted_is_not_written() -> None:
+    server = Server()
+    server.cached = {**live(), "spec": DESIRED["spec"]}
+    assert not await writer(server).apply(DESIRED, "uid-chat")
+    gone = live()
+    server.cached = {**gone, "metadata": {**gone["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert not await writer(server).apply(DESIRED, "uid-chat")
+    assert server.sent == []
+
+
+@pytest.mark.parametrize("grace_s", [None, 0])
+async def test_a_deletion_is_of_one_uid_alone(grace_s: int | None) -> None:
+    server = Server()
+    assert await deleted(writer(server), grace_s)
+    ((verb, body),) = server.sent
+    assert verb == "DELETE /api/v1/namespaces/ns/pods/chat-0-0"
+    assert body["preconditions"] == {"uid": "uid-pod"} and body.get("gracePeriodSeconds") == grace_s
+
+
+@pytest.mark.parametrize("status", [404, 409])
+async def test_what_is_gone_or_replaced_by_a_namesake_needs_no_deletion(status: int) -> None:
+    server = Server()
+    server.error = KubeError(status, "Gone", "the UID in the precondition does not match")
+    assert not await deleted(writer(server))
+
+
+async def test_a_deletion_that_the_server_refuses_is_an_error() -> None:
+    server = Server()
+    server.error = KubeError(403, "Forbidden", "no")
+    with pytest.raises(KubeError):
+        await deleted(writer(server))
+
+
+async def test_a_status_is_written_once_though_an_old_crd_drops_a_field_of_it() -> None:
+    server, status = Server(), {"ready": "1/1", "reason": "Serving", "newest": 1, "absent": None}
+    one, found = writer(server), resource()
+    assert await one.status(found, status)
+    ((verb, body),) = server.sent
+    assert verb == "status" and body["status"] == {"ready": "1/1", "reason": "Serving", "newest": 1}
+    found["status"] = {"ready": "1/1", "reason": "Serving"}
+    assert not await one.status(found, status)
+    assert await one.status(found, {**status, "newest": 2}), "another value may be kept"
+    found["status"] = {"ready": "0/1", "reason": "Serving"}
+    assert await one.status(found, {**status, "newest": 2}), "another client has changed it"
+
+
+async def test_nothing_is_written_without_the_lease() -> None:
+    server = Server()
+    one = writer(server, leads=False)
+    with pytest.raises(NotLeading):
+        await one.apply(DESIRED, "uid-chat")
+    with pytest.raises(NotLeading):
+        await deleted(one)
+    with pytest.raises(NotLeading):
+        await one.status(resource(), {"ready": "1/1"})
+    assert server.sent == []
