@@ -79,7 +79,6 @@ class Llama3Parser(ObjectParser):
             self._buffer = rest
             self._call(self._opening)
         else:
-            self._fresh = True
             self._state = self._in_content
         return True
 

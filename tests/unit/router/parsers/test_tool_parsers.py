@@ -141,6 +141,18 @@ WHOLE: dict[str, tuple[str, str, str, list[tuple[str, str]]]] = {
         [("x", '{"a": "b"}')],
     ),
     "llama3 after a line": ("llama3", 'I ask:\n{"name": "f", "parameters": {}}', "I ask:\n", [("f", "{}")]),
+    "llama3 after a call and a line": (
+        "llama3",
+        '{"name": "f", "parameters": {}}\nAnd:\n {"name": "g", "parameters": {}}\n{"name": "f", "parameters": {}}',
+        '\nAnd:\n {"name": "g", "parameters": {}}\n',
+        [("f", "{}")] * 2,
+    ),
+    "llama3 after a call, within a line": (
+        "llama3",
+        '{"name": "f", "parameters": {}} and {"name": "f", "parameters": {}}',
+        ' and {"name": "f", "parameters": {}}',
+        [("f", "{}")],
+    ),
     "llama3 data": ("llama3", '{"name": "Bob", "age": 5}', '{"name": "Bob", "age": 5}', []),
     "llama3 unheard": ("llama3", '{"name": "g", "parameters": {}}', '{"name": "g", "parameters": {}}', []),
     "llama3 without arguments": ("llama3", '{"name": "f"}', '{"name": "f"}', []),
