@@ -316,7 +316,7 @@ class FleetDispatcher:
             if in_flight.stream is not None:
                 in_flight.stream.cancel(in_flight.number)
         with self.errors.contained("request %s: its account", job.id):
-            if queue is not None:
+            if queue is not None and in_flight.attempts:  # one that was never sent was charged nothing
                 queue.settle(job.priority, job.tenant, cost(0, max(job.max_tokens - in_flight.produced, 0)))
 
     # Expiry.
