@@ -152,6 +152,19 @@ def test_white_space_and_further_properties_are_as_the_options_have_it() -> None
     assert accepts(extra, **options(**nothing, disable_fallback=True))
 
 
+def test_what_a_schema_says_itself_about_further_properties_outlives_the_option() -> None:
+    inner = {"type": "object", "properties": {"b": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": inner, "o": inner | {"additionalProperties": True}},
+        "required": ["a", "o"],
+        "additionalProperties": {"type": "null"},
+    }
+    asked = {"structured_outputs": {"json": schema, "disable_additional_properties": True}}
+    assert accepts('{"a":{"b":1},"o":{"b":1,"c":2},"d":null}', **asked)
+    assert not accepts('{"a":{"b":1,"c":2},"o":{}}', **asked) and not accepts('{"a":{},"o":{},"d":1}', **asked)
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -119,6 +119,21 @@ def test_one_put_back_goes_first_and_past_the_bound() -> None:
     assert serve(waiting) == ["1", "2", "3"]
 
 
+def test_one_put_back_is_not_paid_for_again() -> None:
+    def order(again: bool) -> list[str]:
+        waiting = queue(*(entry(f"{tenant}{n}", tenant, tokens=2000) for n in range(6) for tenant in "ab"))
+        head = waiting.head()
+        assert head is not None and head.item == "a0"
+        waiting.pop(head, 1.0)
+        if again:
+            waiting.put_back(head, math.inf)
+        return serve(waiting)
+
+    repeated = order(again=True)
+    repeated.remove("a0")
+    assert repeated == order(again=False)
+
+
 def test_expired_requests_leave_and_others_stay() -> None:
     waiting = queue(entry("late", expires=5.0), entry("patient", expires=50.0), entry("late2", expires=1.0))
     assert waiting.next_expiry == 1.0

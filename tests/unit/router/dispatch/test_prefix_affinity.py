@@ -31,6 +31,11 @@ def test_an_unknown_prompt_goes_to_the_group_that_least_recently_took_one() -> N
     assert choose(100, [group(last_cold=7), group(last_cold=3), group(last_cold=9)]) == 1
 
 
+def test_of_groups_with_as_much_of_the_prompt_the_one_with_less_to_do_is_taken() -> None:
+    busy, idle = group(pending=50, cached=64, last_cold=1), group(cached=64, last_cold=9)
+    assert choose(1000, [busy, idle, group()]) == 1 and choose(1000, [idle, busy, group()]) == 0
+
+
 def test_an_unknown_prompt_does_not_go_to_a_loaded_group_for_its_turn() -> None:
     assert choose(100, [group(last_cold=7), group(pending=9000, last_cold=3)]) == 0
 

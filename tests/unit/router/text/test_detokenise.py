@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.router.vocabularies import byte_level, files, metaspace
 
-from octavo.router.text.detokenise import BYTE_OF, Detokeniser, WindowDetokeniser
+from octavo.router.text.detokenise import BYTE_OF, Detokeniser, MarkedDetokeniser, WindowDetokeniser
 from octavo.router.text.tokenizer import ModelTokenizer
 
 BYTES = byte_level()
@@ -77,6 +77,13 @@ def test_the_window_does_not_grow_with_broken_bytes() -> None:
     broken = SPACED.token_to_id("<0xF0>")
     streamed(detokeniser, [broken] * 500)
     assert len(detokeniser._window) < 40
+
+
+@pytest.mark.parametrize("detokeniser", [MODEL.detokeniser(b""), WindowDetokeniser(BYTES, [])], ids=["bytes", "window"])
+def test_a_mark_stands_behind_what_was_held_before_it(detokeniser: Detokeniser) -> None:
+    control, half = next(iter(BYTES.get_added_tokens_decoder())), BYTES.encode("🌶").ids[:-1]
+    marked = MarkedDetokeniser(detokeniser, {control: "<mark>"})
+    assert "".join(streamed(marked, [*half, control, *BYTES.encode("a").ids])) == "\ufffd<mark>a"
 
 
 def test_the_byte_alphabet_is_complete() -> None:

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE_S
 from support.router.helpers import REFUSAL, ScriptedHelpers
 from support.router.jobs import until
 
@@ -59,6 +60,22 @@ async def test_what_a_lost_helper_means_for_its_request(
     assert (caught.value.retry_after is not None) == (status == 503)
     with pytest.raises(RequestError, match="no"):  # the next request is served
         await asyncio.wait_for(pool.prepare("completion", b"{}", 16), 5)
+    await pool.close()
+
+
+@pytest.mark.parametrize("usage", [WORKED, STOPPED, STARVED])
+async def test_the_late_answer_of_a_request_never_becomes_that_of_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, usage: ProcessUsage
+) -> None:
+    """The answer would hold another client's prompt."""
+    helpers = ScriptedHelpers([usage, GOOD])
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
+    pool = HelperPool(MODEL, 1)
+    asked = [asyncio.ensure_future(pool.prepare("completion", b"{}", 16)) for _ in range(3)]
+    errors = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE_S)
+    codes = [error.code for error in errors if isinstance(error, RequestError)]
+    assert codes == (["too_slow_to_tokenise"] if usage is WORKED else ["c"]) + ["c"] * 2
+    assert len(helpers.processes) == 2 and helpers.processes[0].killed
     await pool.close()
 
 
