@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cluster import spec_cases
 from support.cluster.services import resource, service
 
 from octavo.operator.api import crd
 from octavo.operator.api.rules import OWN_SECRETS, RULES
 from octavo.operator.api.schema import crd_schema
-from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.api.v1alpha1 import KIND, SpecError, parse
 from octavo.operator.groups.names import secrets
 
 ROOT = Path(__file__).parents[4]
@@ -46,11 +47,22 @@ def _unbounded(schema: dict[str, Any], path: str) -> Any:
             yield from _unbounded(schema[inner], f"{path}[]")
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_example_is_valid(example: Path) -> None:
-    for document in yaml.safe_load_all(example.read_text()):
-        if document["kind"] == "InferenceService":
-            parse(document)
+EXAMPLES = [
+    pytest.param(document, id=f"{path.name}-{number}")
+    for path in sorted((ROOT / "examples").glob("*.yaml"))
+    for number, document in enumerate(yaml.safe_load_all(path.read_text()))
+    if document["kind"] == KIND
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_valid(example: dict[str, Any]) -> None:
+    assert parse(example).name == example["metadata"]["name"]
+
+
+def test_every_file_of_examples_has_a_service() -> None:
+    files = {path.name for path in (ROOT / "examples").glob("*.yaml")}
+    assert {str(example.id).rpartition("-")[0] for example in EXAMPLES} == files and len(files) > 3
 
 
 def test_defaults_are_filled_in_all_the_way_down() -> None:
@@ -232,6 +244,22 @@ def test_a_wrong_field_is_named(field: str, spec: dict[str, Any]) -> None:
         parse(resource(**spec))
     assert caught.value.field == field
     assert str(caught.value).startswith(field)
+
+
+@pytest.mark.parametrize("what", spec_cases.GOOD)
+def test_a_spec_within_the_rules_is_accepted(what: str) -> None:
+    assert parse(resource(**spec_cases.GOOD[what])).name == "chat"
+
+
+@pytest.mark.parametrize("what", spec_cases.BAD)
+def test_a_spec_against_a_rule_is_refused_by_that_rule(what: str) -> None:
+    begin, spec = spec_cases.BAD[what]
+    assert spec_cases.rule(begin) in spec_cases.broken(spec)
+    with pytest.raises(SpecError) as caught:
+        parse(resource(**spec))
+    assert (caught.value.field, caught.value.message) in {
+        (rule.field, rule.message) for rule in spec_cases.broken(spec)
+    }
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 40, "a-1", "ranks", "router-x"])
