@@ -114,3 +114,11 @@ def test_min_p_keeps_what_has_that_share_of_the_likeliest_after_temperature(rank
     hotter, _ = sample(logits, draw(800, 2.0, 0.5), Vocabulary(4))
     assert set(hotter.tolist()) == {0, 1, 2}, "0.24 is half of 0.5 by then"
     assert set(sample(logits, draw(800, 1.0, 1.0), Vocabulary(4))[0].tolist()) == {0}
+
+
+def test_min_p_keeps_what_stands_just_at_its_bound() -> None:
+    """The likeliest is at the bound of min_p 1: without it nothing would be left, and the first id would be drawn."""
+    half = torch.tensor(0.5).log().item()
+    logits = torch.tensor([-9.0, half, 0.0, half - 1e-6]).expand(800, -1)
+    assert set(sample(logits, draw(800, 1.0, 1.0), Vocabulary(4))[0].tolist()) == {2}
+    assert set(sample(logits, draw(800, 1.0, 0.5), Vocabulary(4))[0].tolist()) == {1, 2}

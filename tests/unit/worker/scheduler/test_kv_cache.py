@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.shared.sampling_params import SamplingParams
+from octavo.worker.messages.limits import Limits
+from octavo.worker.messages.request import NewRequest, Request
 from octavo.worker.scheduler.kv_cache.blocks import Blocks
+from octavo.worker.scheduler.kv_cache.cache import Cache
 from octavo.worker.scheduler.kv_cache.prefix import Prefix
 
 
@@ -56,6 +60,22 @@ def test_contents_are_forgotten_only_when_their_block_is_taken() -> None:
 def test_a_run_of_hits_ends_at_the_first_miss() -> None:
     _, prefix = filled(3)
     assert prefix.match([name(0), b"?" * 16, name(2)]) == [0]
+
+
+def test_a_prompt_loses_its_end_before_its_beginning() -> None:
+    cache = Cache(Limits(blocks=4, block_size=4, max_batch_tokens=16, max_requests=8, context_length=64))
+    first, other = (
+        Request(NewRequest(key, tokens, SamplingParams(), 1), key, len(tokens) + 1, list(tokens))
+        for key, tokens in ((1, tuple(range(13))), (2, tuple(range(50, 55))))
+    )
+    cache.admit(first, [])
+    blocks, first.issued = list(first.blocks), 13
+    cache.index(first)
+    cache.give_back(first)
+    assert cache.hits(first) == blocks[:3]
+    cache.admit(other, [])
+    assert set(other.blocks) == set(blocks[2:]), "the one that was not full, then the last of the full ones"
+    assert cache.hits(first) == blocks[:2]
 
 
 def test_a_shared_block_is_free_after_its_last_user() -> None:

@@ -65,3 +65,22 @@ def test_an_isolated_request_finds_nothing_and_has_all_its_blocks_zeroed() -> No
     cache.admit(first, [])
     grown = cache.grow(first)
     assert cache.due() == tuple(sorted(first.blocks)) and grown in first.blocks
+
+
+def test_a_block_that_was_zeroed_is_found_again_with_what_its_next_owner_computes() -> None:
+    cache = QuarantiningCache(LIMITS)
+    failing = admitted(cache, 100)
+    cache.leave(failing)
+    heir = admitted(cache, 200)
+    taken = list(heir.blocks)
+    cache.failed(failing, [heir])
+    cache.leave(heir)
+    cache.settled(heir)
+    assert cache.due() == tuple(sorted(taken))
+    owner = admitted(cache, 300)
+    blocks, owner.issued = owner.blocks, 9
+    assert set(blocks) == set(taken)
+    cache.leave(owner)
+    cache.settled(owner)
+    again = admitted(cache, 300)
+    assert again.issued == 8 and again.blocks[:2] == blocks[:2]

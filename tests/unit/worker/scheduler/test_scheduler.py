@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from support.worker.paged_device import CURSED, is_finite, right_answer, word
+from support.worker.paged_device import CURSED, is_finite, next_token, right_answer, word
 from support.worker.spoilt_device import SpoiltDevice
 
 from octavo.shared.sampling_params import SamplingParams
@@ -269,6 +269,39 @@ def test_an_answer_sent_back_as_a_prompt_hits_the_blocks_that_it_filled() -> Non
     engine.run()
     engine.check(second)
     assert engine.outputs[2][0].cached == 12  # 15 tokens were computed: the last sampled one never was
+
+
+def test_the_log_probabilities_of_a_prompt_come_though_its_first_token_is_a_stop() -> None:
+    prompt = list(range(9))
+    asks = replace(
+        request(1, prompt, stop=[next_token(prompt)]), sampling=SamplingParams(logprobs=0, prompt_logprobs=0)
+    )
+    engine = Engine()
+    engine.scheduler.submit(asks)
+    engine.run()
+    (end,) = engine.outputs[1]
+    assert (end.ids, end.finish) == ((), Finish.STOP) and end.scores is not None
+    assert end.scores.prompt == b"".join(word(prompt[: end + 1]) for end in range(1, 9))
+    assert end.scores.tokens == b"", "the token is not shown"
+
+
+def test_a_request_that_is_preempted_counts_whole_among_the_tokens_to_compute() -> None:
+    """What it had found in the prefix cache is its own no more."""
+    engine = Engine(replace(LIMITS, blocks=12))
+    engine.scheduler.submit(request(0, range(20), max_tokens=1))
+    engine.run()
+    for key in (1, 2):
+        engine.scheduler.submit(request(key, [*range(20), key], max_tokens=25))
+    while not engine.scheduler.load().preemptions:
+        engine.issue()
+        if len(engine.in_flight) == engine.limits.depth:
+            engine.finish()
+    while engine.in_flight:
+        engine.finish()
+    load = engine.scheduler.load()
+    (victim,) = [key for key in (1, 2) if not engine.scheduler._requests.live[key].blocks]
+    known = 21 + sum(len(output.ids) for output in engine.outputs[victim])
+    assert (load.running, load.waiting, load.prompt_tokens) == (1, 1, known)
 
 
 def test_without_prefix_caching_nothing_is_kept() -> None:

@@ -35,6 +35,8 @@ class Client:
     cancelled: bool = False
     scores: bytes = b""
     prompt_scores: bytes = b""
+    hits: int = 0  # tokens that it found in the prefix cache when it first began
+    cached: int = 0  # as reported
 
     def check_scores(self) -> None:
         """Each token's log-probability came with it, the prompt's each once and in order; none if not asked for."""
@@ -68,6 +70,7 @@ class Traffic(RuleBasedStateMachine):
         self.device = SpoiltDevice(4)
         self.in_flight: deque[tuple[Step, StepResult]] = deque()
         self.clients: dict[int, Client] = {}
+        self.begun: set[int] = set()
 
     @rule(
         phrases=st.lists(st.sampled_from(PHRASES), min_size=1, max_size=4),
@@ -144,9 +147,19 @@ class Traffic(RuleBasedStateMachine):
         assert forward.tokens <= self.limits.max_batch_tokens
         assert len(set(forward.slots)) == len(forward.slots)
         assert list(forward.counts) == sorted(forward.counts, key=lambda count: count > 1), "decode rows come first"
+        self.note_hits(step)
         self.in_flight.append((step, self.device.run(step)))
         assert len(self.in_flight) <= self.limits.depth
         assert self.scheduler.predict(step) >= 0
+
+    def note_hits(self, step: Step) -> None:
+        """A row begins behind what its request has found; that of its first admission is reported."""
+        starts = dict(zip(step.forward.slots, step.forward.starts, strict=True))
+        admitted = {admit.slot for admit in step.forward.admits}
+        for key, request in self.scheduler._requests.live.items():
+            if request.slot in admitted and key not in self.begun:
+                self.begun.add(key)
+                self.clients[key].hits = starts[request.slot]
 
     def show(self, output: Output) -> None:
         client = self.clients[output.key]
@@ -158,6 +171,10 @@ class Traffic(RuleBasedStateMachine):
             client.scores += output.scores.tokens
             client.prompt_scores += output.scores.prompt
         client.check_scores()
+        client.cached += output.cached
+        assert client.cached == client.hits or (not client.tokens and output.finish in (0, Finish.FAILED)), (
+            "reported once"
+        )
         client.finish = output.finish
         assert client.tokens == right[: len(client.tokens)], "a wrong, repeated or lost token"
         if output.finish:
@@ -172,6 +189,21 @@ class Traffic(RuleBasedStateMachine):
         assert sum(blocks.uses(block) > 0 for block in range(total)) + blocks.free == total
         assert sum(map(blocks.uses, range(total))) == sum(len(request.blocks) for request in holders)
         assert self.limits.prefix_caching or not blocks.cached
+
+    @invariant()
+    def the_context_of_a_batch_is_that_of_its_requests(self) -> None:
+        """By it the scheduler predicts how long a step takes: load that has left must not stay in it."""
+        if not hasattr(self, "scheduler"):
+            return
+        for batch in self.scheduler._requests.micro_batches:
+            assert batch.context == sum(base + batch._tick for base in batch._bases)
+
+    @invariant()
+    def what_was_preempted_counts_whole_among_the_tokens_to_compute(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        waiting = self.scheduler._requests.prefill.waiting
+        assert all(request.uncached == request.known for request in waiting if request.admitted)
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
