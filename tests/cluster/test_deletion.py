@@ -1,12 +1,12 @@
 """A deleted service goes whole, and each client that waits for it gets one error."""
 
-import time
 from typing import Any
 
 import pytest
 from support.cluster.bed import wait_until
 from support.cluster.deployed import Release, Service
 from support.cluster.traffic import Stream
+from support.patience import PATIENCE_S
 
 SMALL: dict[str, Any] = {"engine": {"kvCacheMemory": "128Mi"}}
 SHORT = 1_500  # tokens: over long before the grace period
@@ -47,7 +47,7 @@ def test_requests_that_wait_for_a_group_end_with_one_error_when_their_service_is
     waiting = octavo.service("waiting", replicas=0, router={"queue": {"maxWait": "10s"}})
     waiting.wait("RouterReady", "True")
     stream = Stream(waiting.address, 5, model="waiting")
-    time.sleep(2)
+    wait_until(lambda: waiting.router_metric("octavo_router_open_requests") == 1, PATIENCE_S, "the request waits")
     waiting.delete()
     answer = stream.wait_end(60)
     assert answer.status == 503

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -94,7 +95,7 @@ async def test_each_bad_request_has_one_verdict_streaming_and_not(router: Runnin
 
 
 async def test_random_bytes_are_refused_as_the_clients_fault(router: RunningRouter, stub: Stub) -> None:
-    draw = random.Random(5)
+    draw, refusals = random.Random(5), Counter[str]()
     async with grpc.aio.insecure_channel(router.grpc) as channel:
         for method in ("Generate", "Tokenize", "Detokenize", "GetModel", "ListModels"):
             call = channel.unary_unary(f"/octavo.v1.Inference/{method}")
@@ -104,6 +105,9 @@ async def test_random_bytes_are_refused_as_the_clients_fault(router: RunningRout
                     await call(data)
                 except grpc.aio.AioRpcError as error:
                     assert error.code() in (CODES.INVALID_ARGUMENT, CODES.NOT_FOUND), (method, data, error)
+                    refusals[method] += 1
+    assert refusals["Generate"] == 20, "what can be read has no prompt"
+    assert all(refusals[method] >= 10 for method in ("Tokenize", "Detokenize", "GetModel", "ListModels")), refusals
 
 
 async def test_a_call_without_a_message_and_one_of_no_method_are_refused(router: RunningRouter) -> None:

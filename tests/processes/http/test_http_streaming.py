@@ -191,7 +191,7 @@ async def test_a_client_that_does_not_read_disturbs_no_one_and_loses_nothing(
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     writer.write(head % len(body) + body)
     await writer.drain()
-    await asyncio.sleep(1)
+    await until(lambda: len(leader.submits) == 1 and leader.under_way == 0)
     status, other = await router.post("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 20})
     assert (status, other["usage"]["completion_tokens"]) == (200, 20)
     answer = await asyncio.wait_for(reader.read(), PATIENCE_S)

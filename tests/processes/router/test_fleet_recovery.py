@@ -1,8 +1,7 @@
 """Leaders die, fall silent and come back: nothing that has not begun is lost, and nothing is sent twice."""
 
-import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +12,8 @@ from support.router.jobs import Recorder, job, until
 from support.router.leader_process import LeaderProcess
 
 from octavo.router.dispatch.assembly import FleetSettings, running
-from octavo.router.jobs.generation import LENGTH
+from octavo.router.dispatch.upstream import FIRST_BACK_OFF_S, MAX_BACK_OFF_S, Upstream
+from octavo.router.jobs.generation import LENGTH, Model
 
 FOUND_S = 5.0  # twice the longest back-off, and a start
 
@@ -120,10 +120,17 @@ async def test_a_leader_that_comes_back_at_its_address_is_found_within_seconds()
             await until(lambda: not router.ready)
 
 
-async def test_a_leader_absent_for_long_is_still_found_within_seconds(sockets: Path) -> None:
-    address = f"unix:{sockets}/a"
+async def test_a_leader_absent_for_long_is_still_found_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts, attempt = [], Upstream._attempt
+
+    async def counted(upstream: Upstream, known: Callable[[str], Model | None]) -> None:
+        attempts.append(upstream.address)
+        await attempt(upstream, known)
+
+    monkeypatch.setattr(Upstream, "_attempt", counted)
+    address = f"127.0.0.1:{free_port()}"
     async with running(FleetSettings(groups=(address,))) as router:
-        await asyncio.sleep(6)
+        await until(lambda: FIRST_BACK_OFF_S * 2 ** len(attempts) > 2 * MAX_BACK_OFF_S)
         async with serving(Script(), address):
             await until(lambda: router.ready, FOUND_S)
 

@@ -1,6 +1,5 @@
 """Routers and leaders over real gRPC: credit, order, refusals, drains and changes of the list of groups."""
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +52,9 @@ async def test_nothing_is_sent_without_credit_and_the_head_goes_when_it_comes(so
         sinks = [Recorder() for _ in range(3)]
         for sink, priority in zip(sinks, (0, 0, 5), strict=True):
             router.submit(job(prompt_tokens=50, priority=priority), sink)
-        await asyncio.sleep(0.2)
+        heard = leader.heard
+        router.fleet.usable[0].send_heartbeat()  # behind whatever was sent before it
+        await until(lambda: leader.heard > heard)
         assert leader.submits == [] and router.waiting == 3
         leader.grant(1)
         for sink in sinks:
@@ -66,8 +67,8 @@ async def test_jobs_are_held_until_a_group_is_there(sockets: Path) -> None:
     async with running(FleetSettings(groups=(address,))) as router:
         sink = Recorder()
         router.submit(job(), sink)
-        await asyncio.sleep(0.5)
-        assert not router.ready and not sink.ended
+        await until(lambda: all(upstream.last_error for upstream in router.fleet.upstreams))
+        assert not router.ready and not sink.ended and router.waiting == 1
         async with serving(Script(), address):
             await sink.end()
             assert sink.finish == LENGTH

@@ -1,6 +1,7 @@
 """Join between real supervisors' sides and a real leader's side, over a socket."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -88,7 +89,7 @@ async def test_a_pod_whose_stream_breaks_after_it_fell_silent_is_called_silent(
     monkeypatch.setattr(incarnation, "MISSED_S", 0.5)
     _, ear, task = group.join(1)
     await asyncio.wait_for(ear.entered.wait(), PATIENCE_S)
-    await asyncio.sleep(1.0)
+    await until(lambda: group.leader.incarnation.fell_silent(1, time.monotonic()))
     task.cancel()
     await asyncio.wait_for(group.leader.ended.wait(), PATIENCE_S)
     assert group.leader.failure is not None

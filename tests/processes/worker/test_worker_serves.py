@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from support.models.checkpoints import EOS, successor_checkpoint
 from support.patience import PATIENCE_S
-from support.worker.worker import RouterClient, WorkerProcess, client, serving
+from support.worker.worker import RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2
 from octavo.worker.channel import OPTIONS
@@ -92,8 +92,7 @@ async def test_a_router_of_another_service_is_refused(model):
 
 async def test_an_idle_group_is_watched_by_empty_steps_and_says_it_serves(worker):
     before = worker.metric("octavo_worker_steps_total")
-    await asyncio.sleep(3.5)
-    assert worker.metric("octavo_worker_steps_total") >= before + 2
+    await until(lambda: worker.metric("octavo_worker_steps_total") >= before + 2)
     status = await worker.status()
     assert status.phase == group_pb2.SERVING
     assert status.model.architecture == "LlamaForCausalLM"

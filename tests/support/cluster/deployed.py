@@ -13,6 +13,8 @@ from support.cluster.bed import COMMAND_S, LOOK_S, BedError, Cluster, locked, wa
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S, Bound
 
+from octavo.operator.groups.names import ROUTER_METRICS
+
 ROOT = Path(__file__).parents[3]
 CHART, VALUES = ROOT / "charts" / "octavo", ROOT / "tests" / "cluster" / "bed" / "values.yaml"
 SERVES_S = 80  # twice what a start may take
@@ -184,6 +186,18 @@ class Service:
         """kill -9 of a process of a worker pod: serve, core or rank."""
         pod = pod or next(iter(self.pods()))
         self.release.kubectl("exec", pod, "--", "sh", "-c", f"kill -9 $(pgrep -f octavo[.]worker[.]{process})")
+
+    def router_metric(self, name: str) -> float:
+        """A metric without labels, summed over the routers."""
+        pods = self.release.bed.objects("pods", self.release.namespace, self.selector("router"))
+        total = 0.0
+        for pod in pods:
+            with urllib.request.urlopen(
+                f"http://{pod['status']['podIP']}:{ROUTER_METRICS}/metrics", timeout=5
+            ) as answer:
+                lines = answer.read().decode().splitlines()
+            total += sum(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+        return total
 
     @property
     def address(self) -> str:

@@ -112,5 +112,8 @@ def _use(model: ModelTokenizer, kind: Kind, body: object) -> None:
     except RequestError as error:
         assert error.status == 400
         return
-    detokeniser = model.detokeniser(prompt)
-    assert isinstance(detokeniser.push((72, 195, 258, 300, 511)) + detokeniser.flush(), str)
+    ids = (72, 195, 258, 300, 511)
+    together, apart = model.detokeniser(prompt), model.detokeniser(prompt)
+    text = together.push(ids) + together.flush()
+    assert text == "".join(apart.push((token,)) for token in ids) + apart.flush()
+    assert text.encode(), "a client can be sent it"

@@ -99,6 +99,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
         self.is_draining = False
         self.refuse: engine_pb2.Rejected | None = None  # answer each Submit with this
         self.fail_at: int | None = None  # FAILED instead of this position
+        self.heard = 0  # messages, of any kind
         self.submits: list[engine_pb2.Submit] = []
         self.cancels: list[int] = []
         self.streams: list[Stream] = []
@@ -167,6 +168,7 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
                 self._hear(message, stream)
 
     def _hear(self, message: engine_pb2.FromRouter, stream: Stream) -> None:
+        self.heard += 1
         kind = message.WhichOneof("kind")
         if kind == "submit":
             self._take(message.submit, stream)
