@@ -114,7 +114,9 @@ def test_more_stages_than_layers_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("shard", [Shard(), Shard(1, 2), Shard(3, 4), Shard(0, 2, 0, 2), Shard(0, 1, 1, 2)])
+@pytest.mark.parametrize(
+    "shard", [Shard(), Shard(1, 2), Shard(3, 4), Shard(0, 2, 0, 2), Shard(0, 1, 1, 2), Shard(1, 2, 1, 3)]
+)
 def test_a_rank_knows_how_many_numbers_its_weights_have(tmp_path: Path, tied: bool, shard: Shard) -> None:
     checkpoint = inspect(random_checkpoint(tmp_path, config={"vocab_size": 513, "tie_word_embeddings": tied}))
     mine, config = Weights(checkpoint, torch.float32, shard), checkpoint.config
