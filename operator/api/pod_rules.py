@@ -40,7 +40,7 @@ def _is_resource(name: str) -> bool:
     return name in _PLAIN or (extended and name.index("/") <= _MAX_EXTENDED_DOMAIN)
 
 
-def _resources(part: str, holds: Callable[[Json, Json], bool]) -> Callable[[Json], bool]:
+def of_resources(part: str, holds: Callable[[Json, Json], bool]) -> Callable[[Json], bool]:
     """`holds(requests, limits)` of the workers' or the routers' resources."""
 
     def of_part(resource: Json) -> bool:
@@ -83,14 +83,14 @@ def _resource_rules(at: str) -> tuple[Rule, ...]:
             ),
             at,
             f"{at}: a resource is cpu, memory, ephemeral-storage, or a name with a domain such as example.com/fpga",
-            _resources(at, _names_are_known),
+            of_resources(at, _names_are_known),
         ),
         Rule(
             at,
             _each(f"!k.contains('/') || string(VALUE).matches('{_WHOLE}')"),
             at,
             f"{at}: amounts of a resource whose name has a domain must be whole numbers, such as 2",
-            _resources(at, _extended_are_whole),
+            of_resources(at, _extended_are_whole),
         ),
         Rule(
             at,
@@ -98,7 +98,7 @@ def _resource_rules(at: str) -> tuple[Rule, ...]:
             "quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) == 0))",
             at,
             f"{at}: a request of a resource whose name has a domain needs an equal limit",
-            _resources(at, _extended_are_limited),
+            of_resources(at, _extended_are_limited),
         ),
     )
 

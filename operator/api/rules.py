@@ -1,14 +1,14 @@
 """Validation rules across fields of InferenceService: CEL for the API server, functions for `parse`."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import getitem
 from typing import Any
 
 from octavo.operator.api.accelerators import DEVICES, GPU, device
 from octavo.operator.api.fields import seconds
-from octavo.operator.api.pod_rules import POD_RULES
+from octavo.operator.api.pod_rules import POD_RULES, of_resources
 from octavo.operator.api.quantity import quantity
 from octavo.operator.api.schemas.placement import DISRUPTION
 from octavo.operator.api.validate import Rule
@@ -88,15 +88,8 @@ def _shown_tokens() -> str:
     return f"{divided}, on GPUs, {cpu.max_batch_tokens} on CPUs"
 
 
-def _requests_within_limits(part: str) -> Callable[[Mapping[str, Any]], bool]:
-    def holds(resource: Mapping[str, Any]) -> bool:
-        spec = resource["spec"]
-        resources = spec["router"]["resources"] if part == "router" else spec.get("resources", {})
-        limits = resources.get("limits", {})
-        requests = resources.get("requests", {})
-        return all((quantity(requests[k]) or 0) <= (quantity(limits[k]) or 0) for k in requests if k in limits)
-
-    return holds
+def _requests_within_limits(requests: Mapping[str, Any], limits: Mapping[str, Any]) -> bool:
+    return all((quantity(requests[k]) or 0) <= (quantity(limits[k]) or 0) for k in requests if k in limits)
 
 
 def _within(resources: str) -> str:
@@ -255,7 +248,7 @@ RULES: tuple[Rule, ...] = (
         _within("self"),
         "spec.resources",
         "spec.resources.requests must not exceed spec.resources.limits",
-        _requests_within_limits("worker"),
+        of_resources("spec.resources", _requests_within_limits),
     ),
     Rule(
         "",
@@ -304,7 +297,7 @@ RULES: tuple[Rule, ...] = (
         _within("self"),
         "spec.router.resources",
         "spec.router.resources.requests must not exceed spec.router.resources.limits",
-        _requests_within_limits("router"),
+        of_resources("spec.router.resources", _requests_within_limits),
     ),
 )
 
