@@ -1,7 +1,5 @@
 """Names, labels and selectors of a service's objects. They never change while the service exists."""
 
-from collections.abc import Mapping
-
 from octavo.operator.groups.snapshot import Object
 from octavo.shared.limits import FIRST_RANK_OFFSET, RENDEZVOUS_OFFSET
 
@@ -23,8 +21,6 @@ SERVE, JOIN, STATUS, HEALTH, METRICS = 8500, 8501, 8502, 8503, 8504  # ports of 
 # The worker derives these from JOIN: the rendezvous of a stage's ranks, and the port of the pod's first rank.
 RENDEZVOUS, FIRST_RANK = JOIN + RENDEZVOUS_OFFSET, JOIN + FIRST_RANK_OFFSET
 ROUTER_HTTP, ROUTER_METRICS, ROUTER_GRPC = 8000, 8001, 8033
-
-Labels = Mapping[str, str]
 
 
 def group(service: str, index: int | str) -> str:
