@@ -101,7 +101,7 @@ def pod_cause(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
         return Cause(
             str(status.get("reason") or "PodFailed"), f"{name}: {_short(status.get('message') or 'the pod failed')}"
         )
-    return _unmounted(pod, warnings)
+    return _unmounted(pod, own)
 
 
 def _own(pod: Object, warnings: tuple[WarningEvent, ...]) -> tuple[WarningEvent, ...]:
@@ -149,20 +149,17 @@ def _last_line(last: Object) -> str:
     return lines[-1] if lines else ""
 
 
-def _unmounted(pod: Object, warnings: tuple[WarningEvent, ...]) -> Cause | None:
-    """Cause from events about volumes. A Secret that the operator is about to create is no cause."""
+def _unmounted(pod: Object, events: tuple[WarningEvent, ...]) -> Cause | None:
+    """Cause from the pod's events about volumes. A Secret that the operator is about to create is no cause."""
     name = pod["metadata"]["name"]
     if condition(pod, "PodScheduled").get("status") != "True" or started(pod):
         return None
-    own = _own(pod, warnings)
-    for event in own:
+    for event in events:
         if event.reason == "FailedAttachVolume":  # for a while in the course of things: the earlier pod's node detaches
             since = unix(condition(pod, "PodScheduled").get("lastTransitionTime")) or 0.0
             return Cause("FailedAttachVolume", f"{name}: {_short(event.message)}", since + ATTACHED_S)
-    for event in own:
-        if event.reason != "FailedMount":
-            continue
-        if "secret" in event.message:
+    for event in events:
+        if event.reason != "FailedMount" or "secret" in event.message:
             continue
         if "hostPath type check failed" in event.message:
             return Cause(
