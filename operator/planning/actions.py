@@ -70,7 +70,6 @@ class Plan:
     certificates: Certificates | None = None
     status: Mapping[str, Any] | None = None  # Any: Kubernetes JSON
     events: tuple[Event, ...] = ()
-    reasons: tuple[str, ...] = ()
     poll_after: float | None = None  # seconds until the next poll of what cannot be watched; None: no poll
     changes_after: float | None = None  # seconds until the plan differs though nothing has changed; None: never
 

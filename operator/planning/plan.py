@@ -86,11 +86,6 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
                 )
             )
         ),
-        reasons=tuple(
-            [f"apply {_shown(item.object)}: {item.reason}" for item in applies]
-            + [f"delete {item.kind} {item.name}: {item.reason}" for item in (*deletes, *pods)]
-            + ([f"blocked: {blocked.reason}: {blocked.message}"] if blocked else [])
-        ),
         poll_after=_poll_after(observed, snapshot, facts),
         changes_after=_changes_after(service, snapshot, observed, allowed, facts, now),
     )
@@ -274,7 +269,3 @@ def _is_polled(group: Group) -> bool:
     """True for groups whose progress is polled: running and not serving, or without a known owner."""
     running = any((pod.get("status") or {}).get("phase") == "Running" for pod in group.pods)
     return group.owner_unknown or (not group.terminating and not group.serving and running)
-
-
-def _shown(item: Object) -> str:
-    return f"{item['kind']} {item['metadata']['name']}"

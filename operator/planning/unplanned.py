@@ -24,9 +24,7 @@ def plan_invalid(resource: Json, error: Exception, now: float) -> Plan:
     """The plan for a resource that `parse` refuses. now: Unix time in seconds."""
     cause = Cause("InvalidSpec", str(error))
     present = _status(resource, {"Ready": "False", **_STALLED}, cause, now)
-    return Plan(
-        status=present, events=events(resource.get("status") or {}, present), reasons=(f"invalid: {cause.message}",)
-    )
+    return Plan(status=present, events=events(resource.get("status") or {}, present))
 
 
 def plan_unreadable(service: InferenceService, certificates: Certificates, cause: Cause, now: float) -> Plan:
@@ -38,7 +36,6 @@ def plan_unreadable(service: InferenceService, certificates: Certificates, cause
         certificates=certificates,
         status=present,
         events=events(service.status, present),
-        reasons=(f"unreadable: {cause.message}",),
     )
 
 
