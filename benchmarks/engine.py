@@ -3,7 +3,8 @@
 Scheduler and runner in one process, as the leader's core and a rank do it together; greedy, token ids, a cold prefix
 cache in each repetition. With --tensor or --pipeline a group of processes, a GPU each, by the rings of a real one; the
 rows of one GPU come first. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
-The limit is what the device cannot beat: every byte of weights and KV read once a step, and the prompts' products.
+The limit is what the device cannot beat (limits.py): the prompts' FLOPs, then of each step the longer of the time that
+its weights' bytes and its products' FLOPs take, and every byte of KV read once.
 `wanted` and vLLM's figures are an H100's; `here` is `wanted` times how much higher this card's limit is.
 """
 
@@ -17,6 +18,7 @@ from trace import show, traced
 
 import record
 import torch
+from limits import CARDS, H100, Card, limit
 from record import Found
 from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
@@ -33,17 +35,6 @@ sys.path.insert(0, str(record.ROOT / "tests"))
 from support.worker.engine import LocalEngine
 from support.worker.rank_processes import RankProcesses
 
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a device-to-device copy moves, read and written, and a large bfloat16 product of random numbers does."""
-
-    bytes_per_s: float
-    flops: float
-
-
-H100 = Card(3.0e12, 746e12)
-CARDS = {"H100": H100, "H200": Card(4.3e12, 788e12)}  # as measured; by a part of the device's name
 WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gives, on an H100 80GB
     "1b": {
         "decode1": (870, 440), "decode8": (6400, 3128), "decode64": (27000, 13475), "decode256": (44000, 21892),
@@ -89,31 +80,6 @@ def card() -> Card:
     if not found:
         sys.exit(f"engine.py: the limits of {name} are not known; measure a copy and a product, and add them to CARDS")
     return found[0]
-
-
-def limit_s(model: ModelConfig, requests: list[Request], workload_name: str, card: Card) -> float:
-    """Seconds that the bytes and the products of a workload take at least."""
-    layers = model.layers * (
-        model.hidden * (model.heads + 2 * model.kv_heads) * model.head_dim
-        + model.heads * model.head_dim * model.hidden
-        + 3 * model.hidden * model.intermediate
-    )
-    head = model.vocabulary * model.hidden
-    kv_bytes = 2 * model.layers * model.kv_heads * model.head_dim * 2
-    prompts = sum(len(request.prompt) for request in requests)
-    if workload_name == "prefix":
-        shared = len(requests[0].prompt) - 128
-        prompts -= shared * (len(requests) - 1)
-    products = 2 * layers * prompts / card.flops
-    steps = max(request.new_tokens for request in requests) - 1
-    reads = sum(
-        request.new_tokens * len(request.prompt) + request.new_tokens**2 // 2
-        for request in requests
-        if request.new_tokens > 1
-    )
-    if workload_name == "prefix":
-        reads -= (len(requests) - 1) * shared * requests[0].new_tokens
-    return products + (steps * 2 * (layers + head) + reads * kv_bytes) / card.bytes_per_s
 
 
 def measure(
@@ -169,10 +135,11 @@ def _row(shape: str, name: str, requests: list[Request], runs: list[float], step
     seconds = statistics.median(runs)
     tokens = sum(len(one.prompt) if name == "prefill" else one.new_tokens for one in requests)
     wanted, vllm = WANTED.get(shape, {}).get(name, (0, 0))
-    limit, limit_h100 = (limit_s(model, requests, name, one) for one in (card(), H100))
+    shared = len(requests[0].prompt) - 128 if name == "prefix" else 0
+    here, on_h100 = (limit(model, requests, shared, one).seconds for one in (card(), H100))
     return Row(
-        shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3), round(limit / seconds, 3),
-        wanted, round(wanted * limit_h100 / limit), vllm, runs,
+        shape, name, seconds, round(tokens / seconds, 1), round(1e3 * seconds / steps, 3), round(here / seconds, 3),
+        wanted, round(wanted * on_h100 / here), vllm, runs,
     )  # fmt: skip
 
 
