@@ -16,6 +16,8 @@ CoreFailed or RankFailed.
     ├── GrammarInvalid   one request: its grammar cannot be compiled
     ├── Invalid          one request: it can never run
     ├── FieldInvalid     a field of config.json cannot be served; becomes a ModelError
+    ├── CannotSleep      a rank cannot give its memory back; it goes on
+    ├── CannotWake       a rank cannot have its memory again; it stays asleep
     └── Unshared         GPUs do not reach each other's memory; sums then take another path
 """
 
@@ -68,6 +70,14 @@ class KernelsMissing(WorkerError):
     """The kernels of this device were not built for this installation."""
 
     reason = FailureReason.KERNELS_MISSING
+
+
+class CannotSleep(WorkerError):
+    """A rank cannot give its memory back: nothing has changed. The message says why, and what to do."""
+
+
+class CannotWake(WorkerError):
+    """A rank cannot have its memory again: it stays asleep. The message says why, and what to do."""
 
 
 class PeerLost(WorkerError):

@@ -539,21 +539,25 @@ class Load(_message.Message):
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     TOTAL_BLOCKS_FIELD_NUMBER: _builtins.int
+    ASLEEP_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """accepted and not yet computed, all routers together"""
     running: _builtins.int
     """requests that decode"""
     total_blocks: _builtins.int
+    asleep: _builtins.bool
+    """it has given its memory back: no credit until it is woken"""
     def __init__(
         self,
         *,
         prompt_tokens: _builtins.int = ...,
         running: _builtins.int = ...,
         total_blocks: _builtins.int = ...,
+        asleep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "running", b"running", "total_blocks", b"total_blocks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asleep", b"asleep", "prompt_tokens", b"prompt_tokens", "running", b"running", "total_blocks", b"total_blocks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

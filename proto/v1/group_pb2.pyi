@@ -34,6 +34,8 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     DRAINING: _Phase.ValueType  # 6
     PHASE_FAILED: _Phase.ValueType  # 7
     """this incarnation ended; the next starts after a back-off"""
+    ASLEEP: _Phase.ValueType  # 8
+    """the ranks have given their devices' memory back; a wake makes it SERVING"""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
@@ -46,6 +48,8 @@ SERVING: Phase.ValueType  # 5
 DRAINING: Phase.ValueType  # 6
 PHASE_FAILED: Phase.ValueType  # 7
 """this incarnation ended; the next starts after a back-off"""
+ASLEEP: Phase.ValueType  # 8
+"""the ranks have given their devices' memory back; a wake makes it SERVING"""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 class _Transport:
@@ -491,6 +495,77 @@ class ActivationsEnd(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ActivationsEnd: _TypeAlias = ActivationsEnd  # noqa: Y015
+
+@_typing.final
+class SleepRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEEP_KV_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    keep_kv: _builtins.bool
+    """the KV cache stays on the devices; else it is dropped, with the prefixes that it holds"""
+    now: _builtins.bool
+    """refuse when requests run, instead of waiting for their end"""
+    def __init__(
+        self,
+        *,
+        keep_kv: _builtins.bool = ...,
+        now: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_kv", b"keep_kv", "now", b"now"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SleepRequest: _TypeAlias = SleepRequest  # noqa: Y015
+
+@_typing.final
+class WakeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WakeRequest: _TypeAlias = WakeRequest  # noqa: Y015
+
+@_typing.final
+class SleepReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    MOVED_BYTES_FIELD_NUMBER: _builtins.int
+    WAITED_MS_FIELD_NUMBER: _builtins.int
+    TOOK_MS_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """false: it was so before"""
+    moved_bytes: _builtins.int
+    """of all devices: given back by a sleep, taken again by a wake"""
+    waited_ms: _builtins.int
+    """for requests that ran"""
+    took_ms: _builtins.int
+    """after that"""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+        moved_bytes: _builtins.int = ...,
+        waited_ms: _builtins.int = ...,
+        took_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "moved_bytes", b"moved_bytes", "took_ms", b"took_ms", "waited_ms", b"waited_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SleepReply: _TypeAlias = SleepReply  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):

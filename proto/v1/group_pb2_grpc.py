@@ -173,6 +173,132 @@ class Stage:
             _registered_method=True)
 
 
+class GroupSleepStub:
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Sleep = channel.unary_unary(
+                '/octavo.v1.GroupSleep/Sleep',
+                request_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepRequest.SerializeToString,
+                response_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.FromString,
+                _registered_method=True)
+        self.Wake = channel.unary_unary(
+                '/octavo.v1.GroupSleep/Wake',
+                request_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.WakeRequest.SerializeToString,
+                response_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.FromString,
+                _registered_method=True)
+
+
+class GroupSleepServicer:
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    def Sleep(self, request, context):
+        """Answers once the ranks have given it back: requests that run end before that, and new ones wait in routers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Wake(self, request, context):
+        """Answers once the group serves. One that waits for the end of its requests is not put to sleep any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GroupSleepServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Sleep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Sleep,
+                    request_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepRequest.FromString,
+                    response_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.SerializeToString,
+            ),
+            'Wake': grpc.unary_unary_rpc_method_handler(
+                    servicer.Wake,
+                    request_deserializer=octavo_dot_proto_dot_v1_dot_group__pb2.WakeRequest.FromString,
+                    response_serializer=octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'octavo.v1.GroupSleep', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('octavo.v1.GroupSleep', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class GroupSleep:
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    @staticmethod
+    def Sleep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.GroupSleep/Sleep',
+            octavo_dot_proto_dot_v1_dot_group__pb2.SleepRequest.SerializeToString,
+            octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Wake(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.GroupSleep/Wake',
+            octavo_dot_proto_dot_v1_dot_group__pb2.WakeRequest.SerializeToString,
+            octavo_dot_proto_dot_v1_dot_group__pb2.SleepReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class StatusStub:
     """Missing associated documentation comment in .proto file."""
 

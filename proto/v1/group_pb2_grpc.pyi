@@ -88,6 +88,58 @@ class StageServicer(metaclass=_abc_1.ABCMeta):
 
 def add_StageServicer_to_server(servicer: StageServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class GroupSleepStub:
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> GroupSleepAsyncStub: ...
+    Sleep: _grpc.UnaryUnaryMultiCallable[_group_pb2.SleepRequest, _group_pb2.SleepReply]
+    """Answers once the ranks have given it back: requests that run end before that, and new ones wait in routers."""
+    Wake: _grpc.UnaryUnaryMultiCallable[_group_pb2.WakeRequest, _group_pb2.SleepReply]
+    """Answers once the group serves. One that waits for the end of its requests is not put to sleep any more."""
+
+@_typing.type_check_only
+class GroupSleepAsyncStub(GroupSleepStub):
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Sleep: _aio.UnaryUnaryMultiCallable[_group_pb2.SleepRequest, _group_pb2.SleepReply]  # type: ignore[assignment]
+    """Answers once the ranks have given it back: requests that run end before that, and new ones wait in routers."""
+    Wake: _aio.UnaryUnaryMultiCallable[_group_pb2.WakeRequest, _group_pb2.SleepReply]  # type: ignore[assignment]
+    """Answers once the group serves. One that waits for the end of its requests is not put to sleep any more."""
+
+class GroupSleepServicer(metaclass=_abc_1.ABCMeta):
+    """To give the memory of the group's devices back, and to have it again. Served by the leader for its own supervisor, and
+    by that on the status port, for the operator and `octavo sleep`. FAILED_PRECONDITION says why it is not done: then
+    everything is as before. A group that is asleep, or awake, already stays so.
+    """
+
+    @_abc_1.abstractmethod
+    def Sleep(
+        self,
+        request: _group_pb2.SleepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.SleepReply, _abc.Awaitable[_group_pb2.SleepReply]]:
+        """Answers once the ranks have given it back: requests that run end before that, and new ones wait in routers."""
+
+    @_abc_1.abstractmethod
+    def Wake(
+        self,
+        request: _group_pb2.WakeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_pb2.SleepReply, _abc.Awaitable[_group_pb2.SleepReply]]:
+        """Answers once the group serves. One that waits for the end of its requests is not put to sleep any more."""
+
+def add_GroupSleepServicer_to_server(servicer: GroupSleepServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class StatusStub:
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import chain
 
 from octavo.shared.sampling_params import InvalidSamplingParams, SamplingParams
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
 from octavo.worker.messages.packing import CodecError, MessageReader, pack
 from octavo.worker.messages.request import Finish, NewRequest
@@ -19,7 +20,7 @@ from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, S
 
 __all__ = ["VERSION", "CodecError", "Message", "decode", "encode"]
 
-VERSION = 5
+VERSION = 6
 
 _START = struct.Struct("<BB")
 _STEP = struct.Struct("<QHHIIIIIII")  # number; bytes of graph, path; then how many of each
@@ -33,10 +34,12 @@ _SCORES = struct.Struct("<III")  # which of the others; bytes of tokens, prompt
 _LOAD = struct.Struct("<10Q")
 _REFUSED = struct.Struct("<QHI")  # key; bytes of field, message
 _MASKS = struct.Struct("<QI")  # number; bytes of the rows
+_SLEEP = struct.Struct("<?")  # keep_kv
+_MEMORY = struct.Struct("<I?QI")  # rank, asleep, moved bytes; bytes of error
 _HASH_BYTES = 16
 
 
-Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | RefusedRequest
+Message = Step | Masks | StepResult | NewRequest | Cancel | Outputs | Load | RefusedRequest | Sleep | Wake | MemoryState
 
 
 def encode(message: Message) -> bytes:
@@ -81,6 +84,19 @@ def _encode(message: Message) -> tuple[int, bytes]:
             return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
         case Masks(number, bits):
             return 8, _MASKS.pack(number, len(bits)) + bits
+        case Sleep() | Wake() | MemoryState():
+            return _encode_memory(message)
+
+
+def _encode_memory(message: Sleep | Wake | MemoryState) -> tuple[int, bytes]:
+    match message:
+        case Sleep(keep_kv):
+            return 9, _SLEEP.pack(keep_kv)
+        case Wake():
+            return 10, b""
+        case MemoryState(rank, asleep, moved_bytes, error):
+            why = error.encode()
+            return 11, _MEMORY.pack(rank, asleep, moved_bytes, len(why)) + why
 
 
 def _encode_step(step: Step) -> bytes:
@@ -282,6 +298,15 @@ def _decode_refused(reader: MessageReader) -> RefusedRequest:
     return RefusedRequest(key, reader.text(field_bytes), reader.text(message_bytes))
 
 
+def _decode_sleep(reader: MessageReader) -> Sleep:
+    return Sleep(*reader.head(_SLEEP))
+
+
+def _decode_memory(reader: MessageReader) -> MemoryState:
+    rank, asleep, moved_bytes, error_bytes = reader.head(_MEMORY)
+    return MemoryState(rank, asleep, moved_bytes, reader.text(error_bytes))
+
+
 _FINISHES = {int(finish): finish for finish in Finish}
 _DECODERS: dict[int, Callable[[MessageReader], Message]] = {
     1: _decode_step,
@@ -292,4 +317,7 @@ _DECODERS: dict[int, Callable[[MessageReader], Message]] = {
     6: _decode_load,
     7: _decode_refused,
     8: _decode_masks,
+    9: _decode_sleep,
+    10: lambda reader: Wake(),
+    11: _decode_memory,
 }

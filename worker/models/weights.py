@@ -13,6 +13,7 @@ The files are mapped, never read whole: the peak is the parameters plus one tens
 import mmap
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -27,6 +28,12 @@ from octavo.worker.models.weights_digest import WeightsDigest
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 HOST = torch.device("cpu")
 Copy = Callable[[torch.Tensor, torch.Tensor], object]
+
+
+class Make(Protocol):
+    """As torch.empty."""
+
+    def __call__(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor: ...
 
 
 class TensorReader:
@@ -58,12 +65,13 @@ class Weights:
         device: torch.device = HOST,
         copy: Copy = torch.Tensor.copy_,
         hash_threads: int = 1,
+        make: Make = torch.empty,
     ) -> None:
-        """copy(target, source): how values get to `device`; it need not wait. Raises ConfigError."""
+        """copy(target, source): how values get to `device`; need not wait. make: memory there. Raises ConfigError."""
         shard.check(checkpoint.config)
         self.config, self.shard = checkpoint.config, shard
         self.dtype, self.device = dtype, device
-        self._copy = copy
+        self._copy, self._make = copy, make
         self._reader = TensorReader(checkpoint.tensors)
         self._specs = checkpoint.config.tensors()
         self.digest = WeightsDigest(checkpoint.tensors, shard.rank, shard.size, hash_threads)
@@ -93,7 +101,7 @@ class Weights:
         parts = [self.shard.part(self._specs[name], self.config) for name in names]
         rows = [part[0].stop - part[0].start for part in parts]
         views = [self._reader.read(name)[part] for name, part in zip(names, parts, strict=True)]
-        made = torch.empty((sum(rows), *views[0].shape[1:]), dtype=self.dtype, device=self.device)
+        made = self._make((sum(rows), *views[0].shape[1:]), dtype=self.dtype, device=self.device)
         for target, view in zip(made.split(rows), views, strict=True):
             existing = view.shape[0]
             if existing < target.shape[0]:

@@ -97,3 +97,15 @@ class DeviceRunner(Protocol):
 
         Only the last stage's ranks return ids; the others' results say that they have done their part.
         """
+
+    def prepare_sleep(self) -> None:
+        """Make what the first `sleep` needs beyond later ones; may be called by another thread, while steps run. Raises
+        KernelError: that `sleep` tries again."""
+
+    def sleep(self, keep_kv: bool) -> int:
+        """Give the device's memory back: bytes of it. Every step has returned; none with rows comes before `wake`.
+        keep_kv: but the KV cache. Raises CannotSleep, with everything as before."""
+
+    def wake(self) -> int:
+        """Have it again: bytes of it. The KV cache is all zeros unless it was kept. Raises CannotWake, with everything
+        as before, and ModelError when the model is not the one that fell asleep."""

@@ -26,9 +26,9 @@ from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Samp
 from octavo.worker.models.decoder import Decoder
 from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.models.sharding.shard import Shard
-from octavo.worker.models.weights import Weights
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cpu.batch import SlotState, make_batch
+from octavo.worker.runner.cpu.loading import ModelLoader
 from octavo.worker.runner.cpu.logits_processors import LogitsProcessors
 from octavo.worker.runner.cpu.logprobs import Logprobs
 from octavo.worker.runner.cpu.masks import bind
@@ -67,7 +67,8 @@ class Runner:
         model, self._shard = checkpoint.config, Shard.at(config.position)
         self._shard.check(model)
         self._dtype = DTYPES["float32" if config.dtype == "auto" else config.dtype]
-        self._links = links
+        self._links, self._layers = links, len(self._shard.layers(model))
+        self._model_bytes = self._shard.parameters(model) * self._dtype.itemsize
         shape = KvShape.of(model, layout, config.block_size, self._dtype.itemsize)
         self.max_requests, self.max_batch_tokens = config.sizes(_REQUESTS, _BATCH_TOKENS)
         self.device, self.graphs, self.features = "cpu", list[str](), list(FEATURES)
@@ -77,17 +78,14 @@ class Runner:
         context = config.context(model.context_length)
         budget = kv_cache_bytes(config.kv_cache_bytes, ranks=layout.per_pod)
         plan = plan_kv(shape, budget, context, self.max_requests)
+        self._loader = ModelLoader(checkpoint, self._dtype, self._shard, choose(config.backend), collective)
+        self._pool_size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
         with torch.inference_mode():
-            weights = Weights(checkpoint, self._dtype, self._shard, hash_threads=torch.get_num_threads())
-            self.digest = weights.digest
-            self._model = Decoder(
-                weights,
-                choose(config.backend),
-                plan.context_length,
-                collective,
-                lambda percent: progress("Loading", percent),
-            )
-            self._allocate(plan, shape, len(self._shard.layers(model)))
+            loaded = self._loader.load(plan.context_length, lambda percent: progress("Loading", percent))
+            self._model: Decoder | None = loaded
+            self._pools = self._new_pools()
+            self._allocate(plan, shape)
+        self.digest = self._loader.digest
         self.blocks = plan.blocks
         self.context_length = plan.context_length
         self.vocabulary = model.vocabulary
@@ -100,10 +98,11 @@ class Runner:
         if links is not None and self._shard.first:
             self._pending = PendingTokens(most_pending(layout))
 
-    def _allocate(self, plan: KvPlan, shape: KvShape, layers: int) -> None:
+    def _new_pools(self) -> list[torch.Tensor]:
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
-        size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
-        self._pools = [torch.zeros(size, dtype=self._dtype) for _ in range(layers)]
+        return [torch.zeros(self._pool_size, dtype=self._dtype) for _ in range(self._layers)]
+
+    def _allocate(self, plan: KvPlan, shape: KvShape) -> None:
         slots, width = self.max_requests, -(-plan.context_length // shape.block_size)
         # One position more than the context: the token sampled at the last one has a place.
         tokens = torch.zeros((slots, plan.context_length + 1), dtype=torch.int64)
@@ -113,6 +112,28 @@ class Runner:
         self._top_k = torch.zeros(slots, dtype=torch.int64)
         self._top_p = torch.ones(slots)
         self._seeds = torch.zeros(slots, dtype=torch.int64)
+
+    def prepare_sleep(self) -> None:
+        """Nothing: a model that is woken is read from its files."""
+
+    def sleep(self, keep_kv: bool) -> int:
+        freed = 0
+        if self._model is not None:
+            freed, self._model = self._model_bytes, None
+        if not keep_kv:
+            freed += sum(pool.nbytes for pool in self._pools)
+            self._pools = []
+        return freed
+
+    @torch.inference_mode()
+    def wake(self) -> int:
+        taken = 0
+        if self._model is None:
+            taken, self._model = self._model_bytes, self._loader.load_again()
+        if not self._pools:
+            self._pools = self._new_pools()
+            taken += sum(pool.nbytes for pool in self._pools)
+        return taken
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Done:
         return Done(self.run(step, masks))
@@ -136,6 +157,7 @@ class Runner:
         if not forward.slots:
             self._prove(step)
             return None
+        assert self._model is not None, "no step with rows comes to a rank that sleeps"
         before = None if self._shard.first or self._links is None else self._links.receive_hidden(step.number)
         hidden = self._model.forward(make_batch(forward, self._state, step.sample.scored), self._pools, before)
         if self._shard.last or self._links is None:
@@ -188,6 +210,7 @@ class Runner:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary / ranks], float32, of what `forward` returned."""
+        assert self._model is not None, "as in forward"
         return self._model.logits(hidden).float()
 
     @torch.inference_mode()

@@ -15,6 +15,7 @@ stage's token pool (stages.py). The ranks of a stage add up within the graph (co
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ from octavo.worker.models.weights import Weights, local_heads
 from octavo.worker.runner.base import DTYPES, Progress, RunnerConfig, quiet
 from octavo.worker.runner.cuda import collectives
 from octavo.worker.runner.cuda.buffers import StagingBuffer, StagingBuffers
+from octavo.worker.runner.cuda.device_memory import DeviceMemory
 from octavo.worker.runner.cuda.head import Head
 from octavo.worker.runner.cuda.logits_processors import GPU_FEATURES, CudaLogitsProcessors, PendingExtras
 from octavo.worker.runner.cuda.memory import check_weights, default_requests, kv_budget
@@ -51,6 +53,8 @@ from octavo.worker.topology import RankPosition
 
 # Stages fill and drain with each prompt's first and last step: the more of them, the smaller the steps.
 _BATCH_TOKENS, _LEAST_TOKENS = 8192, 2048
+
+Pools = Callable[[int, tuple[int, ...], torch.dtype], list[torch.Tensor]]
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +96,13 @@ class CudaRunner:
             self._stages = None if links is None else self._stages_of(links, position, model.hidden)
             self.path, self.collective = path_of(stage_collective), stage_collective.transport
             self.activations = group_pb2.TRANSPORT_UNSPECIFIED if self._stages is None else self._stages.links.transport
+            self._memory = DeviceMemory(self._device)
             begin = time.monotonic()
             with closing(Upload(self._device)) as upload:
                 hashing = threads(None, ranks=position.layout.per_pod)
-                weights = Weights(checkpoint, self._dtype, shard, self._device, upload.copy, hashing)
+                weights = Weights(
+                    checkpoint, self._dtype, shard, self._device, upload.copy, hashing, self._memory.weight
+                )
                 self.digest = weights.digest
                 self._model = Decoder(
                     weights, choose("cuda"), context, stage_collective, lambda percent: progress("Loading", percent)
@@ -109,7 +116,7 @@ class CudaRunner:
                 self._head = Head(self._model, rows)
                 self._processors = CudaLogitsProcessors(model.vocabulary, self.max_requests, self._device, rows)
             plan = self._plan(config, checkpoint, context, shape, heads)
-            self._allocate(plan, shape, heads)
+            self._allocate(plan, shape, heads, self._memory.pools)
         self.blocks, self.context_length, self.vocabulary = plan.blocks, plan.context_length, model.vocabulary
         self.device_name = ", ".join(self._traits())
         self.graphs = [graph.name for graph in graphs.wanted(self.max_requests, self.max_batch_tokens)]
@@ -143,16 +150,29 @@ class CudaRunner:
         budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working)
         return plan_kv(shape, budget, context, self.max_requests)
 
-    def _allocate(self, plan: KvPlan, shape: KvShape, heads: int) -> None:
+    def _allocate(self, plan: KvPlan, shape: KvShape, heads: int, make: Pools | None = None) -> None:
+        """make: of KV pools that last."""
         # Zeroed: what no request wrote is masked, and a mask times NaN is NaN.
         size = (2, shape.kv_heads, plan.blocks + 1, shape.block_size, shape.head_dim)
-        self._pools = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(self._layers)]
+        self._pools = (make or self._short_lived)(self._layers, size, self._dtype)
         width = -(-plan.context_length // shape.block_size)
         self._state: DeviceState = new_state(self.max_requests, plan.context_length, width, plan.blocks, self._device)
         self._model_forward = ModelForward(
             self._model, self._pools, self._state, heads, self.max_requests, self.max_batch_tokens, self._device,
             self._head, None if self._stages is None else self._stages.arrived,
         )  # fmt: skip
+
+    def _short_lived(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+        return [torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(count)]
+
+    def prepare_sleep(self) -> None:
+        self._memory.prepare()
+
+    def sleep(self, keep_kv: bool) -> int:
+        return self._memory.sleep(keep_kv)
+
+    def wake(self) -> int:
+        return self._memory.wake()
 
     @torch.inference_mode()
     def issue(self, step: Step, masks: MaskSource = no_masks) -> "Pending":

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.codec import VERSION, CodecError, Message, decode, encode
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.output import Cancel, Load, Output, Outputs, RefusedRequest, Scores
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Admit, Blocks, Forward, Masks, Sample, Scored, Step, StepResult
@@ -57,6 +58,9 @@ def outputs(draw: st.DrawFn) -> Outputs:
 
 
 messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Sleep, st.booleans()),
+    st.builds(Wake),
+    st.builds(MemoryState, u32, st.booleans(), u64, words),
     steps(),
     st.builds(StepResult, u64, ids, ids, many(st.tuples(u32, pieces)), many(pieces)),
     new_requests,
@@ -86,7 +90,7 @@ def test_a_message_with_something_after_it_is_refused(message: Message, more: by
         decode(encode(message) + more)
 
 
-@given(st.binary(max_size=300), st.integers(0, 9))
+@given(st.binary(max_size=300), st.integers(0, 12))
 def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -> None:
     for data in (garbage, bytes((kind, VERSION)) + garbage):
         try:
@@ -99,7 +103,7 @@ def test_garbage_is_refused_or_is_exactly_a_message(garbage: bytes, kind: int) -
 def test_another_version_is_refused_by_name() -> None:
     data = bytearray(encode(Cancel(3)))
     data[1] = 9
-    with pytest.raises(CodecError, match="version 9, this process speaks 5"):
+    with pytest.raises(CodecError, match="version 9, this process speaks 6"):
         decode(bytes(data))
 
 

@@ -1,0 +1,87 @@
+"""The memory of a rank on its GPU that a sleep gives back: weights, of which the host then has a pinned copy, and KV.
+
+    awake    weights, KV, graphs and working memory on the device
+    asleep   weights on the host, KV nowhere, or kept on the device
+    awake    all of it at the addresses that it had: graphs go on as they are
+
+The copy on the host is made once and kept: weights do not change, so later sleeps copy nothing.
+"""
+
+from threading import Lock
+
+import torch
+
+from octavo.kernels.cuda.region import Region, aligned
+from octavo.kernels.errors import KernelError
+from octavo.worker.errors import CannotSleep, CannotWake
+from octavo.worker.runner.cuda.buffers import memory_at
+
+_KV_PART_BYTES = 1 << 30
+
+
+class DeviceMemory:
+    def __init__(self, device: torch.device) -> None:
+        total = torch.cuda.get_device_properties(device).total_memory
+        self._device = device
+        self._weights = Region(device, total)  # addresses cost nothing
+        self._kv: Region | None = None
+        self._holding = Lock()
+        self._streams = [torch.cuda.Stream(device) for _ in range(2)]
+
+    def weight(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Memory for a parameter, as torch.empty gives it."""
+        return _tensor(self._weights, shape, dtype, device)
+
+    def pools(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
+        """The layers' KV, all zeros."""
+        total = count * aligned(torch.Size(shape).numel() * dtype.itemsize)
+        parts = max(1, total // _KV_PART_BYTES)
+        self._kv = Region(self._device, total, -(-total // parts))
+        return [_tensor(self._kv, shape, dtype, self._device).zero_() for _ in range(count)]
+
+    def prepare(self) -> None:
+        """Make the copy on the host. Raises KernelError."""
+        with self._holding:
+            self._weights.hold()
+
+    def sleep(self, keep_kv: bool) -> int:
+        """As DeviceRunner.sleep."""
+        torch.cuda.synchronize(self._device)
+        try:
+            self.prepare()
+        except KernelError as error:
+            raise CannotSleep(
+                f"{error}; the weights of a rank that sleeps stay in the host's memory: raise the memory limit"
+            ) from error
+        before = self._free()
+        self._weights.release()
+        if self._kv is not None and not keep_kv:
+            self._kv.release()
+        torch.cuda.empty_cache()
+        return self._free() - before
+
+    def wake(self) -> int:
+        """As DeviceRunner.wake."""
+        before = self._free()
+        try:
+            self._weights.restore(self._streams[0])  # the copy is under way while KV gets its memory
+            if self._kv is not None:
+                self._kv.restore(self._streams[1])
+        except KernelError as error:
+            self._streams[0].synchronize()
+            self._weights.release()
+            free, total = torch.cuda.mem_get_info(self._device)
+            sizes = f"of the device's {total / (1 << 30):.1f} GiB {free / (1 << 30):.1f} are free"
+            raise CannotWake(f"{error}: {sizes}; end what uses the rest") from error
+        for stream in self._streams:
+            stream.synchronize()
+        return before - self._free()
+
+    def _free(self) -> int:
+        return torch.cuda.mem_get_info(self._device)[0]
+
+
+def _tensor(region: Region, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    stride = tuple(torch.Size(shape[place + 1 :]).numel() for place in range(len(shape)))
+    address = region.allocate(torch.Size(shape).numel() * dtype.itemsize)
+    return memory_at(address, shape, stride, dtype, device)
