@@ -30,7 +30,8 @@ class Config:
     tokens between them slower. max_requests: rows of request state on the device. token_interval_s: seconds between two
     tokens of a request while prompts of others are read. Where they are None the device decides, and for the interval
     what runs and what waits. kv_cache_bytes: None is what a GPU has left, on CPUs a quarter of the memory limit, else 1
-    GiB. device: auto is a GPU where there is one. threads: of each rank on CPUs; None is the pod's CPUs divided among
+    GiB. prepare_sleep: from the start, keep what a first sleep needs: on GPUs a pinned copy of the weights. device:
+    auto is a GPU where there is one. threads: of each rank on CPUs; None is the pod's CPUs divided among
     its ranks: too many where several pods share a machine without limits. serve, group, status: gRPC addresses,
     `unix:/path` or `host:port`. health, metrics: plain HTTP, `host:port` or `unix:/path`. tls_dir: None is plaintext,
     on this machine only. grace_s: seconds between SIGTERM and the kubelet's SIGKILL; a drain ends 5 s before them.
@@ -53,6 +54,7 @@ class Config:
     token_interval_s: float | None = None
     kv_cache_bytes: int | None = None
     prefix_caching: bool = True
+    prepare_sleep: bool = False
     device: str = "auto"
     threads: int | None = None
     tls_dir: str | None = None

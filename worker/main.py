@@ -28,6 +28,10 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add("--kv-cache-memory", metavar="QUANTITY", help="default: what a GPU has left, on CPUs a quarter of the limit")
     add("--no-prefix-caching", action="store_true", help="compute every prompt in full")
+    add(
+        "--prepare-sleep", action="store_true",
+        help="keep a copy of the weights in the host's memory, so that a first sleep is as fast as later ones (GPUs)",
+    )  # fmt: skip
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto, a GPU where there is one")
     add("--threads", type=int, help="of each rank on CPUs (default: the pod's CPUs, divided among its ranks)")
     add("--serve", required=True, metavar="ADDRESS", help="for routers: unix:/path or host:port")

@@ -171,6 +171,12 @@ def _engine() -> Json:
             "prefixCaching": fields.flag(
                 "Keep the KV cache of earlier prompts and reuse it for prompts with the same prefix.", True
             ),
+            "prepareSleep": fields.flag(
+                "Keep a copy of the weights in pinned memory of the host from the start, so that a first `octavo "
+                "sleep` is as fast as later ones, which have it anyhow. The pod's memory limit must have room for it. "
+                "GPUs only.",
+                False,
+            ),
         },
         default={},
     )

@@ -53,6 +53,7 @@ class Engine:
     token_interval_s: float | None
     kv_cache_memory: str | None  # a Kubernetes quantity
     prefix_caching: bool
+    prepare_sleep: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,7 @@ def _spec(spec: Json, name: str) -> Spec:
             None if interval is None else Duration().from_field(interval),
             None if memory is None else str(memory),
             engine["prefixCaching"],
+            engine["prepareSleep"],
         ),
         router=_router(spec["router"]),
         resources=spec.get("resources", device(spec).resources),

@@ -41,9 +41,7 @@ class GroupReport:
     """The last answer of a group's pod 0 on its status port."""
 
     revision: str
-    phase: (
-        str  # a name of proto Phase without its prefix: STARTING, FETCHING, LOADING, WARMING, SERVING, DRAINING, FAILED
-    )
+    phase: str  # a name of proto Phase without its prefix, as STARTING, SERVING, ASLEEP or FAILED
     progress_percent: int = 0
     restarts: int = 0  # incarnations that ended by a failure
     last_failure: Failure | None = None

@@ -220,7 +220,7 @@ def _reported(group: Group) -> Cause | None:
 
 def _is_past(group: Group, failure: Failure) -> bool:
     """True if the group has served since the failure, or waits for a pod that was created or deleted after it."""
-    if group.report and group.report.phase in ("SERVING", "DRAINING"):
+    if group.report and group.report.phase in ("SERVING", "ASLEEP", "DRAINING"):
         return True
     return any(max(_created_s(pod), _deleted_s(pod)) > failure.time_s for pod in group.pods)
 

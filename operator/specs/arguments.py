@@ -19,7 +19,9 @@ def engine_flags(spec: Spec) -> list[str]:
             ("--kv-cache-memory", _bytes(spec.engine.kv_cache_memory)),
         ]
     )
-    return given if spec.engine.prefix_caching else [*given, "--no-prefix-caching"]
+    if not spec.engine.prefix_caching:
+        given.append("--no-prefix-caching")
+    return [*given, "--prepare-sleep"] if spec.engine.prepare_sleep else given
 
 
 def group_flags(spec: Spec) -> list[str]:

@@ -62,6 +62,11 @@ class Fleet:
         return self._upstreams.values()
 
     @property
+    def asleep(self) -> int:
+        """Groups that have given their memory back: they have no credit until they are woken."""
+        return sum(stream.load.asleep for stream in self._usable)
+
+    @property
     def listed(self) -> int:
         return len(self._wanted)
 

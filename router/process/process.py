@@ -208,6 +208,7 @@ def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[MetricReading]:
     mismatched = len(dispatcher.fleet.mismatched)
     text = "Groups without requests, as their model is not that of their revision, in sum"
     yield "octavo_router_mismatched_groups", text, False, mismatched
+    yield "octavo_router_asleep_groups", "Groups that sleep, in sum over processes", False, dispatcher.fleet.asleep
     yield "octavo_router_internal_errors", "Errors of the router that were contained", True, dispatcher.errors.count
     yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)
 

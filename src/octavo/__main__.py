@@ -1,6 +1,7 @@
 """The front door: `octavo COMMAND ...`. A component is imported only when it is asked for.
 
 octavo run [MODEL]        serve a model on this machine
+octavo sleep | wake       have the groups of this machine give their devices' memory back, or serve again
 octavo plan -f FILE       print the objects that the operator would create, and why
 octavo crd                print the custom resource definition
 octavo bench COMMAND      measure a server: serve, throughput, latency
@@ -19,6 +20,8 @@ from octavo.shared.parent import end_with_parent
 # command: (module with main(argv) -> exit code, extra that brings its dependencies)
 COMMANDS = {
     "run": ("octavo.local", "router,worker"),
+    "sleep": ("octavo.local.sleep", "worker"),
+    "wake": ("octavo.local.wake", "worker"),
     "plan": ("octavo.operator.plan_cli", ""),
     "crd": ("octavo.operator.api.crd", ""),
     "bench": ("octavo.bench", "bench"),

@@ -19,6 +19,7 @@ from pathlib import Path
 from octavo.proto.v1 import group_pb2
 from octavo.worker.engine_core.admission import Admission
 from octavo.worker.engine_core.grammars import Masker, grammars_of
+from octavo.worker.engine_core.group_memory import GroupMemory
 from octavo.worker.ipc import process, ring
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.ipc.ring import RingReader
@@ -27,6 +28,7 @@ from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
 from octavo.worker.messages.graphs import GraphBook, mixed_sizes
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.output import Cancel, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
@@ -38,6 +40,7 @@ from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
+_ORDER_NS = 120_000_000_000  # for ranks to sleep or wake: to pin the host's memory, or read a model from a slow disk
 _CAPTURE_EVERY = 8  # steps that serve between two that capture: a capture takes the time of a few
 
 logger = logging.getLogger(__name__)
@@ -78,6 +81,7 @@ class Core:
         self._graph_names, self._began_s = said.graphs, time.monotonic()
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
+        self._memory = GroupMemory(self._layout.ranks)
         self._outbox.send(rank_info.dump(said))
         self._board.set(Gauge.CONTEXT_LENGTH, said.context_length)
         self._show()
@@ -119,6 +123,8 @@ class Core:
             elif isinstance(message, Cancel):
                 self._board.add(Gauge.CANCELLED_TOTAL, 1)
                 self._admission.cancel(message.key)
+            elif isinstance(message, Sleep | Wake):
+                self._memory.ask(message)
         for new, why in self._admission.settled():
             moved = True
             if why is not None:
@@ -133,6 +139,9 @@ class Core:
         for record in self._answers():
             moved = True
             result = decode(record)
+            if isinstance(result, MemoryState):
+                self._take_answer(result)
+                continue
             assert isinstance(result, StepResult)
             took_ns = self._step_deadline.returned(time.monotonic_ns())
             outputs = self._scheduler.update(result)
@@ -161,7 +170,34 @@ class Core:
         )
         return Outputs(others=tuple(others))
 
+    def _take_answer(self, state: MemoryState) -> None:
+        if (whole := self._memory.answered(state)) is not None:
+            self._outbox.send(encode(whole))
+        if not self._memory.awaits_ranks:
+            self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
+
+    def _order(self) -> bool:
+        """Send the ranks what serve has asked of them, once no step is under way; whether anything was sent."""
+        if not self._scheduler.idle:
+            return False
+        if self._scheduler.owes_zeros:  # of blocks that are kept
+            return self._heartbeat()
+        order = self._memory.send()
+        if isinstance(order, Sleep) and not order.keep_kv:
+            self._scheduler.forget_prefixes()
+        self._board.write(CORE, ProcessSlot.DEADLINE, time.monotonic_ns() + _ORDER_NS)
+        self._send_to_ranks(encode(order))
+        return True
+
+    def _heartbeat(self) -> bool:
+        if (step := self._scheduler.heartbeat()) is None:
+            return False
+        self._send_step(step)
+        return True
+
     def _issue(self) -> bool:
+        if self._memory.holds_steps:
+            return self._issue_beside_orders()
         moved = False
         self._send_masks()
         while not self._constraints.owing and (step := self._next()) is not None:
@@ -173,12 +209,20 @@ class Core:
             self._report(refused)
         if self._constraints.owing:
             return moved
-        if (
-            self._step_deadline.idle_ns(time.monotonic_ns()) > _IDLE_NS
-            and (step := self._scheduler.heartbeat()) is not None
-        ):
-            self._send_step(step)
+        self._beat_when_idle()
         return moved
+
+    def _issue_beside_orders(self) -> bool:
+        """While the ranks sleep, or are about to."""
+        if self._memory.awaits_steps:
+            return self._order()
+        if not self._memory.awaits_ranks:
+            self._beat_when_idle()
+        return False
+
+    def _beat_when_idle(self) -> None:
+        if self._step_deadline.idle_ns(time.monotonic_ns()) > _IDLE_NS:
+            self._heartbeat()
 
     def _report(self, refused: RefusedStep) -> None:
         """The requests of a step that the scheduler made wrong end with an error, and it is counted."""

@@ -18,6 +18,7 @@ from octavo.worker.leader.core_channel import CoreChannel
 from octavo.worker.leader.router_stream import RouterStream
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.output import Cancel, Load, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Invalid
@@ -48,6 +49,8 @@ class RequestRegistry:
         self.weights = 0  # what the ranks add to the model's digest
         self.ready = asyncio.Event()  # the rank has said hello
         self.draining = False
+        self.asleep = False  # or about to be: the core has been told
+        self._ordered: asyncio.Future[MemoryState] | None = None
 
     def start(self) -> None:
         """Begin to read what the core says."""
@@ -57,6 +60,11 @@ class RequestRegistry:
     def broken(self) -> asyncio.Future[None]:
         """Fails when what the core says cannot be dealt with."""
         return self._core.broken
+
+    @property
+    def under_way(self) -> int:
+        """Requests that the core has."""
+        return len(self._owners)
 
     @property
     def busy(self) -> bool:
@@ -88,7 +96,10 @@ class RequestRegistry:
             seen=granted.seen,
             tokens=granted.tokens,
             load=engine_pb2.Load(
-                prompt_tokens=load.prompt_tokens, running=load.running, total_blocks=load.total_blocks
+                prompt_tokens=load.prompt_tokens,
+                running=load.running,
+                total_blocks=load.total_blocks,
+                asleep=self.asleep,
             ),
         )
 
@@ -113,6 +124,9 @@ class RequestRegistry:
         stream.out.credit = True
         if self.draining:
             self._reject(stream, submit.number, Rejected.UNAVAILABLE, Invalid("", "this group drains; try another"))
+            return
+        if self.asleep:
+            self._reject(stream, submit.number, Rejected.UNAVAILABLE, Invalid("", "this group is asleep; try another"))
             return
         assert self.rules is not None
         key = next(self._keys)
@@ -154,6 +168,8 @@ class RequestRegistry:
             self._load = message
         elif isinstance(message, RefusedRequest):
             self._refuse(message)
+        elif isinstance(message, MemoryState) and self._ordered is not None:
+            self._ordered.set_result(message)
 
     def _greet(self, said: RankCapabilities) -> None:
         self.rules = Rules(
@@ -214,6 +230,22 @@ class RequestRegistry:
             self._credit_sent_s = now
             self._offer_credit()
             self._received()
+
+    def close_to_requests(self, closed: bool) -> None:
+        """Grant no credit any more, or grant it again; every stream hears of it at once."""
+        self._open_ledger.closed = closed
+        self._offer_credit()
+        self._received()
+
+    async def order(self, order: Sleep | Wake) -> MemoryState:
+        """Have the ranks give their memory back, or have it again: what has become of it. One at a time."""
+        assert self._ordered is None
+        self._ordered = asyncio.get_running_loop().create_future()
+        try:
+            self._core.send(encode(order))
+            return await self._ordered
+        finally:
+            self._ordered = None
 
     def drain(self) -> None:
         """Take nothing new and say so."""

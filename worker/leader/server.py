@@ -22,10 +22,12 @@ from octavo.worker.ipc import shared_board as boards
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.ipc.shared_board import SERVE, Board, ProcessSlot
 from octavo.worker.leader.engine_service import EngineServicer
+from octavo.worker.leader.group_sleep import GroupSleep, Moved
 from octavo.worker.leader.request_registry import RequestRegistry
 from octavo.worker.leader.step_broadcast import StepBroadcast
 from octavo.worker.lifecycle.incarnation import Identity, Incarnation
 from octavo.worker.membership.leader import GroupServicer
+from octavo.worker.membership.sleep import LeaderSleepServicer
 from octavo.worker.models.folder.checkpoint import digest_of, inspect
 from octavo.worker.tls import Roles, bind
 
@@ -52,6 +54,7 @@ class Serve:
         self._draining = asyncio.Event()
         self._broadcast = StepBroadcast(context.shared, self._board, layout, self._draining)
         self._group = GroupServicer(self._incarnation, self._roles, self._broadcast)
+        self._sleep = GroupSleep(self._registry, lambda: self._group.show(self._phase()))
         self._ranks = [boards.RANK + rank for rank in range(layout.ranks)]
 
     async def run(self) -> None:
@@ -80,6 +83,8 @@ class Serve:
         servicer = EngineServicer(self._registry, config, self._roles, self._incarnation.id, model)
         engine_pb2_grpc.add_EngineServicer_to_server(servicer, server)
         group_pb2_grpc.add_GroupServicer_to_server(self._group, server)
+        sleeping = LeaderSleepServicer(self._put_to_sleep, self._wake, self._roles)
+        group_pb2_grpc.add_GroupSleepServicer_to_server(sleeping, server)
         addresses = {config.serve: "--serve", config.group: "--group", context.local: "--group"}
         try:
             for address, flag in addresses.items():
@@ -113,8 +118,16 @@ class Serve:
             return group_pb2.DRAINING
         if not self._incarnation.complete:
             return group_pb2.STARTING
+        if self._registry.asleep:
+            return group_pb2.ASLEEP
         loaded = all(self._board.read(slot, ProcessSlot.PHASE) == group_pb2.SERVING for slot in self._ranks)
         return group_pb2.SERVING if loaded and self._registry.ready.is_set() else group_pb2.WARMING
+
+    async def _put_to_sleep(self, request: group_pb2.SleepRequest) -> group_pb2.SleepReply:
+        return _reply(await self._sleep.sleep(request.keep_kv, request.now))
+
+    async def _wake(self, request: group_pb2.WakeRequest) -> group_pb2.SleepReply:
+        return _reply(await self._sleep.wake())
 
     async def _drain(self) -> None:
         """On SIGTERM: refuse new work, finish, end the incarnation."""
@@ -125,6 +138,13 @@ class Serve:
             await asyncio.sleep(0.02)
         await self._registry.close_streams(_CLOSE_S)
         self._group.end(None)
+
+
+def _reply(moved: Moved) -> group_pb2.SleepReply:
+    return group_pb2.SleepReply(
+        changed=moved.changed, moved_bytes=moved.bytes, waited_ms=round(1000 * moved.waited_s),
+        took_ms=round(1000 * moved.took_s),
+    )  # fmt: skip
 
 
 def main(context: ProcessContext) -> None:

@@ -25,9 +25,11 @@ from octavo.worker.ipc.ring import RingReader, RingWriter
 from octavo.worker.ipc.shared_board import RANK, Board, ProcessSlot
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
+from octavo.worker.rank import memory
 from octavo.worker.topology import RankPosition
 
 if TYPE_CHECKING:
@@ -119,9 +121,14 @@ def _loop(context: ProcessContext, rank_slot: RankSlot, runner: "DeviceRunner") 
     rank_slot.write(ProcessSlot.PROGRESS, 100)
     rank_slot.write(ProcessSlot.PHASE, group_pb2.SERVING)
     gc.freeze()
+    if context.config.prepare_sleep:
+        memory.prepare(runner)
     while True:
         step = inbox.next()
         if isinstance(step, Masks):  # of a step whose rows another stage samples
+            continue
+        if isinstance(step, Sleep | Wake):
+            result_sender.answer(memory.obey(step, runner, context.rank))
             continue
         check.check(step)
         rank_slot.write(ProcessSlot.ISSUED, step.number)
@@ -137,12 +144,12 @@ class StepInbox:
         self._poll = select.poll()
         self._poll.register(steps.fds.data, select.POLLIN)
 
-    def next(self) -> Step | Masks:
+    def next(self) -> Step | Masks | Sleep | Wake:
         while True:
             self._check()
             if (record := self._steps.pop()) is not None:
                 message = decode(record)
-                assert isinstance(message, Step | Masks)
+                assert isinstance(message, Step | Masks | Sleep | Wake)
                 return message
             if self._poll.poll(_POLL_MS):
                 ring.clear(self._steps.fds.data)
@@ -174,13 +181,17 @@ class ResultSender:
         self._rank_slot = rank_slot
         self._ring = RingWriter(context.ring(context.shared.results))
         self._sends_results = context.rank == context.config.layout.output_rank
-        self._pending: SimpleQueue[Pending] = SimpleQueue()
+        self._pending: SimpleQueue[Pending | MemoryState] = SimpleQueue()
         self._failure: Exception | None = None
         self._wake = context.ring(context.shared.steps).data  # the loop sleeps on it
         Thread(target=self._run, daemon=True, name="answers").start()
 
     def send(self, pending: "Pending") -> None:
         self._pending.put(pending)
+
+    def answer(self, state: MemoryState) -> None:
+        """To an order; every rank answers."""
+        self._pending.put(state)
 
     def check(self) -> None:
         """Raises what stopped the thread."""
@@ -194,7 +205,11 @@ class ResultSender:
     def _run(self) -> None:
         try:
             while True:
-                result = self._pending.get().result()
+                pending = self._pending.get()
+                if isinstance(pending, MemoryState):
+                    self.tell(encode(pending))
+                    continue
+                result = pending.result()
                 self._rank_slot.write(ProcessSlot.FINISHED, result.number)
                 if self._sends_results:
                     self.tell(encode(result))

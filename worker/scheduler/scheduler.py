@@ -93,6 +93,20 @@ class Scheduler:
         """Seconds that an issued step should take at most, unless something is wrong."""
         return self._step_times.timeout(self._work.get(step.number, Work()))
 
+    @property
+    def idle(self) -> bool:
+        """No request, and no step under way."""
+        return not self._in_flight and not self._requests.live
+
+    @property
+    def owes_zeros(self) -> bool:
+        """Blocks of requests that failed are to be zeroed by the next step."""
+        return self._requests.cache.owes_zeros
+
+    def forget_prefixes(self) -> None:
+        """The KV cache is lost. Only when idle."""
+        self._requests.cache.blocks.forget()
+
     # Steps out
 
     def schedule(self) -> Step | None:

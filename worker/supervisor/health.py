@@ -1,6 +1,7 @@
 """What the kubelet asks. A kubelet cannot do mutual TLS, so this is plain HTTP on a port of its own.
 
-/startupz and /readyz are 200 exactly while the group serves. /livez fails only when the supervisor cannot end a
+/startupz and /readyz are 200 exactly while the group serves, or sleeps: routers keep their streams to a group that
+sleeps, and requests for it, so that a wake is all that it needs. /livez fails only when the supervisor cannot end a
 process it killed; a supervisor that is stuck does not answer at all. It never fails while a pod loads or restarts.
 """
 
@@ -24,6 +25,8 @@ def health_pages(state: GroupState, unkillable_s: Callable[[], float]) -> Mappin
         phase = group_pb2.Phase.Name(state.phase)
         if state.phase == group_pb2.SERVING:
             return Page(200, b"serving\n")
+        if state.phase == group_pb2.ASLEEP:
+            return Page(200, b"asleep\n")
         return Page(503, f"{phase} {state.progress_percent} %\n".encode())
 
     return {"/livez": live, "/readyz": ready, "/startupz": ready}

@@ -225,6 +225,8 @@ class IncarnationRun:
 
     def group_is(self, phase: "group_pb2.Phase.ValueType") -> None:
         self._group = phase
+        if group_pb2.ASLEEP in (phase, self._state.phase):  # whoever asked for it looks at once
+            self._show()
 
     def heartbeat(self) -> group_pb2.Heartbeat:
         return self._heartbeats.heartbeat(time.monotonic_ns())
@@ -235,7 +237,8 @@ class IncarnationRun:
         state.collective, state.activations = map(
             self._heartbeats.transports, (ProcessSlot.COLLECTIVE, ProcessSlot.ACTIVATIONS)
         )
-        serving = self._heartbeats.serving and (self._config.leads or self._group == group_pb2.SERVING)
+        serves = self._group in (group_pb2.SERVING, group_pb2.ASLEEP)
+        serving = self._heartbeats.serving and (self._config.leads or serves)
         if serving and self._served_since is None:
             self._served_since = time.monotonic()
             self._keep_model()
@@ -243,7 +246,7 @@ class IncarnationRun:
         if self._draining or self._group == group_pb2.DRAINING:
             state.phase = group_pb2.DRAINING
         elif serving:
-            state.phase = group_pb2.SERVING
+            state.phase = group_pb2.ASLEEP if self._group == group_pb2.ASLEEP else group_pb2.SERVING
             state.progress_percent = 100
         else:
             state.phase, state.progress_percent = self._heartbeats.loading()

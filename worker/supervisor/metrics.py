@@ -80,6 +80,8 @@ class _WorkerCollector(Collector):
         )
         serving = float(self._state.phase == group_pb2.SERVING)
         yield GaugeMetricFamily("octavo_worker_serving", "1 while the group serves.", value=serving)
+        asleep = float(self._state.phase == group_pb2.ASLEEP)
+        yield GaugeMetricFamily("octavo_worker_asleep", "1 while the group sleeps.", value=asleep)
 
 
 def metrics_page(totals: Totals, state: GroupState) -> Callable[[], Page]:

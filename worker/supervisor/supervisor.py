@@ -26,6 +26,7 @@ from octavo.worker.config import Config, is_unix
 from octavo.worker.errors import ConfigError
 from octavo.worker.ipc.process import adopt_orphans
 from octavo.worker.lifecycle.backoff import FIRST_S, Backoff
+from octavo.worker.membership.sleep import SupervisorSleepServicer
 from octavo.worker.membership.status import GroupState, StatusServicer, failure
 from octavo.worker.models.folder.checkpoint import Checkpoint, ModelError, servable
 from octavo.worker.models.sources.resolve import resolve
@@ -38,6 +39,7 @@ from octavo.worker.supervisor.metrics import Totals, metrics_page
 from octavo.worker.supervisor.pages import serve_pages
 from octavo.worker.tls import Roles, bind
 
+ADMIN_FOLDER, ADMIN_SOCKET = "octavo-worker-", "0-0-status.sock"  # as `octavo run` names them
 _REFUSED_S = 2.0  # between two attempts to join that a leader refuses, at most: each checks the model
 _DRAIN_MARGIN_S = 5.0  # a drain ends so long before the kubelet's SIGKILL
 
@@ -65,8 +67,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGCHLD, lambda: self._children.reap())
         server = grpc.aio.server(options=OPTIONS)
         try:
-            await self._listen(server)
-            with _local_address(self._config) as local:
+            with _local_addresses(self._config) as (local, admin):
+                await self._listen(server, local, admin)
                 return await self._run_incarnations(local)
         except ConfigError as error:
             print(f"octavo worker: {error}", file=sys.stderr)
@@ -74,14 +76,19 @@ class Supervisor:
         finally:
             await server.stop(0)
 
-    async def _listen(self, server: grpc.aio.Server) -> None:
-        config = self._config
+    async def _listen(self, server: grpc.aio.Server, local: str, admin: str | None) -> None:
+        """local: the leader's socket inside the pod; admin: another place for what the status port serves, for users in
+        the pod."""
+        config, roles = self._config, Roles(self._config)
         health = health_pages(self._state, lambda: self._children.unkillable_s)
         await serve_pages("--health", config.health, health)
         await serve_pages("--metrics", config.metrics, {"/metrics": metrics_page(self._totals, self._state)})
-        servicer = StatusServicer(config, self._state, Roles(config))
-        group_pb2_grpc.add_StatusServicer_to_server(servicer, server)
-        bind(server, "--status", config.status, config)
+        group_pb2_grpc.add_StatusServicer_to_server(StatusServicer(config, self._state, roles), server)
+        sleeping = SupervisorSleepServicer(config, self._state, roles, local)
+        group_pb2_grpc.add_GroupSleepServicer_to_server(sleeping, server)
+        for address in (config.status, admin):
+            if address is not None:
+                bind(server, "--status", address, config)
         await server.start()
 
     async def _run_incarnations(self, local: str) -> int:
@@ -200,13 +207,15 @@ class Supervisor:
 
 
 @contextmanager
-def _local_address(config: Config) -> Iterator[str]:
-    """Where the leader listens for its own pod: a Unix socket, in a folder of its own unless `group` is one."""
-    if is_unix(config.group):
-        yield config.group
+def _local_addresses(config: Config) -> Iterator[tuple[str, str | None]]:
+    """Where the leader listens for its own pod, a Unix socket in a folder of its own unless `group` is one; and the
+    supervisor for users in the pod, unless `status` is one."""
+    if is_unix(config.group) and is_unix(config.status):
+        yield config.group, None
         return
-    with scratch("octavo-worker-", _memory_disk()) as folder:
-        yield f"unix:{folder}/leader.sock"
+    with scratch(ADMIN_FOLDER, _memory_disk()) as folder:
+        local = config.group if is_unix(config.group) else f"unix:{folder}/leader.sock"
+        yield local, None if is_unix(config.status) else f"unix:{folder}/{ADMIN_SOCKET}"
 
 
 def _memory_disk() -> str | None:

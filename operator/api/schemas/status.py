@@ -86,7 +86,7 @@ def _group() -> Json:
         "properties": {
             "index": _number("Index of the group. Its StatefulSet is NAME-INDEX."),
             "revision": _text("Revision of the group."),
-            "state": _text("Pending, Starting, Fetching, Loading, Warming, Serving, Draining or Failed."),
+            "state": _text("Pending, Starting, Fetching, Loading, Warming, Serving, Asleep, Draining or Failed."),
             "progress": _number("Progress of fetching or loading, in percent."),
             "collective": _text(
                 "Transport between the ranks of a stage: gloo, peers (memory of GPUs of one host) or nccl. Absent if a "

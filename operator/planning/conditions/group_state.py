@@ -31,7 +31,7 @@ def state_of(group: Group, cause: Cause | None) -> tuple[str, int | None]:
     if group.terminating:
         return "Draining", None
     if group.serving:
-        return "Serving", None
+        return ("Asleep" if group.report and group.report.phase == "ASLEEP" else "Serving"), None
     if cause and cause.reason in _PENDING:
         return "Pending", None
     runs = any(started(pod) for pod in group.pods)

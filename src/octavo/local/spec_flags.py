@@ -54,6 +54,13 @@ FIELDS = (
     SpecFlag(
         "no-prefix-caching", "engine.prefixCaching", "do not reuse the KV cache of earlier prompts", ON, value=False
     ),
+    SpecFlag(
+        "prepare-sleep",
+        "engine.prepareSleep",
+        "keep the weights in the host's memory, for a fast first `octavo sleep`",
+        ON,
+        value=True,
+    ),
     SpecFlag("router-replicas", "router.replicas", "routers", NUMBER),
 )
 

@@ -18,12 +18,13 @@ from typing import Any
 from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.config import Config
 from octavo.worker.devices.gpu import VISIBLE
-from octavo.worker.errors import Fault
+from octavo.worker.errors import CannotSleep, CannotWake, Fault
 from octavo.worker.ipc import process_context, ring
 from octavo.worker.ipc.process_context import ProcessContext, create_shared
 from octavo.worker.ipc.ring import RingReader, RingWriter
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
+from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import MaskSource, Step, StepResult, no_masks
 
@@ -137,6 +138,28 @@ class RankProcesses:
             self._check(end)
             for fd, _ in self._poll.poll(_POLL_MS):
                 ring.clear(fd)
+
+    def prepare_sleep(self) -> None:
+        """A rank that was started to do so has begun by itself."""
+
+    def sleep(self, keep_kv: bool) -> int:
+        return self._order(Sleep(keep_kv))
+
+    def wake(self) -> int:
+        return self._order(Wake())
+
+    def _order(self, order: Sleep | Wake) -> int:
+        """Bytes that all ranks together gave back, or took."""
+        self._refuse_if_closed()
+        self._tell(encode(order))
+        said: list[MemoryState] = []
+        end = time.monotonic() + _STEP_S
+        while len(said) < self.layout.ranks:
+            self._check(end)
+            said += [state for record in self._wait() if isinstance(state := decode(record), MemoryState)]
+        if errors := [state.error for state in said if state.error]:
+            raise (CannotSleep if isinstance(order, Sleep) else CannotWake)(errors[0])
+        return sum(state.moved_bytes for state in said)
 
     def _refuse_if_closed(self) -> None:
         """Tests that share a group which has failed in one of them fail at once."""

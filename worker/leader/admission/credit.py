@@ -52,6 +52,7 @@ class CreditLedger:
         self._accounts: dict[Hashable, RouterAccount] = {}
         self._sent = 0  # submits given to the scheduler
         self._fresh: deque[tuple[int, int]] = deque()  # (ordinal, tokens) that no Load has counted yet
+        self.closed = False  # nobody may send anything
 
     def join(self, router: Hashable) -> None:
         """A stream begins. A router that reconnects is a new one, with numbers of its own."""
@@ -81,6 +82,8 @@ class CreditLedger:
 
     def grant(self, load: Load) -> dict[Hashable, Credit]:
         """The newest credit of every router. load: the scheduler's newest."""
+        if self.closed:
+            return {router: Credit(account.seen, 0) for router, account in self._accounts.items()}
         share = max(0, self._room(load)) // max(1, len(self._accounts))
         return {
             router: Credit(account.seen, share if account.queued else max(share, self._step_tokens))

@@ -63,6 +63,13 @@ class Blocks:
                 else:
                     self._blank.append(block)
 
+    def forget(self) -> None:
+        """The contents of all blocks are lost; none is in use."""
+        while self._cached:
+            block, _ = self._cached.popitem()
+            self._prefix.forget(block)
+            self._blank.append(block)
+
     def poison(self, hashes: Iterable[bytes]) -> None:
         """Contents that must not be found again, though some may still use them."""
         for digest in hashes:

@@ -39,6 +39,10 @@ class QuarantiningCache(Cache):
         due, self._due = self._due, set()
         return tuple(sorted(due))
 
+    @property
+    def owes_zeros(self) -> bool:
+        return bool(self._due)
+
     def zero_later(self, blocks: Iterable[int]) -> None:
         """A step that was to zero these was not issued: the next one does."""
         self._due.update(blocks)
