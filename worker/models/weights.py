@@ -36,6 +36,10 @@ class Make(Protocol):
     def __call__(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor: ...
 
 
+def _empty(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
 class TensorReader:
     """Tensors of a checkpoint as views of mapped files."""
 
@@ -65,7 +69,7 @@ class Weights:
         device: torch.device = HOST,
         copy: Copy = torch.Tensor.copy_,
         hash_threads: int = 1,
-        make: Make = torch.empty,
+        make: Make = _empty,
     ) -> None:
         """copy(target, source): how values get to `device`; need not wait. make: memory there. Raises ConfigError."""
         shard.check(checkpoint.config)

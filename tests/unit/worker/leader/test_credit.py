@@ -31,6 +31,15 @@ def test_routers_share_what_is_left_of_depth_steps() -> None:
     assert bank("a", "b").grant(IDLE) == {"a": Credit(0, 100), "b": Credit(0, 100)}
 
 
+def test_a_ledger_that_is_closed_grants_nobody_anything_until_it_is_opened() -> None:
+    made = bank("a", "b")
+    made.on_submit("a", 1, 70)
+    made.closed = True
+    assert made.grant(IDLE) == {"a": Credit(1, 0), "b": NOTHING}
+    made.closed = False
+    assert made.grant(replace(IDLE, received=1)) == {"a": Credit(1, 100), "b": Credit(0, 100)}
+
+
 def test_tokens_on_their_way_to_the_scheduler_count_until_its_load_has_them() -> None:
     made = bank("a")
     made.on_submit("a", 1, 70)

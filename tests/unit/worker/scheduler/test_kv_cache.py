@@ -57,6 +57,14 @@ def test_contents_are_forgotten_only_when_their_block_is_taken() -> None:
     assert prefix.match([name(1)]) == [1]
 
 
+def test_blocks_whose_contents_are_lost_are_found_by_no_prefix_and_are_all_free() -> None:
+    blocks, prefix = filled(3)
+    blocks.forget()
+    assert prefix.match([name(0)]) == [] and len(prefix) == 0
+    assert (blocks.free, blocks.cached) == (3, 0)
+    assert sorted(blocks.take() for _ in range(3)) == [0, 1, 2]
+
+
 def test_a_run_of_hits_ends_at_the_first_miss() -> None:
     _, prefix = filled(3)
     assert prefix.match([name(0), b"?" * 16, name(2)]) == [0]
