@@ -25,11 +25,11 @@ def _library() -> ctypes.CDLL:
     loaded.octavo_region_open.restype = loaded.octavo_region_base.restype = POINTER
     loaded.octavo_region_grow.argtypes = [POINTER, LONG]
     loaded.octavo_region_hold.argtypes = [POINTER, INT]
-    loaded.octavo_region_restore.argtypes = [POINTER, POINTER]
+    loaded.octavo_region_fill.argtypes = [POINTER, POINTER]
     loaded.octavo_region_bytes.restype = LONG
-    for name in ("base", "bytes", "release", "close"):
+    for name in ("base", "bytes", "release", "back", "close"):
         getattr(loaded, f"octavo_region_{name}").argtypes = [POINTER]
-    for name in ("grow", "hold", "release", "restore"):
+    for name in ("grow", "hold", "release", "back", "fill"):
         getattr(loaded, f"octavo_region_{name}").restype = INT
     loaded.octavo_region_close.restype = None
     return loaded
@@ -77,9 +77,13 @@ class Region:
         """Give the device's memory back. Nothing that uses it may be under way."""
         _check(_library().octavo_region_release(self._region), "memory that is given back")
 
-    def restore(self, stream: torch.cuda.Stream) -> None:
-        """Have it again: by `stream` comes what the host holds, else zeros. On an error nothing has changed."""
-        _check(_library().octavo_region_restore(self._region, stream.cuda_stream), f"{self.bytes} bytes of the device")
+    def back(self) -> None:
+        """Have memory at the same addresses again, with anything in it. On an error there is none."""
+        _check(_library().octavo_region_back(self._region), f"{self.bytes} bytes of the device")
+
+    def fill(self, stream: torch.cuda.Stream) -> None:
+        """After `back`: what the host holds comes by `stream`, else zeros."""
+        _check(_library().octavo_region_fill(self._region, stream.cuda_stream), "what the host holds")
 
     def close(self) -> None:
         """Give back everything, the addresses too; as when it is collected."""

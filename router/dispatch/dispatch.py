@@ -82,7 +82,7 @@ class FleetDispatcher:
 
     @property
     def ready(self) -> bool:
-        return bool(self.fleet.usable)
+        return len(self.fleet.usable) > self.fleet.asleep
 
     @property
     def synced(self) -> bool:

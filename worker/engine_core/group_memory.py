@@ -42,7 +42,7 @@ class GroupMemory:
         self._asked = order
 
     def send(self) -> Sleep | Wake:
-        """What every rank is to be told now: no step is under way."""
+        """What goes to every rank now: no step is under way."""
         order = self._asked
         assert order is not None, "awaits_steps says so"
         self._sent, self._asked = order, None

@@ -51,7 +51,7 @@ class GroupSleep:
                 return Moved()
             if not registry.asleep:
                 await self._until_idle()
-            # Whatever becomes of the caller, this goes to its end.
+            # A caller that gives up does not stop this.
             return await asyncio.shield(asyncio.create_task(self._fall_asleep(keep_kv, begun)))
 
     async def wake(self) -> Moved:

@@ -49,7 +49,7 @@ class RequestRegistry:
         self.weights = 0  # what the ranks add to the model's digest
         self.ready = asyncio.Event()  # the rank has said hello
         self.draining = False
-        self.asleep = False  # or about to be: the core has been told
+        self.asleep = False  # or about to be: the core has the order
         self._ordered: asyncio.Future[MemoryState] | None = None
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""GroupSleep over gRPC, on both of its ways: from whom asks to pod 0's supervisor, and from there to the leader."""
+"""GroupSleep over gRPC, on both of its ways: from the caller to pod 0's supervisor, and from there to the leader."""
 
 import asyncio
 import time

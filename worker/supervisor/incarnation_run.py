@@ -225,7 +225,7 @@ class IncarnationRun:
 
     def group_is(self, phase: "group_pb2.Phase.ValueType") -> None:
         self._group = phase
-        if group_pb2.ASLEEP in (phase, self._state.phase):  # whoever asked for it looks at once
+        if group_pb2.ASLEEP in (phase, self._state.phase):  # the caller that asked for it looks at once
             self._show()
 
     def heartbeat(self) -> group_pb2.Heartbeat:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
@@ -21,6 +22,11 @@ def octavo(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "octavo", *argv], env=os.environ | {"TMPDIR": str(folder)}, capture_output=True,
         text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
+
+
+async def status(url: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +51,12 @@ async def test_requests_wait_while_all_groups_sleep_and_are_answered_after_the_w
     waiting = asyncio.gather(*(complete(two_groups.url) for _ in range(6)))
     assert octavo(folder, "sleep", "--now").stdout.count(": was asleep") == 2
     assert not waiting.done()
+    assert await status(f"{two_groups.url}/readyz") == 503
+    assert await status(f"{two_groups.url}/routerz") == 200, "requests are held"
     woken = octavo(folder, "wake")
     assert woken.returncode == 0 and woken.stdout.count(": awake: ") == 2, woken.stderr
     answers = await waiting
+    assert await status(f"{two_groups.url}/readyz") == 200
     assert [(status, body["choices"][0]["text"]) for status, body in answers] == 6 * [(200, ALPHABET)]  # type: ignore[index]
     assert octavo(folder, "wake").stdout.count(": was awake") == 2
 
@@ -67,5 +76,5 @@ def test_without_a_group_both_say_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_socket_where_no_supervisor_answers_is_named(tmp_path: Path) -> None:
-    done = octavo(tmp_path, "wake", "--status", f"unix:{tmp_path}/nobody.sock")
-    assert done.returncode == 1 and f"octavo wake: unix:{tmp_path}/nobody.sock: " in done.stderr
+    done = octavo(tmp_path, "wake", "--status", f"unix:{tmp_path}/absent.sock")
+    assert done.returncode == 1 and f"octavo wake: unix:{tmp_path}/absent.sock: " in done.stderr

@@ -52,7 +52,7 @@ class CreditLedger:
         self._accounts: dict[Hashable, RouterAccount] = {}
         self._sent = 0  # submits given to the scheduler
         self._fresh: deque[tuple[int, int]] = deque()  # (ordinal, tokens) that no Load has counted yet
-        self.closed = False  # nobody may send anything
+        self.closed = False  # no router may send anything
 
     def join(self, router: Hashable) -> None:
         """A stream begins. A router that reconnects is a new one, with numbers of its own."""

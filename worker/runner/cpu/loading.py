@@ -1,6 +1,6 @@
 """The model of a rank on a CPU, from its files: at the start, and again when a rank that sleeps is woken.
 
-A rank that sleeps has nothing of the model in memory. Files may change meanwhile: those of another digest are refused.
+A rank that sleeps has nothing of the model in memory. Files may change meanwhile: another digest is refused.
 """
 
 from collections.abc import Callable

@@ -25,6 +25,7 @@ class DeviceMemory:
         self._device = device
         self._weights = Region(device, total)  # addresses cost nothing
         self._kv: Region | None = None
+        self._released: list[Region] = []
         self._holding = Lock()
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]
 
@@ -54,28 +55,37 @@ class DeviceMemory:
                 f"{error}; the weights of a rank that sleeps stay in the host's memory: raise the memory limit"
             ) from error
         before = self._free()
-        self._weights.release()
+        self._release(self._weights)
         if self._kv is not None and not keep_kv:
-            self._kv.release()
+            self._release(self._kv)
         torch.cuda.empty_cache()
         return self._free() - before
 
     def wake(self) -> int:
         """As DeviceRunner.wake."""
-        before = self._free()
+        if not self._released:
+            return 0
+        before, released = self._free(), list(self._released)
         try:
-            self._weights.restore(self._streams[0])  # the copy is under way while KV gets its memory
-            if self._kv is not None:
-                self._kv.restore(self._streams[1])
+            for region in released:
+                region.back()
         except KernelError as error:
-            self._streams[0].synchronize()
-            self._weights.release()
+            for region in released:
+                region.release()
             free, total = torch.cuda.mem_get_info(self._device)
             sizes = f"of the device's {total / (1 << 30):.1f} GiB {free / (1 << 30):.1f} are free"
             raise CannotWake(f"{error}: {sizes}; end what uses the rest") from error
+        for region, stream in zip(released, self._streams, strict=False):
+            region.fill(stream)
         for stream in self._streams:
             stream.synchronize()
+        self._released.clear()
         return before - self._free()
+
+    def _release(self, region: Region) -> None:
+        if region not in self._released:
+            region.release()
+            self._released.append(region)
 
     def _free(self) -> int:
         return torch.cuda.mem_get_info(self._device)[0]

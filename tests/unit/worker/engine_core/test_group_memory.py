@@ -1,4 +1,4 @@
-"""One order at a time goes to every rank; when one of them cannot follow it, all are told the opposite."""
+"""One order at a time goes to every rank; when one of them cannot follow it, the opposite goes to all."""
 
 import pytest
 

@@ -31,7 +31,7 @@ def test_routers_share_what_is_left_of_depth_steps() -> None:
     assert bank("a", "b").grant(IDLE) == {"a": Credit(0, 100), "b": Credit(0, 100)}
 
 
-def test_a_ledger_that_is_closed_grants_nobody_anything_until_it_is_opened() -> None:
+def test_a_ledger_that_is_closed_grants_nothing_until_it_is_opened() -> None:
     made = bank("a", "b")
     made.on_submit("a", 1, 70)
     made.closed = True
