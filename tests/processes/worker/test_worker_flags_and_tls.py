@@ -1,5 +1,8 @@
 """Wrong flags exit with 2 and name the flag; wrong certificates open nothing."""
 
+import tempfile
+from pathlib import Path
+
 import grpc
 import grpc.aio
 import pytest
@@ -91,6 +94,44 @@ async def test_renewed_certificates_are_served_without_a_restart(tmp_path, autho
         assert await _refusal(_status(authority, "operator", status)) == grpc.StatusCode.UNAVAILABLE
     finally:
         worker.close()
+
+
+async def test_the_operator_and_users_in_the_pod_put_a_group_to_sleep_and_routers_may_not(tmp_path, authority):
+    serve, group, status = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    addresses = {"serve": serve, "group": group, "status": status}
+    flags = ("--tls-dir", str(authority.issue("worker")), "--service-uid", UID)
+    worker = WorkerProcess(successor_checkpoint(tmp_path / "model"), *flags, addresses=addresses).start()
+    try:
+        await worker.ready()
+        for address in (serve, status):
+            assert await _refusal(_sleep(authority.dial("router", address))) == grpc.StatusCode.PERMISSION_DENIED
+        assert await _refusal(_sleep(authority.dial("worker", status))) == grpc.StatusCode.PERMISSION_DENIED
+        assert (await _sleep(authority.dial("operator", status))).changed
+        running = await _status(authority, "operator", status)
+        assert running.phase == group_pb2.ASLEEP
+        sockets = list(Path(tempfile.gettempdir()).glob("octavo-worker-*/0-0-status.sock"))
+        own = [socket for socket in sockets if await _incarnation(socket) == running.incarnation]
+        assert len(own) == 1, sockets
+        woken = done("wake", "--status", f"unix:{own[0]}")
+        assert woken.code == 0 and ": awake: " in woken.out, woken.err
+        assert (await _status(authority, "operator", status)).phase == group_pb2.SERVING
+    finally:
+        worker.close()
+
+
+async def _sleep(channel):
+    async with channel:
+        return await group_pb2_grpc.GroupSleepStub(channel).Sleep(group_pb2.SleepRequest(), timeout=PATIENCE_S)
+
+
+async def _incarnation(socket):
+    """Of the worker that answers there; empty when none does."""
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        try:
+            stub = group_pb2_grpc.StatusStub(channel)
+            return (await stub.Get(group_pb2.StatusRequest(), timeout=PATIENCE_S)).incarnation
+        except grpc.aio.AioRpcError:
+            return ""
 
 
 async def _status(authority, role, address):

@@ -206,6 +206,7 @@ def test_the_status_has_the_digest_of_the_model_once_its_weights_are_read() -> N
     [
         ("STARTING", {}, True),
         ("SERVING", {}, False),  # it has served since, and its pods are not ready for another reason
+        ("ASLEEP", {}, False),
         ("STARTING", {"creationTimestamp": "1970-01-01T00:00:06Z"}, False),
         ("STARTING", {"creationTimestamp": "1970-01-01T00:00:04Z"}, True),
         ("STARTING", {"deletionTimestamp": "1970-01-01T00:02:06Z", "deletionGracePeriodSeconds": 120}, False),
@@ -287,6 +288,14 @@ def test_a_serving_group_is_ready_whatever_happened_before() -> None:
     }
     assert planned.requeue_after is None and planned.status is not None
     assert planned.status["groups"][0]["lastFailure"]["reason"] == "RankExited"
+
+
+def test_a_group_that_sleeps_stays_ready_and_shows_that_it_does() -> None:
+    ready = pod("chat-0-0", phase="Running", conditions=[SCHEDULED, condition("Ready", "True")])
+    for phase, state in (("ASLEEP", "Asleep"), ("SERVING", "Serving")):
+        planned = seen(made(ready, reports={0: GroupReport("r", phase)}))
+        assert conditions(planned)["Ready"]["status"] == "True" and planned.status is not None
+        assert planned.status["groups"][0]["state"] == state
 
 
 def test_a_service_without_a_router_is_not_ready_and_says_so() -> None:

@@ -184,15 +184,16 @@ def test_fields_reach_the_flags_of_the_router() -> None:
 
 def test_fields_reach_the_flags_of_the_worker() -> None:
     engine = {"maxBatchTokens": 256, "maxRequests": 8, "kvCacheMemory": "0.5Gi", "prefixCaching": False}
-    engine["tokenInterval"] = "50ms"
+    engine |= {"tokenInterval": "50ms", "prepareSleep": True}
     made = objects(
         fresh(model={"uri": "bundled://x", "servedName": "n", "contextLength": 99}, engine=engine, image="mine")
     )
     (container,) = made["StatefulSet", "chat-0"]["spec"]["template"]["spec"]["containers"]
     desired = "--model=bundled://x --context-length=99 --max-batch-tokens=256 --max-requests=8"
-    others = {"--token-interval=0.05", "--kv-cache-memory=536870912", "--no-prefix-caching"}
+    others = {"--token-interval=0.05", "--kv-cache-memory=536870912", "--no-prefix-caching", "--prepare-sleep"}
     assert {*desired.split(), *others} <= set(container["args"])
     assert container["image"] == "mine" and "--served-name" not in str(container["args"]), "routers alone use it"
+    assert "--prepare-sleep" not in worker_container()["args"]
     (container,) = made["Deployment", "chat-router"]["spec"]["template"]["spec"]["containers"]
     assert "--served-name=n" in container["args"]
 
