@@ -9,12 +9,8 @@
 // one thread takes seconds for that.
 #include <cuda.h>
 #include <cuda_runtime.h>
-#include <ctype.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -23,8 +19,6 @@
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
-constexpr int kPreferred = 1;  // MPOL_PREFERRED
-constexpr int kMostNodes = 64;
 constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers do not know
 
 // Functions of the driver, found at run time: what is built needs no driver to link with.
@@ -111,7 +105,6 @@ class Region {
       mapping_ = made, mapping_bytes_ = bytes + kHugePage;
       host_ = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(made) + kHugePage - 1) / kHugePage * kHugePage);
       madvise(host_, bytes, MADV_HUGEPAGE);
-      prefer_node(host_, bytes);
       registered_.assign(parts_.size(), 0);
     }
     std::atomic<size_t> next{0};
@@ -181,23 +174,6 @@ class Region {
   }
 
  private:
-  // Memory beside the other processor costs a third of the bus's speed. Where there is one node, or the container may not
-  // choose, nothing changes.
-  void prefer_node(void *begin, size_t bytes) const {
-    char id[32] = "", path[96];
-    if (cudaDeviceGetPCIBusId(id, sizeof id, device_) != cudaSuccess) return;
-    for (char *letter = id; *letter; ++letter) *letter = char(tolower(*letter));
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
-    int node = -1;
-    if (FILE *const file = fopen(path, "r")) {
-      if (fscanf(file, "%d", &node) != 1) node = -1;
-      fclose(file);
-    }
-    if (node < 0 || node >= kMostNodes) return;
-    const unsigned long nodes = 1ul << node;
-    syscall(SYS_mbind, begin, bytes, kPreferred, &nodes, kMostNodes, 0);
-  }
-
   void *at(size_t part) const { return reinterpret_cast<void *>(base_ + part * part_); }
 
   int back(size_t part) {
