@@ -60,8 +60,8 @@ class QueueEntry(Generic[T]):
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[T]):
     deficit: float = QUANTUM
-    early: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place: go ahead of `entries`
-    entries: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place
+    entries: dict[int, QueueEntry[T]] = field(default_factory=dict)  # by place
+    early: OrderedDict[int, QueueEntry[T]] | None = None  # likewise; they go ahead of `entries`; few tenants have any
 
     @property
     def first(self) -> QueueEntry[T]:
@@ -95,14 +95,21 @@ class _Band(Generic[T]):
 
     def put(self, entry: QueueEntry[T], early: bool, first: bool) -> None:
         """early: ahead of what was never let in before; first: of all."""
-        tenant = self.turns.setdefault(entry.tenant, _Tenant())
-        (tenant.early if early else tenant.entries)[entry.place] = entry
+        tenant = self.turns.get(entry.tenant)
+        if tenant is None:
+            tenant = self.turns[entry.tenant] = _Tenant()
+        if not early:
+            tenant.entries[entry.place] = entry
+            return
+        if tenant.early is None:
+            tenant.early = OrderedDict()
+        tenant.early[entry.place] = entry
         if first:
             tenant.early.move_to_end(entry.place, last=False)
 
     def drop(self, entry: QueueEntry[T], served: bool) -> None:
         tenant = self.turns[entry.tenant]
-        if tenant.entries.pop(entry.place, None) is None:
+        if tenant.entries.pop(entry.place, None) is None and tenant.early is not None:
             del tenant.early[entry.place]
         if served:
             tenant.deficit -= entry.cost
@@ -182,7 +189,10 @@ class Queue(Generic[T]):
         self._places += 1
         entry.place, entry.waiting = self._places, True
         self._waiting += 1
-        self._bands.setdefault(entry.priority, _Band()).put(entry, early, first)
+        band = self._bands.get(entry.priority)
+        if band is None:
+            band = self._bands[entry.priority] = _Band()
+        band.put(entry, early, first)
         heapq.heappush(self._expiries, (entry.expires, entry.place, entry))
 
     def _drop(self, entry: QueueEntry[T], served: bool) -> None:
