@@ -48,11 +48,12 @@ class Backend(Protocol):
 
     @staticmethod
     def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Any) -> torch.Tensor:
-        """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]. (Shazeer 2020)"""
+        """silu(gate) * up of [gate, up] = rms_norm(x) W^T: [t, out / 2]. Nothing else should run on the device.
+        (Shazeer 2020)"""
 
     @staticmethod
     def linear_silu_mul(x: torch.Tensor, matrix: Any) -> torch.Tensor:
-        """The same of x as it is."""
+        """The same of x as it is; a device may compute something else meanwhile."""
 
     @staticmethod
     def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

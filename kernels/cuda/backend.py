@@ -1,5 +1,5 @@
 """The backend for NVIDIA GPUs: small and medium batches stream the weights through our own products, large ones use
-cuBLAS.
+cuBLAS, but for the activation of a large one, which has a product of its own.
 
 See backend.py for the functions.
 """
@@ -16,7 +16,7 @@ from octavo.kernels.cuda.attention.paged import DevicePaged
 from octavo.kernels.cuda.attention.prefill import prefill_attention
 from octavo.kernels.cuda.attention.rope import rope_and_write as _rope_and_write
 from octavo.kernels.cuda.elementwise import embed, rms_norm, silu_mul
-from octavo.kernels.cuda.gemm import gemm, matvec
+from octavo.kernels.cuda.gemm import gemm, gemm_large, matvec
 
 __all__ = [
     "attention", "embed", "linear", "linear_add", "linear_silu_mul", "matrix", "norm_linear", "norm_linear_silu_mul",
@@ -76,7 +76,10 @@ def norm_linear(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix)
 def norm_linear_silu_mul(x: torch.Tensor, norm: torch.Tensor, eps: float, matrix: Matrix) -> torch.Tensor:
     if matrix.bias is None and matvec.is_fastest(x, matrix.weight):
         return matvec.norm_linear_silu_mul(x, norm, eps, matrix.weight)
-    return _linear_silu_mul(rms_norm(x, norm, eps), matrix)
+    normed = rms_norm(x, norm, eps)
+    if matrix.bias is None and gemm_large.is_fastest(normed, matrix.weight):
+        return gemm_large.linear_silu_mul(normed, matrix.weight)
+    return _linear_silu_mul(normed, matrix)
 
 
 def linear_silu_mul(x: torch.Tensor, matrix: Matrix) -> torch.Tensor:

@@ -74,7 +74,7 @@ class Decoder:
         """x: [t, hidden]."""
         eps = self._config.norm_eps
         if self._overlapping is not None and self._overlapping.overlaps(x):
-            return Halves(x, eps, self._overlapping, first=self._collective.rank == 0)
+            return Halves(x, eps, self._overlapping, self._collective.rank == 0, self._backend.rms_norm)
         return Rows(x, eps) if self._collective.size == 1 else SummedRows(x, eps, self._collective, self._norming)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:

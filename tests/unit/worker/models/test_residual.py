@@ -124,9 +124,25 @@ def test_ranks_sum_once_for_each_addition(
 def test_a_half_is_computed_with_while_the_other_is_summed(alone: tuple[Rows, list[torch.Tensor]]) -> None:
     collective = OverlappingPair()
     assert isinstance(collective, Overlapping)
-    halves = Halves(start(), EPS, collective, first=True)
+    halves = Halves(start(), EPS, collective, True, KERNELS.rms_norm)
     read = layers_of(halves, 4)  # the first rank alone: its part is the sum
     torch.testing.assert_close(halves.whole(), alone[0].whole())
     torch.testing.assert_close(read, alone[1])
     layer = ["begin", "begin", *["end", "begin"] * 2]
     assert collective.calls == [*layer, "end", "end", *layer, "end", "end"]
+
+
+class WholeDevice(UnquantizedLinear):
+    """Its product with a norm takes the whole device."""
+
+    def norm_linear_silu_mul(self, x: torch.Tensor, norm: torch.Tensor, eps: float) -> torch.Tensor:
+        raise AssertionError("the sum of the other half would wait")
+
+
+def test_a_half_leaves_room_for_the_sum_of_the_other() -> None:
+    halves, alone = Halves(start(), EPS, OverlappingPair(), True, KERNELS.rms_norm), Rows(start(), EPS)
+    weight, norm = torch.randn(12, 8, generator=torch.Generator().manual_seed(3)), torch.full((8,), 0.5)
+    read: list[torch.Tensor] = []
+    halves.each(lambda rows: read.append(rows.norm_linear_silu_mul(norm, WholeDevice(weight, None, KERNELS))))
+    expected = alone.norm_linear_silu_mul(norm, UnquantizedLinear(weight, None, KERNELS))
+    torch.testing.assert_close(torch.cat(read), expected)
