@@ -37,6 +37,8 @@ class Case:
 CASES = (
     Case("2 prompts of 4,096", ((0, 4096),) * 2),
     Case("1 prompt of 4,096", ((0, 4096),)),
+    Case("8,192 of a prompt after 24,576", ((24576, 8192),)),
+    Case("8,192 of a prompt after 106,496", ((106496, 8192),)),
     Case("16 prompts of 512", ((0, 512),) * 16),
     Case("64 times 128 after 2,048", ((2048, 128),) * 64),
     Case("500 decode, 4 times 512 after 8,192", (*((1000, 1),) * 500, *((8192, 512),) * 4), decoding=500),

@@ -4,7 +4,7 @@
 
 namespace octavo {
 
-constexpr int kPlanThreads = 1024, kPlanKeys = 128, kPlanLevels = 1024;
+constexpr int kPlanThreads = 1024, kLevelKeys = 128, kPlanLevels = 1024;
 constexpr int kLeastPart = 2048;  // keys: fewer would be read faster than their result is merged
 
 struct PlanParams {
@@ -13,6 +13,7 @@ struct PlanParams {
   Tile *tiles;
   int fill, bound, enough;  // queries of a full tile; tiles there is room for; as many as keep the device busy
   int window;               // keys that a query sees, its own the last; 0: all before it
+  int together;             // keys that the kernel reads at a time; no part ends within them
 };
 
 // A counting sort by the keys that a tile attends to: a long tile that begins last would leave the others waiting.
@@ -36,9 +37,9 @@ __global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) 
         visit(row, query, min(params.fill, count - query), start + query);
     }
   };
-  // The first key that a tile reads: that of its first query, or up to 127 before it.
+  // The first key that a tile reads: that of its first query, or some before it.
   const auto first_key = [&](int position) {
-    return params.window ? max(0, position - params.window + 1) / kPlanKeys * kPlanKeys : 0;
+    return params.window ? max(0, position - params.window + 1) / params.together * params.together : 0;
   };
   each([&](int, int, int queries, int position) {
     atomicAdd(&whole, 1);
@@ -47,13 +48,13 @@ __global__ __launch_bounds__(kPlanThreads) void prefill_plan(PlanParams params) 
   __syncthreads();
   int span = 1 << 30;
   if (whole < params.enough && params.window == 0)  // not every query sees the first key of a part of a window
-    span = max(kLeastPart, (keys / (2 * params.enough) + kPlanKeys) / kPlanKeys * kPlanKeys);
+    span = (max(kLeastPart - 1, keys / (2 * params.enough)) / params.together + 1) * params.together;
   // Every query sees the first key of every part: the last one takes what is beyond a multiple of `span`, too.
   const auto each_part = [&](int queries, int position, auto &&visit) {
     const int parts = position / span + 1;
     for (int part = 0; part < parts; ++part) {
       const int begin = part ? part * span : first_key(position), end = part + 1 < parts ? begin + span : position + queries;
-      visit(part, parts, begin, end, kPlanLevels - 1 - min((end - begin - 1) / kPlanKeys, kPlanLevels - 1));
+      visit(part, parts, begin, end, kPlanLevels - 1 - min((end - begin - 1) / kLevelKeys, kPlanLevels - 1));
     }
   };
   each([&](int, int, int queries, int position) {
@@ -104,7 +105,7 @@ struct Launch {
   cudaStream_t stream;
 };
 
-template <class S> int launch_tensor(const Launch &call) {
+template <class S, bool kWindow> int launch_tensor(const Launch &call) {
   if (encoder() == nullptr) return int(cudaErrorNotSupported);
   const bool brain = __is_same(typename S::Element, bf16);
   const auto type = brain ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -134,15 +135,20 @@ template <class S> int launch_tensor(const Launch &call) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   const dim3 grid(min(processors, call.bound * params.kv_heads));
-  const auto kernel = params.window ? prefill_tensor<S, true> : prefill_tensor<S, false>;
-  return launch(kernel, grid, S::kThreads, sizeof(typename S::Shared), call.stream, queries, pool, params);
+  return launch(prefill_tensor<S, kWindow>, grid, S::kThreads, sizeof(typename S::Shared), call.stream, queries, pool,
+                params);
 }
 
 template <typename T> int launch_dim(int dim, const Launch &call) {
+  if (call.params.window) switch (dim) {
+    case 64: return launch_tensor<PrefillShape<T, 64, 3, 4, 128>, true>(call);
+    case 96: return launch_tensor<PrefillShape<T, 96, 2, 3, 128>, true>(call);
+    case 128: return launch_tensor<PrefillShape<T, 128, 2, 2, 128>, true>(call);
+  }
   switch (dim) {
-    case 64: return launch_tensor<PrefillShape<T, 64, 3, 4>>(call);
-    case 96: return launch_tensor<PrefillShape<T, 96, 2, 3>>(call);
-    case 128: return launch_tensor<PrefillShape<T, 128, 2, 2>>(call);
+    case 64: return launch_tensor<PrefillShape<T, 64, 3, 4, 128>, false>(call);
+    case 96: return launch_tensor<PrefillShape<T, 96, 2, 3, 128>, false>(call);
+    case 128: return launch_tensor<PrefillShape<T, 128, 2, 2, 160>, false>(call);
   }
   return int(cudaErrorInvalidValue);
 }
@@ -160,11 +166,11 @@ using namespace octavo;
 
 extern "C" int octavo_prefill_plan(const void *header, const void *row_slots, const void *starts, const void *counts,
                                    const void *begins, void *tiles, int fill, int bound, int enough,
-                                   int window, cudaStream_t stream) {
+                                   int window, int together, cudaStream_t stream) {
   const auto ints = [](const void *pointer) { return static_cast<const int *>(pointer); };
   Tile *list = static_cast<Tile *>(tiles);
   const PlanParams params = {ints(header), ints(row_slots), ints(starts), ints(counts), ints(begins),
-                             reinterpret_cast<int *>(list), list + 1, fill, bound, enough, window};
+                             reinterpret_cast<int *>(list), list + 1, fill, bound, enough, window, together};
   return launch(prefill_plan, 1, kPlanThreads, 0, stream, params);
 }
 

@@ -8,7 +8,7 @@ namespace octavo {
 // Queries of one row and a range of their keys: all, or one of several parts, whose results are merged by the last.
 struct alignas(16) Tile {
   int slot, token, position, queries;  // token, position: of the first query, in the step and in its request
-  int begin, end;                      // keys; begin is a multiple of 128
+  int begin, end;                      // keys; begin is a multiple of those read at a time
   int part, parts;                     // 1 of 1: all keys
   int place, unused[3];                // place: of the first part's result
 };
@@ -27,11 +27,11 @@ struct PrefillParams {
   float scale;                                     // c
 };
 
-template <typename T, int kDim_, int kWarpgroups_, int kStages_> struct PrefillShape {
+template <typename T, int kDim_, int kWarpgroups_, int kStages_, int kKeys_> struct PrefillShape {
   using Element = T;
   static constexpr int kDim = kDim_, kWarpgroups = kWarpgroups_, kStages = kStages_;
   static constexpr int kRows = 64 * kWarpgroups, kThreads = 128 * (kWarpgroups + 1);
-  static constexpr int kBlock = 16, kKeys = 128, kBlocks = kKeys / kBlock;
+  static constexpr int kBlock = 16, kKeys = kKeys_, kBlocks = kKeys / kBlock;
   static constexpr int kChunk = kDim % 64 == 0 ? 64 : 32;  // elements of a swizzled row
   static constexpr int kChunks = kDim / kChunk, kRowBytes = kChunk * 2;
   static constexpr int kOctetBytes = kChunks * 8 * kRowBytes;  // of 8 keys, all chunks: see the boxes in prefill.cu

@@ -1,10 +1,10 @@
 // Causal attention of new tokens over the paged pool on tensor cores, for 16-bit elements.
 //
 // A tile has up to 64 kWarpgroups rows: the g query heads of one kv head for up to rows / g consecutive queries of one
-// row of the step, so that keys and values are fetched once for all g. One warp fetches (prefill_fetch.cuh) 128 keys
-// and 128 values at a time; each of the other warpgroups owns 64 rows. In its turn at the tensor cores it asks for the
-// scores of keys j and the products with values j - 1; its exponentials run beside these, and beside others' turns.
-// (Shah 2024)
+// row of the step, so that keys and values are fetched once for all g. One warp fetches (prefill_fetch.cuh) 128 or 160
+// keys and as many values at a time; each of the other warpgroups owns 64 rows. In its turn at the tensor cores it asks
+// for the scores of keys j and the products with values j - 1; its exponentials run beside these, and beside others'
+// turns. (Shah 2024)
 //
 // Softmax is online (Milakov 2018): m is the greatest score seen, l the sum of 2^(c (s - m)), c = log2(e) / sqrt(d).
 // m follows a greater score only when it is ahead by more than kSlack, so that rescaling is rare; l shares the stale m,

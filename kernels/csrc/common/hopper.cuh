@@ -118,6 +118,7 @@ template <int kPending> __device__ __forceinline__ void products_wait() {
 #define OCTAVO_32(d) OCTAVO_32_FROM(d, 0)
 #define OCTAVO_48(d) OCTAVO_32(d), OCTAVO_8(d, 32), OCTAVO_8(d, 40)
 #define OCTAVO_64(d) OCTAVO_32(d), OCTAVO_32_FROM(d, 32)
+#define OCTAVO_80(d) OCTAVO_64(d), OCTAVO_8(d, 64), OCTAVO_8(d, 72)
 #define OCTAVO_128(d) OCTAVO_64(d), OCTAVO_32_FROM(d, 64), OCTAVO_32_FROM(d, 96)
 #define OCTAVO_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define OCTAVO_NAMES_32 \
@@ -126,6 +127,8 @@ template <int kPending> __device__ __forceinline__ void products_wait() {
   OCTAVO_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define OCTAVO_NAMES_64 \
   OCTAVO_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OCTAVO_NAMES_80 \
+  OCTAVO_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define OCTAVO_NAMES_128 \
   OCTAVO_NAMES_64 \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
@@ -166,6 +169,7 @@ template <typename T, int kN> struct Product;
   OCTAVO_PRODUCT(T, NAME, 64, OCTAVO_NAMES_32, OCTAVO_32, "%32", "%33", "%34", "%35", "%36", "%37") \
   OCTAVO_PRODUCT(T, NAME, 96, OCTAVO_NAMES_48, OCTAVO_48, "%48", "%49", "%50", "%51", "%52", "%53") \
   OCTAVO_PRODUCT(T, NAME, 128, OCTAVO_NAMES_64, OCTAVO_64, "%64", "%65", "%66", "%67", "%68", "%69") \
+  OCTAVO_SHARED_PRODUCT(T, NAME, 160, OCTAVO_NAMES_80, OCTAVO_80, "%80", "%81", "%82") \
   OCTAVO_SHARED_PRODUCT(T, NAME, 256, OCTAVO_NAMES_128, OCTAVO_128, "%128", "%129", "%130")
 OCTAVO_PRODUCTS(bf16, "bf16")
 OCTAVO_PRODUCTS(f16, "f16")
@@ -176,11 +180,13 @@ OCTAVO_PRODUCTS(f16, "f16")
 #undef OCTAVO_32
 #undef OCTAVO_48
 #undef OCTAVO_64
+#undef OCTAVO_80
 #undef OCTAVO_128
 #undef OCTAVO_NAMES_16
 #undef OCTAVO_NAMES_32
 #undef OCTAVO_NAMES_48
 #undef OCTAVO_NAMES_64
+#undef OCTAVO_NAMES_80
 #undef OCTAVO_NAMES_128
 #undef OCTAVO_SHARED_SHARED
 #undef OCTAVO_PRODUCT

@@ -3,8 +3,8 @@
 Once a step, rows are cut into tiles on the device, the same for all layers; see prefill_tensor.cuh for a tile, and
 prefill_exact.cuh for float32. A row's bits are its own: they depend neither on its neighbours nor on how a prompt was
 cut into chunks. The exception are the 16-bit dtypes without a window in a step with too few tiles to keep the device
-busy: keys before the 2,048th and later ones are then read by different tiles, as many as that takes, and their results
-added up.
+busy: keys before the 2,048th or 2,080th and later ones are then read by different tiles, as many as that takes, and
+their results added up.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ class PrefillTiles:
     prefill_fetch.cuh). queries: of a full tile, each with the `group` heads of one kv head. enough: tiles that keep the
     device busy. sums [parts, k, rows, d], bounds [parts, k, rows, 2] float32, arrivals [parts, k, rows / 64] int32: of
     tiles with a part of their keys each. window: keys that a query sees, its own the last; 0: all before it.
+    together: keys that the kernel reads at a time.
     """
 
     tiles: torch.Tensor
@@ -39,6 +40,7 @@ class PrefillTiles:
     bounds: torch.Tensor
     arrivals: torch.Tensor
     window: int = 0
+    together: int = 128
 
 
 def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor, window: int = 0) -> PrefillTiles:
@@ -60,6 +62,7 @@ def new_prefill_tiles(tokens: int, rows: int, heads: int, pool: torch.Tensor, wi
         torch.empty((parts, kv_heads, height, head_dim), dtype=torch.float32, device=pool.device),
         torch.empty((parts, kv_heads, height, 2), dtype=torch.float32, device=pool.device),
         torch.zeros((parts, kv_heads, height // 64), dtype=torch.int32, device=pool.device), window,
+        160 if head_dim == 128 and dtype and not window else 128,
     )  # fmt: skip
 
 
@@ -77,7 +80,7 @@ def prefill_plan(
     for name, tensor in rows.items():
         wants_int32(name, tensor, row_slots.shape[0])
     pointers = (tensor.data_ptr() for tensor in (header, *rows.values(), tiles.tiles))
-    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1, tiles.enough, tiles.window)
+    _plan()(*pointers, tiles.queries, tiles.tiles.shape[0] - 1, tiles.enough, tiles.window, tiles.together)
 
 
 def prefill_attention(
@@ -119,7 +122,7 @@ def _processors(device: torch.device) -> int:
 
 @cache
 def _plan() -> Callable[..., None]:
-    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, *[INT] * 4)
+    return function("prefill", "octavo_prefill_plan", *[POINTER] * 6, *[INT] * 5)
 
 
 @cache

@@ -120,7 +120,20 @@ def checked(shape: Shape, rows: list[tuple[int, int]], decoding: int = 0, window
     step.check()
 
 
-EDGES = [(0, 1), (0, 2), (0, 15), (0, 16), (0, 17), (111, 17), (127, 128), (128, 129), (1000, 2), (5, 300)]
+EDGES = [
+    (0, 1),
+    (0, 2),
+    (0, 15),
+    (0, 16),
+    (0, 17),
+    (111, 17),
+    (127, 128),
+    (128, 129),
+    (159, 160),
+    (160, 161),
+    (1000, 2),
+    (5, 300),
+]
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
@@ -143,10 +156,12 @@ def test_long_prompts_are_exact(dim: int, dtype: torch.dtype) -> None:
     checked(Shape(heads=4, kv_heads=1, dim=dim, dtype=dtype), [(0, 4097), (4000, 513)])
 
 
-# Of tiles too few to keep a device busy, each is divided; what is before the 2,048th key never is.
+# Of tiles too few to keep a device busy, each is divided; what is before the 2,048th key never is, of heads
+# of 128 what is before the 2,080th.
 CHUNKS = {
     "one query": [(9000, 1), (9000, 2)],
     "at an edge": [(2047, 2), (2048, 16), (4095, 33), (4096, 1), (6143, 130)],
+    "at an edge of 160": [(2079, 2), (2080, 16), (4159, 33), (4160, 1), (6239, 130)],
     "one chunk": [(20000, 100)],
     "beside short ones": [(0, 40), (12000, 200), (2100, 7), (0, 3000)],
 }
