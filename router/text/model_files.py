@@ -9,6 +9,7 @@ from octavo.router.errors import RouterError
 from octavo.router.jobs.generation import RequestError
 from octavo.router.openai_api.fields import Fields
 from octavo.router.text.bpe_word_cache import SAMPLE
+from octavo.router.text.tokenizer_parts import in_parts
 from octavo.shared.sampling_params import RANGES, SamplingParams
 
 DEFAULT, TOOL_USE = "default", "tool_use"  # names of templates, where a model has several
@@ -32,18 +33,27 @@ def json_of(files: Mapping[str, bytes], name: str) -> dict[str, object]:
     return value
 
 
-def tokenizer_of(files: Mapping[str, bytes]) -> Tokenizer:
+def tokenizer_of(files: Mapping[str, bytes], described: Mapping[str, object]) -> Tokenizer:
+    """described: the content of tokenizer.json. Raises ModelFilesInvalid."""
     data = files.get("tokenizer.json")
     if data is None:
         raise ModelFilesInvalid("tokenizer.json is missing: convert the model's tokenizer to the fast format")
     try:
-        tokenizer = Tokenizer.from_str(data.decode())
+        tokenizer = _in_parts(described) or Tokenizer.from_str(data.decode())
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.decode(tokenizer.encode(SAMPLE + "\0\U0001f336").ids)  # some files are bad only when used
     except BaseException as error:
         raise ModelFilesInvalid(f"tokenizer.json cannot be used: {said(error)}") from error
     return tokenizer
+
+
+def _in_parts(described: Mapping[str, object]) -> Tokenizer | None:
+    """None also for a file that cannot be used: then the tokenizers library says what is wrong."""
+    try:
+        return in_parts(described)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
+        return None
 
 
 def said(error: BaseException) -> str:

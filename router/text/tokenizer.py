@@ -48,9 +48,9 @@ class ModelTokenizer:
 
     def __init__(self, files: Mapping[str, bytes], context_length: int) -> None:
         self.context_length = context_length
-        self._tokenizer = tokenizer_of(files)
-        settings = json_of(files, "tokenizer_config.json")
         described = json_of(files, "tokenizer.json")
+        self._tokenizer = tokenizer_of(files, described)
+        settings = json_of(files, "tokenizer_config.json")
         added = added_tokens(described)
         self._added = {content: number for content, number, _ in added}
         self._control = {content: number for content, number, special in added if special}
