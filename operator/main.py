@@ -32,6 +32,7 @@ from octavo.operator.controller import Controller, Reconcile
 from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.health import Address, serving
 from octavo.operator.metrics import Metrics
+from octavo.operator.observing.drains import Drains
 from octavo.operator.observing.observer import Observer
 from octavo.operator.reconcile import Reconciler
 from octavo.operator.workqueue import WorkQueue
@@ -146,7 +147,8 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
         on_child=lambda item: queue.add(service_key(item)),
     )
     lease = Lease(client, config.lease_namespace, config.identity)
-    controller = Controller(queue, lease, caches, _reconciler(config, client, caches, lease, meter), meter)
+    drains = Drains(client, queue.add)
+    controller = Controller(queue, lease, caches, _reconciler(config, client, caches, lease, meter, drains), meter)
     async with serving(config.health, config.metrics, caches, meter):
         known = asyncio.create_task(wait_for_crd(client))
         await _first(known, asyncio.create_task(stop.wait()))
@@ -154,7 +156,8 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
             known.cancel()
             return 0
         await known  # raises OldCRD
-        parts = [caches.run(), lease.run(), controller.run(), _watch_services(config.namespaces, queue.add)]
+        triggers = (drains.run(), _watch_services(config.namespaces, queue.add))
+        parts = [caches.run(), lease.run(), controller.run(), *triggers]
         tasks = [asyncio.create_task(part) for part in parts]
         await _first(asyncio.create_task(stop.wait()), *tasks)
         for task in tasks:
@@ -171,10 +174,12 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
     return 1 if failed else 0
 
 
-def _reconciler(config: Config, client: Kube, caches: Caches, lease: Lease, meter: Metrics) -> Reconcile:
+def _reconciler(
+    config: Config, client: Kube, caches: Caches, lease: Lease, meter: Metrics, drains: Drains
+) -> Reconcile:
     writer = Writer(client, caches, lease.held, meter)
     certificates = CertificateKeeper(client, writer.apply)
-    observer = Observer(client, caches, certificates)
+    observer = Observer(client, caches, certificates, drains)
     reconciler = Reconciler(caches, observer, writer, certificates, Recorder(writer, config.identity))
     return partial(reconciler.reconcile, options=config.options)
 

@@ -124,7 +124,8 @@ class Reconciler:
         conflicts = self._conflicts.setdefault(uid, NameConflicts())
         await self._recheck_conflicts(namespace, uid, conflicts)
         before, now = set(conflicts.found), time.monotonic()
-        snapshot = await self._observer.snapshot(namespace, name, uid, before)
+        surges = (resource["spec"].get("disruption") or {}).get("onDrain") == "surge"
+        snapshot = await self._observer.snapshot(namespace, name, uid, before, surges)
         snapshot = replace(snapshot, refusals=self._refusals.get(uid, ()))
         cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
         planned = None if cached is None else cached.plan(resource, snapshot, now)

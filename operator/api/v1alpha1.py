@@ -93,11 +93,12 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """Seconds, as in spec.disruption."""
+    """As in spec.disruption."""
 
     grace_s: int
     not_ready_s: int
     node_lost_s: int
+    surges: bool  # onDrain is surge
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def _spec(spec: Json, name: str) -> Spec:
         router=_router(spec["router"]),
         resources=spec.get("resources", device(spec).resources),
         rollout=_rollout(spec["rollout"]),
-        disruption=Disruption(*(seconds(spec["disruption"][key]) for key in DISRUPTION)),
+        disruption=_disruption(spec["disruption"]),
         scheduling=_scheduling(spec["scheduling"]),
         network_policy=_network_policy(spec["networkPolicy"]),
         paused=spec["paused"],
@@ -218,6 +219,11 @@ def _rollout(rollout: Json) -> Rollout:
         rollout["onFailure"],
         rollout["historyLimit"],
     )
+
+
+def _disruption(disruption: Json) -> Disruption:
+    grace_s, not_ready_s, node_lost_s = (seconds(disruption[key]) for key in DISRUPTION)
+    return Disruption(grace_s, not_ready_s, node_lost_s, disruption["onDrain"] == "surge")
 
 
 def _scheduling(scheduling: Json) -> Scheduling:

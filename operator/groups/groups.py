@@ -29,6 +29,7 @@ class Group:
     pods: tuple[Object, ...]
     report: GroupReport | None  # of its current pod 0
     template: Object | None = None  # pod template of its revision; None: it is not kept, or only pods remain
+    drained: str = ""  # node of one of its pods that is being drained, and how that is known; empty: there is none
 
     @property
     def size(self) -> int:
@@ -83,6 +84,20 @@ class Group:
         return now if since is None else since
 
     @property
+    def draining(self) -> bool:
+        """True if another group is to serve in its place before its node is drained. One that has never served leaves
+        when it is evicted."""
+        return bool(self.drained) and self.served and not self.terminating
+
+    def drain_since(self, now: float) -> float:
+        """Unix time since which the group is being replaced for a drain."""
+        try:
+            since = unix(names.annotation(self.live, names.DRAIN_SINCE)) if self.live else None
+        except ValueError:
+            since = None
+        return now if since is None else since
+
+    @property
     def terminating(self) -> bool:
         """True while the group is being deleted: its index and nodes are occupied, but it is no replica."""
         return self.live is None or deleting(self.live)
@@ -123,7 +138,13 @@ def _group(index: int, live: Object | None, pods: tuple[Object, ...], snapshot: 
     report = snapshot.reports.get(index)
     if report and report.pod_uid and report.pod_uid not in {pod["metadata"].get("uid") for pod in pods}:
         report = None
-    return Group(index, live, pods, report)
+    return Group(index, live, pods, report, drained=_drained(live, pods, snapshot.draining_nodes or {}))
+
+
+def _drained(live: Object | None, pods: Iterable[Object], nodes: Mapping[str, str]) -> str:
+    """The first node of the group's pods that is being drained, and how that is known; empty: there is none."""
+    on = (pod["spec"].get("nodeName") for pod in pods if live and owned_by(pod, live) and not deleting(pod))
+    return next((f"node {node} {nodes[node]}" for node in on if node in nodes), "")
 
 
 def _template(live: Object) -> Object:

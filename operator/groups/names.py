@@ -9,6 +9,7 @@ GROUP = "octavo.dev/group"
 REVISION = "octavo.dev/revision"
 SERVED = "octavo.dev/served"  # annotation of a StatefulSet: "true" once its group has served
 DOWN_SINCE = "octavo.dev/down-since"  # annotation of a StatefulSet: since when a group that has served does not
+DRAIN_SINCE = "octavo.dev/drain-since"  # annotation of a StatefulSet: since when its group is replaced for a drain
 RECORD = "octavo.dev/rollout"  # annotation of a ControllerRevision: how its rollout went, JSON
 PODS = "octavo.dev/pods"  # annotation of a pod template: number of pods of the group; absent: 1
 ACCOUNT = "octavo.dev/account"  # annotation of a router's pod template: uid of a ServiceAccount that was created again

@@ -1,7 +1,8 @@
 """Rollout: the next step towards `desired` groups of the target revision, from the observed groups alone.
 
     least = desired - maxUnavailable             groups that the rollout leaves serving
-    room  = desired + maxSurge - existing        groups that may be created; terminating ones exist
+    room  = desired + maxSurge - existing        groups that may be created; terminating ones exist; one more while a
+                                                 group is drained
 
     old group                    deleted
     never served                 at once, so that a bad revision can be taken back; unless `least` needs it
@@ -12,6 +13,9 @@
     groups to create             of the target, but while old groups have served, no more than maxSurge + maxUnavailable
                                  of its groups that do not serve; the rest are divided by the groups that serve of each
 
+A group on a node that is drained (`Group.draining`) is replaced as an old one is, but by one of the same revision: it
+goes when as many others serve as are desired.
+
 A new group gets the lowest index that no group or pod occupies. Deleting a StatefulSet sends SIGTERM to its pods, which
 drain themselves; the index is free once the pods are deleted.
 """
@@ -20,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from octavo.operator.groups.drains import drains
 from octavo.operator.groups.groups import GangBackoff, Group, condition, deleting, unix
 
 UNSCHEDULABLE_S = 60.0  # until the status reports that a surge group is unschedulable
@@ -60,6 +65,7 @@ class Step:
     keep: tuple[Group, ...]
     delete: tuple[tuple[Group, str], ...]
     gang_backoffs: Mapping[int, GangBackoff] = field(default_factory=dict)  # of kept groups, by index
+    drains: Mapping[int, float] = field(default_factory=dict)  # of kept groups, by index: see drains.py
 
 
 def step(goal: Goal, observed: Iterable[Group], now: float, foreign_indexes: frozenset[int] = frozenset()) -> Step:
@@ -69,13 +75,14 @@ def step(goal: Goal, observed: Iterable[Group], now: float, foreign_indexes: fro
     to_delete = _to_delete(goal, live, now)
     gone = {group.index for group, _ in to_delete}
     keep = tuple(group for group in live if group.index not in gone)
-    room = max(0, goal.groups + goal.max_surge - len(existing))
+    room = max(0, goal.groups + goal.max_surge + any(group.draining for group in keep) - len(existing))
     if any(group.owner_unknown for group in existing):
         room = 0
     occupied = {group.index for group in existing} | foreign_indexes
     revisions = _to_create(goal, keep, room, now)
     free = _free(occupied, len(revisions))
-    return Step(tuple(map(NewGroup, free, revisions)), keep, tuple(to_delete))
+    drained = drains(keep, (group for group, _ in to_delete), now)
+    return Step(tuple(map(NewGroup, free, revisions)), keep, tuple(to_delete), drains=drained)
 
 
 def is_down(group: Group, now: float) -> bool:
@@ -99,20 +106,25 @@ def _to_delete(goal: Goal, live: list[Group], now: float) -> list[tuple[Group, s
     if goal.groups == 0:
         return [(group, "no groups are desired") for group in live]
     # Surplus groups are deleted from the end of this order.
+    current = [group for group in live if group.revision == goal.revision]
+    drained = sorted((group for group in current if group.draining), key=lambda group: (group.serving, -group.index))
     order = sorted(
-        (group for group in live if group.revision == goal.revision),
+        (group for group in current if not group.draining),
         key=lambda group: (not group.serving, not group.served, group.index),
     )
     surplus = [(group, _desired(goal)) for group in order[goal.groups :]]
-    serving = sum(group.serving for group in order[: goal.groups])
+    elsewhere = sum(group.serving for group in order[: goal.groups])
+    replaced = drained[: max(0, elsewhere + len(drained) - goal.groups)]
+    serving = elsewhere + sum(group.serving for group in drained if group not in replaced)
     old = [group for group in live if group.revision != goal.revision]
     lost = [group for group in old if serving and is_down(group, now)]
     held = [group for group in old if group.served and group not in lost]
-    # Groups that do not serve go first: so serving ones never go below the least number.
-    held.sort(key=lambda group: (group.serving, group.down_since(now) or now, -group.index))
+    # Groups that do not serve go first: so serving ones never go below the least number. Then drained ones do.
+    held.sort(key=lambda group: (group.serving, not group.draining, group.down_since(now) or now, -group.index))
     spare = max(0, serving + len(held) - goal.least)
     return [
         *surplus,
+        *((group, f"{group.drained}, and as many groups as desired serve elsewhere") for group in replaced),
         *((group, f"{_replaced(goal, group)}; it has not served for {DOWN_S:.0f} s") for group in lost),
         *((group, _replaced(goal, group)) for group in held[:spare]),
         *((group, f"{_replaced(goal, group)}; it has never served") for group in _never_served(goal, live, held, now)),
@@ -130,7 +142,7 @@ def _replaced(goal: Goal, group: Group) -> str:
 def _never_served(goal: Goal, live: list[Group], held: list[Group], now: float) -> list[Group]:
     """Old groups that go because they have never served: all but the ones that the growing revision needs."""
     serving = sum(group.serving for group in live if group.revision == goal.revision)
-    needed = max(0, goal.least - serving - len(held))
+    needed = max(0, goal.least - serving - sum(not group.draining for group in held))
     growing = _growing(goal, held, now)
     young = [group for group in live if group.revision != goal.revision and not group.served]
     kept = [group.index for group in young if growing is not None and group.revision == growing.revision][:needed]
@@ -152,7 +164,7 @@ def _to_create(goal: Goal, keep: tuple[Group, ...], room: int, now: float) -> li
     """Revisions of the groups to create."""
     current = [group for group in keep if group.revision == goal.revision]
     old = [group for group in keep if group.revision != goal.revision]
-    missing = max(0, goal.groups - len(current))
+    missing = max(0, goal.groups - sum(not group.draining for group in current))
     growing = _growing(goal, old, now)
     if growing is None:
         return [goal.revision] * min(missing, room)
@@ -161,7 +173,8 @@ def _to_create(goal: Goal, keep: tuple[Group, ...], room: int, now: float) -> li
     fresh = min(room, attempts)
     fresh += (room - fresh) * serving // (serving + len(old))
     fresh = min(fresh, missing)
-    grow = min(room - fresh, max(0, goal.least - serving - len(old)))
+    staying = sum(not group.draining for group in old)
+    grow = min(room - fresh, max(0, goal.least - serving - staying))
     return [goal.revision] * fresh + [growing.revision] * grow
 
 

@@ -116,6 +116,9 @@ class Snapshot:
     )  # (kind, name) of objects with our names that the service does not own
     # Nodes of unhealthy pods that are known not to be Ready, by name, where nodes may be read.
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
+    # Nodes of its pods that are being drained, by name, and how that is known; None: nodes may not be read. Empty where
+    # spec.disruption.onDrain is evict.
+    draining_nodes: Mapping[str, str] | None = field(default_factory=dict)
     autoscaled: bool = False  # an autoscaler has recorded an event of a pod that has no node now
     routers: Mapping[str, RouterReport] = field(default_factory=dict)  # by pod uid; absent: no answer
     refusals: tuple[Refusal, ...] = ()

@@ -4,7 +4,7 @@ In the steady state nothing is read from the API. Only for unhealthy objects the
 nodes, and StatefulSets that only their pods name. Pods are asked for their status.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from octavo.operator.cluster.apply import owned_by
@@ -14,9 +14,11 @@ from octavo.operator.cluster.kube import CHILD_KINDS, CONTROLLER_REVISION, STATE
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import deleting
 from octavo.operator.groups.snapshot import Snapshot
+from octavo.operator.observing.drains import Drains
 from octavo.operator.observing.events import Events
 from octavo.operator.observing.nodes import Nodes
 from octavo.operator.observing.polls import Polls
+from octavo.operator.planning.diagnosis import is_worker
 
 
 @dataclass(slots=True)
@@ -28,16 +30,20 @@ class _Observed:
 
 
 class Observer:
-    def __init__(self, kube: Kube, caches: Caches, certificates: CertificateKeeper) -> None:
+    def __init__(self, kube: Kube, caches: Caches, certificates: CertificateKeeper, drains: Drains) -> None:
         self._kube, self._caches, self._certificates = kube, caches, certificates
         self._observed: dict[str, _Observed] = {}  # by the service's uid
-        self._nodes = Nodes(kube)
+        self._nodes, self._drains = Nodes(kube), drains
 
     def forget(self, service_uid: str) -> None:
         self._observed.pop(service_uid, None)
+        self._drains.forget(service_uid)
 
-    async def snapshot(self, namespace: str, name: str, uid: str, conflicts: Iterable[tuple[str, str]]) -> Snapshot:
-        """Observe a service. conflicts: (kind, name) of objects with other owners, as found by an apply."""
+    async def snapshot(
+        self, namespace: str, name: str, uid: str, conflicts: Iterable[tuple[str, str]], surges: bool = False
+    ) -> Snapshot:
+        """Observe a service. conflicts: (kind, name) of objects with other owners, as found by an apply. surges: its
+        groups are replaced before their nodes are drained."""
         key, seen = f"{namespace}/{name}", self._observed.get(uid)
         if seen is None:
             seen = self._observed[uid] = _Observed(Polls(self._certificates))
@@ -62,10 +68,17 @@ class Observer:
             warnings=seen.events.warnings,
             foreign=frozenset(foreign | set(conflicts)),
             lost_nodes=await self._nodes.lost(pods),
+            draining_nodes=await self._draining(uid, key, pods, surges),
             routers=dict(seen.polls.routers),
             unreadable=self._caches.unreadable(namespace),
             autoscaled=seen.events.autoscaled,
         )
+
+    async def _draining(self, uid: str, key: str, pods: tuple[Object, ...], surges: bool) -> Mapping[str, str] | None:
+        if not surges:
+            self._drains.forget(uid)
+            return {}
+        return await self._drains.of(uid, key, (pod for pod in pods if is_worker(pod) and not deleting(pod)))
 
     async def _unlabelled(
         self, namespace: str, uid: str, pods: tuple[Object, ...], known: set[str]

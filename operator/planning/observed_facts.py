@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
 from octavo.operator.groups.course import Course
+from octavo.operator.groups.drains import is_overdue
 from octavo.operator.groups.groups import Group
 from octavo.operator.groups.revision import router_revision
 from octavo.operator.groups.rollout import Goal, Step, surge_waits_since
@@ -56,6 +57,7 @@ def observed_facts(
         name_conflict=hindrances.name_conflict(snapshot, for_serving=False),
         surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
         keys=keys,
+        drain_overdue=is_overdue(allowed.drains, service.spec.rollout.progress_deadline_s, now),
         has_served=has_served_before(service.status, course.desired),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import gang_backoff as gangs
 from octavo.operator.groups import names
+from octavo.operator.groups.drains import is_overdue, next_overdue
 from octavo.operator.groups.groups import Group, deleting, groups, is_owned, owned_by, unix
 from octavo.operator.groups.history import kept_routers, kept_workers
 from octavo.operator.groups.options import Options
@@ -81,6 +82,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
             dict.fromkeys(
                 (
                     *judge.events(observed, now),
+                    *_nodes_unreadable(service, snapshot),
                     *_course_events(service, facts),
                     *events(service.status, present),
                 )
@@ -158,13 +160,15 @@ def _applies(
     now: float,
 ) -> Iterator[Apply]:
     """All desired objects in the order of their dependencies, without names that belong to another owner."""
-    uncounted = _uncounted(observed, allowed)
-    for item in (*_every(service, options, uncounted), *revisions.router(now), *revisions.groups(goal, allowed, now)):
+    budget = policies.worker_budget(
+        service, _uncounted(observed, allowed), _evictions(service, snapshot, allowed, revisions.is_stopped, now)
+    )
+    for item in (*_every(service, options, budget), *revisions.router(now), *revisions.groups(goal, allowed, now)):
         if (item.object["kind"], item.object["metadata"]["name"]) not in snapshot.foreign:
             yield item
 
 
-def _every(service: InferenceService, options: Options, uncounted: frozenset[int]) -> Iterator[Apply]:
+def _every(service: InferenceService, options: Options, worker_budget: Object) -> Iterator[Apply]:
     """The objects that have no pod template."""
     yield Apply(access.service_account(service), "account of the routers")
     yield Apply(access.role(service), "routers watch the EndpointSlices of their namespace")
@@ -175,7 +179,7 @@ def _every(service: InferenceService, options: Options, uncounted: frozenset[int
     if service.spec.network_policy.managed:
         yield Apply(network_policies.worker_policy(service, options), "allowed connections of the workers")
         yield Apply(network_policies.router_policy(service, options), "allowed connections of the routers")
-    yield Apply(policies.worker_budget(service, uncounted), "limits evictions to one worker at a time")
+    yield Apply(worker_budget, "limits evictions of workers")
     yield Apply(policies.router_budget(service), "limits evictions to one router at a time")
 
 
@@ -200,6 +204,21 @@ def _uncounted(observed: tuple[Group, ...], allowed: Step) -> frozenset[int]:
         return frozenset()
     served = {group.index for group in allowed.keep if group.served}
     return frozenset({group.index for group in observed} | {new.index for new in allowed.create}) - served
+
+
+def _evictions(service: InferenceService, snapshot: Snapshot, allowed: Step, is_stopped: bool, now: float) -> int:
+    """Workers that may be evicted at a time: none while the operator replaces groups on nodes that are drained."""
+    surges = service.spec.disruption.surges and snapshot.draining_nodes is not None and not is_stopped
+    return int(not surges or is_overdue(allowed.drains, service.spec.rollout.progress_deadline_s, now))
+
+
+def _nodes_unreadable(service: InferenceService, snapshot: Snapshot) -> Iterator[Event]:
+    if service.spec.disruption.surges and snapshot.draining_nodes is None:
+        message = (
+            "spec.disruption.onDrain is surge, but the operator may not read nodes, so that it does not see drains: "
+            "groups are evicted one at a time. Set readNodes of the chart"
+        )
+        yield Event("Warning", "NodesUnreadable", message)
 
 
 def _delete(group: Group, reason: str) -> Delete:
@@ -245,6 +264,7 @@ def _changes_after(
         judge.next_check(observed, now),
         gangs.next_step(allowed.keep, _gang_backoff_after_s(service, snapshot), now),
         next_down(facts.goal, allowed.keep, now),
+        next_overdue(allowed.drains, service.spec.rollout.progress_deadline_s, now),
         facts.keys.changes_after(now),
     ]
     turns = [cause.failure_at for cause in (*facts.waits.values(), facts.router_wait, facts.routers.cause) if cause]

@@ -60,8 +60,10 @@ class Revisions:
                 continue
             backoff = allowed.gang_backoffs.get(group.index)
             state = "is scaled to zero for its back-off" if backoff and backoff.scaled_to_zero else "keeps its template"
-            made = worker.statefulset(self.service, group, group.revision, now, backoff)
-            yield Apply(made, f"group {group.index} {state}", _backoff_event(self.service, group, backoff))
+            drain_since = allowed.drains.get(group.index)
+            made = worker.statefulset(self.service, group, group.revision, now, backoff, drain_since)
+            event = _backoff_event(self.service, group, backoff) or _drain_event(self.service, group, drain_since)
+            yield Apply(made, f"group {group.index} {state}", event)
         for new in allowed.create:
             template = self.workers[new.revision].template if new.revision in self.workers else rendered
             if template is None:  # it cannot be used: deleted now, rendered next
@@ -103,6 +105,15 @@ def _why(goal: Goal, group: Group, revision: str) -> str:
     if revision != goal.revision:
         of += f", and too few of them serve, so that {revision} grows"
     return f"{desired} {of}, {group.index} is the next free index{pods}"
+
+
+def _drain_event(service: InferenceService, group: Group, since: float | None) -> Event | None:
+    """The event of a drain that begins."""
+    if since is None or group.live is None or names.annotation(group.live, names.DRAIN_SINCE):
+        return None
+    name, until = names.group(service.name, group.index), timestamp(since + service.spec.rollout.progress_deadline_s)
+    message = f"{name}: {group.drained}: it is not evicted until another group serves in its place, or until {until}"
+    return Event("Normal", "GroupDraining", message)
 
 
 def _backoff_event(service: InferenceService, group: Group, backoff: GangBackoff | None) -> Event | None:

@@ -8,12 +8,12 @@ from octavo.operator.specs import common
 from octavo.operator.specs.common import Json
 
 
-def worker_budget(service: InferenceService, left_out: Iterable[int] = ()) -> Json:
-    """Budget of the workers: one eviction at a time; a pod that is not ready may always be evicted.
+def worker_budget(service: InferenceService, left_out: Iterable[int] = (), evictions: int = 1) -> Json:
+    """Budget of the workers: so many evictions at a time; a pod that is not ready may always be evicted.
 
     left_out: indexes of groups whose pods do not count, so that they take no eviction from the others.
     """
-    budget = _budget(service, names.workers(service.name), "worker")
+    budget = _budget(service, names.workers(service.name), "worker", evictions)
     if indexes := sorted(left_out):
         without = {"key": names.GROUP, "operator": "NotIn", "values": [str(index) for index in indexes]}
         budget["spec"]["selector"]["matchExpressions"] = [without]
@@ -25,13 +25,13 @@ def router_budget(service: InferenceService) -> Json:
     return _budget(service, names.router(service.name), "router")
 
 
-def _budget(service: InferenceService, name: str, component: str) -> Json:
+def _budget(service: InferenceService, name: str, component: str, evictions: int = 1) -> Json:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": common.metadata(service, name, {names.COMPONENT: component}),
         "spec": {
-            "maxUnavailable": 1,
+            "maxUnavailable": evictions,
             "selector": {"matchLabels": names.component(service.name, component)},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

@@ -18,13 +18,18 @@ _HOST = "kubernetes.io/hostname"
 
 
 def statefulset(
-    service: InferenceService, group: Group, revision: str, now: float, backoff: GangBackoff | None = None
+    service: InferenceService,
+    group: Group,
+    revision: str,
+    now: float,
+    backoff: GangBackoff | None = None,
+    drain_since: float | None = None,
 ) -> Json:
     """The StatefulSet of a group that has a template. Immutable fields of a live StatefulSet keep their values."""
     assert group.template is not None, "a group without a template is replaced, not written"
     labels = {names.COMPONENT: "worker", names.GROUP: str(group.index), names.REVISION: revision}
     metadata = common.metadata(service, names.group(service.name, group.index), labels)
-    if annotations := _annotations(group, now, backoff):
+    if annotations := _annotations(group, now, backoff, drain_since):
         metadata["annotations"] = annotations
     selector = {**names.component(service.name, "worker"), names.GROUP: str(group.index)}
     fixed = {"serviceName": names.ranks(service.name), "podManagementPolicy": "Parallel"}
@@ -46,14 +51,17 @@ def statefulset(
     }
 
 
-def _annotations(group: Group, now: float, backoff: GangBackoff | None) -> dict[str, str]:
-    """What must survive the operator: whether the group has served, since when it does not, and its back-off."""
+def _annotations(group: Group, now: float, backoff: GangBackoff | None, drain_since: float | None) -> dict[str, str]:
+    """What must survive the operator: whether the group has served, since when it does not, its back-off, and since
+    when it is being replaced for a drain."""
     found = {names.SERVED: "true"} if group.served else {}
     down_since = group.down_since(now)
     if down_since is not None:
         found[names.DOWN_SINCE] = timestamp(down_since)
     if backoff is not None:
         found[names.GANG_BACKOFF] = gangs.encode(backoff)
+    if drain_since is not None:
+        found[names.DRAIN_SINCE] = timestamp(drain_since)
     return found
 
 

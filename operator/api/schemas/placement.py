@@ -6,7 +6,7 @@ from octavo.operator.api.fields import Json
 from octavo.operator.api.pod_rules import KEY_PATTERN, MAX_KEY, MAX_VALUE, VALUE_PATTERN
 from octavo.shared.limits import MAX_RANKS
 
-DISRUPTION = {"gracePeriod": "120s", "notReadyAfter": "5m", "nodeLostAfter": "10s"}  # defaults
+DISRUPTION = {"gracePeriod": "120s", "notReadyAfter": "5m", "nodeLostAfter": "10s"}  # durations, and their defaults
 
 
 def parallelism() -> Json:
@@ -100,7 +100,7 @@ def accelerator() -> Json:
 def disruption() -> Json:
     """Schema of spec.disruption."""
     return fields.record(
-        "When pods of groups and routers leave their nodes. A change replaces groups and routers.",
+        "When pods of groups and routers leave their nodes. A change replaces groups and routers, but for onDrain.",
         {
             "gracePeriod": fields.long_duration(
                 "Time that a pod has to finish its requests when it is deleted, drained or replaced: its "
@@ -116,6 +116,16 @@ def disruption() -> Json:
                 "Time that pods stay on a node that Kubernetes has marked unreachable, after about 40s without a "
                 "heartbeat. They are then deleted, 20s later by force, and created on another node. At most 24h.",
                 DISRUPTION["nodeLostAfter"],
+            ),
+            "onDrain": fields.text(
+                "What happens to groups on a node that is drained. evict: one pod that serves may be evicted at a "
+                "time, and its group serves again once the pod has been created on another node. surge: no group that "
+                "serves may be evicted. When its node is cordoned, another group is created, and the group is deleted "
+                "once that one serves. If it does not within spec.rollout.progressDeadline, groups may be evicted as "
+                "with evict. Needs room for another group, and an operator that may read nodes.",
+                8,
+                enum=["evict", "surge"],
+                default="evict",
             ),
         },
         default={},

@@ -35,6 +35,7 @@ class Facts:
     name_conflict: Cause | None  # the name of an object that serving does not need is in use
     surge_unschedulable: bool
     keys: KeyState
+    drain_overdue: bool  # a group on a node that is drained has not been replaced in time
     has_served: bool  # a group has served: fewer groups than desired are a failure, not the first start
 
     @property
@@ -49,6 +50,11 @@ class Facts:
     def cause_of(self, index: int) -> Cause | None:
         """Why a group does not serve: its failure, or what it waits for."""
         return self.causes.get(index) or self.waits.get(index)
+
+    @property
+    def draining(self) -> tuple[Group, ...]:
+        """Groups that are being replaced, since their nodes are drained."""
+        return tuple(group for group in self.live if group.draining)
 
     @property
     def serving_current(self) -> int:

@@ -5,6 +5,7 @@ from octavo.operator.planning.conditions.facts import Facts, Verdict, count
 from octavo.operator.planning.conditions.group_state import waiting
 
 COMPLETE, OVERDUE, ROLLED_BACK = "Complete", "DeadlineExceeded", "RolledBack"
+DRAINING, DRAIN_OVERDUE = "Draining", "DrainOverdue"
 
 
 def verdict(facts: Facts) -> Verdict:
@@ -13,6 +14,8 @@ def verdict(facts: Facts) -> Verdict:
         return False, prevented.reason, prevented.message
     if failed := failure(facts):
         return failed
+    if facts.draining and len(facts.live) == len(facts.current):
+        return _drain(facts)
     if facts.surge_unschedulable:
         return (
             False,
@@ -41,6 +44,18 @@ def verdict(facts: Facts) -> Verdict:
         return True, "Starting", waiting(facts).message
     complete = f"{count(goal.groups, 'group')} of revision {goal.revision}, as desired"
     return _of_routers(facts) or (False, COMPLETE, complete)
+
+
+def _drain(facts: Facts) -> Verdict:
+    """Verdict on groups that are being replaced, while no rollout is under way."""
+    group = facts.draining[0]
+    cause = next((found for one in facts.current if not one.draining and (found := facts.cause_of(one.index))), None)
+    why = f"; {cause.message}" if cause else ""
+    shown = f"{facts.service}-{group.index}: {group.drained}"
+    if facts.drain_overdue:
+        late = "no other group has served in its place within spec.rollout.progressDeadline, so that it may be evicted"
+        return False, DRAIN_OVERDUE, f"{shown}, and {late}{why}"
+    return True, DRAINING, f"{shown}; it goes when another group serves in its place{why}"
 
 
 def _of_routers(facts: Facts) -> Verdict | None:

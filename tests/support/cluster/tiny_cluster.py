@@ -2,7 +2,8 @@
 
 StatefulSets make pods, pods start at `advance`, images named `bad` never serve, deleted pods drain first, a
 group serves when all its pods do. Routers are replaced at once, or with `slow_routers` one by one at `advance`. `blip`
-and `break_for_good` make groups that serve fail.
+and `break_for_good` make groups that serve fail. Pods get the first of NODES that is not `cordoned`, and `evict` asks
+the workers' budget.
 """
 
 import pickle
@@ -18,6 +19,7 @@ from octavo.operator.planning.actions import Plan
 from octavo.operator.planning.plan import plan
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
+NODES = ("node-0", "node-1", "node-2")
 
 
 class TinyCluster:
@@ -35,6 +37,8 @@ class TinyCluster:
         self.slow_routers = False
         self.reports: dict[int, GroupReport] = {}  # by group
         self.room = room
+        self.cordoned: set[str] = set()  # nodes
+        self.budget: Json = {}  # of the workers
         self.broken: set[str] = set()  # names of groups that never serve again
         self.now = 1_000_000.0
         self._uids = 0
@@ -51,7 +55,11 @@ class TinyCluster:
             pods=tuple(_copied([*self.pods.values(), *self.routers.values()])),
             router=_copied(self.router),
             reports=dict(self.reports),
+            draining_nodes=dict.fromkeys(self.cordoned, "is cordoned") if self._surges() else {},
         )
+
+    def _surges(self) -> bool:
+        return bool(self.resource["spec"].get("disruption", {}).get("onDrain") == "surge")
 
     def reconcile(self) -> Plan:
         """One look of the operator, carried out."""
@@ -66,6 +74,8 @@ class TinyCluster:
                     self.routers = self._desired_routers()
             elif item.object["kind"] == "ControllerRevision":
                 self._keep(_copied(dict(item.object)))
+        budgets = (item.object for item in planned.apply if item.object["kind"] == "PodDisruptionBudget")
+        self.budget = next((one["spec"] for one in budgets if one["metadata"]["name"].endswith("-workers")), {})
         for gone in planned.delete:
             if gone.kind == "ControllerRevision":
                 del self.revisions[gone.name]
@@ -137,6 +147,33 @@ class TinyCluster:
         for other in self.pods.values():
             if other["metadata"]["ownerReferences"][0]["uid"] == owner and other is not self.pods[name]:
                 _set(other, {"type": "Ready", "status": "False"})
+
+    def evict(self, name: str) -> bool:
+        """As by `kubectl drain`: False if the budget refuses it, as the disruption controller computes it."""
+        pod = self.pods[name]
+        if not ready(pod) or not self._is_budgeted(pod):
+            self.delete_pod(name)
+            return True
+        sets = [item for item in self.sets.values() if self._is_budgeted(item["spec"]["template"])]
+        expected = sum(item["spec"]["replicas"] for item in sets)
+        able = [one for one in self.pods.values() if ready(one) and not one["metadata"].get("deletionTimestamp")]
+        healthy = sum(self._is_budgeted(one) for one in able)
+        if healthy <= expected - self.budget["maxUnavailable"]:
+            return False
+        self.delete_pod(name)
+        return True
+
+    def _is_budgeted(self, pod: Json) -> bool:
+        left_out = [value for rule in self.budget["selector"].get("matchExpressions", ()) for value in rule["values"]]
+        return pod["metadata"]["labels"][names.GROUP] not in left_out
+
+    def on(self, node: str) -> list[str]:
+        """Names of the pods on a node that are not being deleted."""
+        return sorted(
+            name
+            for name, pod in self.pods.items()
+            if pod["spec"]["nodeName"] == node and not pod["metadata"].get("deletionTimestamp")
+        )
 
     def blip(self, name: str) -> None:
         """A rank of the group crashes: its pods stay, and are ready again later."""
@@ -222,7 +259,9 @@ class TinyCluster:
                 "message": "0/1 nodes",
                 "lastTransitionTime": since,
             }
-        self.pods[pod] = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+        node = next((node for node in NODES if node not in self.cordoned), NODES[-1])
+        spec = {**template["spec"], "nodeName": node}
+        self.pods[pod] = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         _set(self.pods[pod], placed)
 
     def serving(self) -> int:

@@ -12,6 +12,7 @@ from octavo.operator.cluster.kube import STATEFUL_SET, Kube, KubeError
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.snapshot import LostNode, Snapshot
 from octavo.operator.observing import nodes
+from octavo.operator.observing.drains import Drains
 from octavo.operator.observing.observer import Observer
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -56,7 +57,9 @@ class NoCertificates:
 
 
 async def seen(api: Api, *pods: Json, looks: int = 1) -> Snapshot:
-    observer = Observer(cast(Kube, api), cast(Caches, Cached(*pods)), cast(CertificateKeeper, NoCertificates()))
+    kube = cast(Kube, api)
+    certificates = cast(CertificateKeeper, NoCertificates())
+    observer = Observer(kube, cast(Caches, Cached(*pods)), certificates, Drains(kube, lambda key: None))
     for _ in range(looks):
         found = await observer.snapshot("default", "chat", "uid-chat", ())
     return found
@@ -124,7 +127,9 @@ async def test_a_kind_that_may_not_be_read_is_reported_and_not_asked_for() -> No
             raise KubeError(403, "Forbidden", "no")
 
     caches, kube = Unreadable(pod("chat-0-0", phase="Running", conditions=[condition("Ready", "True")])), Refusing()
-    observer = Observer(cast(Kube, kube), cast(Caches, caches), cast(CertificateKeeper, NoCertificates()))
+    certificates = cast(CertificateKeeper, NoCertificates())
+    drains = Drains(cast(Kube, kube), lambda key: None)
+    observer = Observer(cast(Kube, kube), cast(Caches, caches), certificates, drains)
     assert (await observer.snapshot("default", "chat", "uid-chat", ())).unreadable == (("StatefulSet", "forbidden"),)
 
 

@@ -12,6 +12,7 @@ from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import EVENT, STATEFUL_SET, Kube
 from octavo.operator.groups.snapshot import RouterKeys, RouterReport, Snapshot
 from octavo.operator.observing import events, polls
+from octavo.operator.observing.drains import Drains
 from octavo.operator.observing.observer import Observer
 from octavo.operator.planning.routers.keys import POLL_S
 
@@ -35,7 +36,9 @@ class Cluster:
         monkeypatch.setattr(events, "time", clock)
         monkeypatch.setattr(polls, "time", clock)
         monkeypatch.setattr(polls, "get_router_page", self._page)
-        self.observer = Observer(cast(Kube, self), cast(Caches, self), cast(CertificateKeeper, self))
+        kube = cast(Kube, self)
+        drains = Drains(kube, lambda key: None)
+        self.observer = Observer(kube, cast(Caches, self), cast(CertificateKeeper, self), drains)
 
     async def _page(self, address: str) -> tuple[int, Json] | None:
         self.asked.append(address)
