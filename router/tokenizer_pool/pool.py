@@ -56,7 +56,8 @@ class PoolCounts:
 
 
 class HelperPool:
-    """`size` helpers loaded with one model. `warm` is set once one has loaded it. Close it to end them."""
+    """`size` helpers loaded with one model. `warm` is set once one has loaded it; the others start then, so that their
+    start, a second of a CPU each, leaves the router and what is served beside it one of two. Close it to end them."""
 
     def __init__(self, model: Model, size: int, flags: ParserFlags = AUTO) -> None:
         self.counts = PoolCounts()
@@ -64,7 +65,7 @@ class HelperPool:
         self._load = _load_frame(model, flags)
         self._order = itertools.count()
         self._queue: asyncio.PriorityQueue[tuple[int, int, _Work]] = asyncio.PriorityQueue()  # -losses, order, work
-        self._tasks = [background(self._keep(), f"helper {index}") for index in range(size)]
+        self._tasks = [background(self._keep(is_first=not index), f"helper {index}") for index in range(size)]
 
     async def prepare(self, body_kind: BodyKind, body: bytes, context_length: int) -> EncodedRequest:
         """Raises RequestError: 400 by the client's fault or over the limit, 429 when too many wait."""
@@ -108,8 +109,10 @@ class HelperPool:
         while not self._queue.empty():
             _settle(self._queue.get_nowait()[-1], draining())
 
-    async def _keep(self) -> None:
+    async def _keep(self, is_first: bool) -> None:
         """One helper after another, each until it is killed or dies."""
+        if not is_first:
+            await self.warm.wait()
         pause_s = BACKOFF_S[0]
         while True:
             helper = HelperProcess()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.patience import PATIENCE_S
-from support.router.helpers import REFUSAL, ScriptedHelpers
+from support.router.helpers import REFUSAL, ScriptedHelper, ScriptedHelpers
 from support.router.jobs import until
 
 from octavo.router.jobs.generation import Model, RequestError
@@ -102,3 +102,21 @@ async def test_a_request_that_waits_when_the_pool_closes_is_refused(monkeypatch:
     await pool.close()
     errors = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
     assert [error.code for error in errors if isinstance(error, RequestError)] == ["draining"] * 3
+
+
+async def test_the_other_helpers_start_when_the_first_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers, has_loaded = ScriptedHelpers([GOOD]), asyncio.Event()
+
+    async def load(helper: ScriptedHelper, _: bytes) -> None:
+        helpers.started += 1
+        await has_loaded.wait()
+
+    monkeypatch.setattr(pools, "HelperProcess", helpers.made)
+    monkeypatch.setattr(ScriptedHelper, "start", load)
+    pool = HelperPool(MODEL, 3)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert helpers.started == 1 and not pool.warm.is_set()
+    has_loaded.set()
+    await until(lambda: helpers.started == 3)
+    await pool.close()
