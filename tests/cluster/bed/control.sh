@@ -66,7 +66,10 @@ start_controller-manager() {
     --root-ca-file=pki/ca.crt --use-service-account-credentials=true --cluster-signing-cert-file=pki/ca.crt --cluster-signing-key-file=pki/ca.key \
     --leader-elect=false --secure-port=$port --node-monitor-period=2s --node-monitor-grace-period=20s ${CONTROLLER_ARGS:-}
 }
-start_scheduler() { start scheduler kube-scheduler --kubeconfig=scheduler.conf --leader-elect=false; }
+start_scheduler() {
+  local port=10259; [ "$MODE" = cluster ] || port=0
+  start scheduler kube-scheduler --kubeconfig=scheduler.conf --leader-elect=false --secure-port=$port
+}
 
 up() {
   certificates
