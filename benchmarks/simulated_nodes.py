@@ -22,7 +22,7 @@ ADDRESSES = "127.64.0.1/10"  # of the pods
 FAKE = "kwok.x-k8s.io/node"
 CONTROLLERS = (
     "--controllers=*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller "
-    "--node-monitor-grace-period=10m"  # on a busy machine kwok is late with its heartbeats
+    "--node-monitor-grace-period=1h"  # on a busy machine kwok is late with its heartbeats
 )
 ROOM = {"cpu": "100k", "memory": "1Pi", "pods": "100k"}  # of a node
 
@@ -34,6 +34,7 @@ def simulated_nodes(bed: Bed, space: str, log: Path) -> Iterator[None]:
     answers = [sys.executable, str(ROOT / "benchmarks" / "pod_answers.py"), "--namespace", space]
     flags = ["--kubeconfig", str(bed.kubeconfig), "--cidr", ADDRESSES]
     flags += ["--manage-all-nodes=false", "--manage-nodes-with-annotation-selector", f"{FAKE}=fake"]
+    flags += ["--node-lease-duration-seconds=40"]  # else it sends no heartbeats
     with ExitStack() as stack:
         bed.start("scheduler")
         stack.callback(bed.stop, "scheduler")
