@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 
-from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.api.v1alpha1 import SpecError, parse_stored
 from octavo.operator.cluster.apply import NameConflict, TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
@@ -220,7 +220,7 @@ class Reconciler:
 
 def _plan(resource: Object, snapshot: Snapshot, options: Options) -> Plan:
     try:
-        service = parse(resource)
-    except SpecError as error:  # an old CRD has accepted it
+        service = parse_stored(resource)
+    except SpecError as error:  # the CRD of another release has accepted it
         return plan_invalid(resource, error, time.time())
     return plan(service, snapshot, options, time.time())

@@ -1,8 +1,8 @@
 """InferenceService octavo.dev/v1alpha1 as frozen dataclasses.
 
-`parse` takes the resource's JSON, from the API server or from a file, fills in the defaults of the schema, checks its
-bounds and rules, and raises SpecError with the path of the field. Bounds and defaults stand in schema.py, and of the
-routers' settings in octavo.shared.router_settings, alone.
+`parse` takes the resource's JSON from a file, `parse_stored` from the API server, whose CRD may be of a newer release.
+They fill in the defaults of the schema, check its bounds and rules, and raise SpecError with the path of the field.
+Bounds and defaults stand in schema.py, and of the routers' settings in octavo.shared.router_settings, alone.
 """
 
 import math
@@ -15,13 +15,14 @@ from octavo.operator.api.fields import seconds
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.schemas.placement import DISRUPTION
-from octavo.operator.api.validate import SpecError, complete
+from octavo.operator.api.validate import SpecError, Unknown, complete
 from octavo.shared.router_settings import RouterSettings, from_spec
 from octavo.shared.setting_kinds import Duration
 
-__all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "parse"]
+__all__ = ["API_VERSION", "KIND", "InferenceService", "Spec", "SpecError", "Unknown", "parse", "parse_stored"]
 
 Json = Mapping[str, Any]  # Any: Kubernetes JSON, passed on as it came
+MOST_SHOWN = 20  # unknown fields in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class InferenceService:
-    """One resource. `raw` is its spec with all defaults filled in, as JSON."""
+    """One resource. `raw` is its spec with all defaults filled in, as JSON. `unknown`: what this release does not know
+    of it, and leaves out."""
 
     namespace: str
     name: str
@@ -151,15 +153,32 @@ class InferenceService:
     spec: Spec
     raw: Json
     status: Json  # as last written
+    unknown: tuple[Unknown, ...] = ()
+
+    @property
+    def unknown_fields(self) -> str:
+        """The first of them in words; "" if there are none."""
+        more = len(self.unknown) - MOST_SHOWN
+        return ", ".join(one.shown for one in self.unknown[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def parse(resource: Json) -> InferenceService:
-    """Read one InferenceService. Raises SpecError, whose text starts with the path of the field."""
+    """Read one InferenceService of a file. Raises SpecError, whose text starts with the path of the field."""
+    return _parse(resource, None)
+
+
+def parse_stored(resource: Json) -> InferenceService:
+    """Read one InferenceService of the API server. Fields that this release does not know, and optional ones with a
+    value that their enum does not have, count as absent. Raises SpecError as `parse`."""
+    return _parse(resource, [])
+
+
+def _parse(resource: Json, unknown: list[Unknown] | None) -> InferenceService:
     if resource.get("apiVersion") != API_VERSION or resource.get("kind") != KIND:
         found = f"{resource.get('apiVersion')}/{resource.get('kind')}"
         raise SpecError("kind", f"expected {API_VERSION} {KIND}, found {found}")
     desired = {key: value for key, value in resource.items() if key != "status"}
-    whole = complete(service_schema(), desired, "")
+    whole = complete(service_schema(), desired, unknown)
     if "name" not in whole["metadata"]:
         raise SpecError("metadata.name", "is required")
     for rule in RULES:
@@ -174,6 +193,7 @@ def parse(resource: Json) -> InferenceService:
         spec=_spec(whole["spec"], metadata["name"]),
         raw=whole["spec"],
         status=resource.get("status") or {},
+        unknown=tuple(unknown or ()),
     )
 
 

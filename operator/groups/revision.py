@@ -2,7 +2,8 @@
 
 The hash covers only values that differ from the schema's default, quantities as numbers: a new field with a default, or
 another spelling of a quantity, starts no rollout. The operator's own defaults (images, probes, flags) are not part of
-it: the pod template is kept per hash (`history.py`) and rendered again only for a new one.
+it: the pod template is kept per hash (`history.py`) and rendered again only for a new one. `unknown_fields.py` puts
+fields of a newer release into `raw` where a kept revision was hashed with them.
 """
 
 import hashlib
@@ -32,6 +33,7 @@ def worker_revision(service: InferenceService) -> str:
     if service.spec.accelerator.per_pod == service.spec.parallelism.tensor:
         chosen["accelerator"] = {key: value for key, value in chosen["accelerator"].items() if key != "perPod"}
     schema = service_schema()["properties"]["spec"]
+    chosen |= {key: value for key, value in service.raw.items() if key not in schema["properties"]}
     if _same_resources(service.spec.resources, device(service.raw).resources, schema):
         chosen.pop("resources", None)  # equal to the device's default, which the schema does not have
     return _hash(_without_defaults(chosen, schema) | _disruption(service))

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.operator.groups import names
 from octavo.operator.groups.snapshot import Object
+from octavo.operator.specs import common
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,21 @@ class Certificates:
     ca_secret: str
     leaves: tuple[Leaf, ...]
     metadata: Mapping[str, Any]  # Any: Kubernetes JSON
+
+    @classmethod
+    def of(cls, namespace: str, name: str, uid: str) -> "Certificates":
+        """Of the service of this name."""
+        ca, worker_tls, router_tls = names.secrets(name)
+        return cls(
+            service_uid=uid,
+            ca_secret=ca,
+            leaves=(Leaf(worker_tls, names.dns_name("worker", uid)), Leaf(router_tls, names.dns_name("router", uid))),
+            metadata={
+                "namespace": namespace,
+                "labels": names.common_labels(name),
+                "ownerReferences": [common.owner(name, uid)],
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)

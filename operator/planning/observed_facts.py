@@ -45,6 +45,7 @@ def observed_facts(
         paused=service.spec.paused,
         live=allowed.keep,
         terminating=len(observed) - len(allowed.keep),
+        unknown_fields=service.unknown_fields,
         blocked=blocked,
         causes=failures,
         waits={index: cause for index, cause in found.items() if index not in failures},

@@ -18,8 +18,9 @@ from octavo.operator.groups.options import Options
 from octavo.operator.groups.revision import router_revision
 from octavo.operator.groups.rollout import Goal, Step, next_down, step
 from octavo.operator.groups.snapshot import Object, Snapshot
+from octavo.operator.groups.unknown_fields import with_hashed_fields
 from octavo.operator.planning import hindrances
-from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Leaf, Plan
+from octavo.operator.planning.actions import Apply, Certificates, Delete, Event, Plan
 from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions import progressing
 from octavo.operator.planning.conditions.facts import Facts
@@ -32,10 +33,10 @@ from octavo.operator.planning.routers.keys import POLL_S as KEYS_POLL_S
 from octavo.operator.planning.routers.keys import has_keys, key_state
 from octavo.operator.planning.status import events, status
 from octavo.operator.planning.unplanned import plan_unreadable
-from octavo.operator.specs import access, common, network_policies, policies, services
+from octavo.operator.specs import access, network_policies, policies, services
 from octavo.shared.model_uri import parse
 
-__all__ = ["Apply", "Certificates", "Delete", "Event", "Leaf", "Plan", "plan"]
+__all__ = ["Apply", "Certificates", "Delete", "Event", "Plan", "plan"]
 
 POLL_S = 2.0  # interval of progress polls of a group that runs and does not serve
 ROUTER_POLL_S = 1.0  # of routers that reach no group, while one serves
@@ -46,8 +47,9 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     if any(kind in hindrances.NEEDED_TO_PLAN for kind, _ in snapshot.unreadable):
         cause = hindrances.unreadable(snapshot)
         assert cause is not None, "a kind is unreadable"
-        return plan_unreadable(service, _certificates(service), cause, now)
-    kept = kept_workers(service.name, snapshot.revisions)
+        return plan_unreadable(service, cause, now)
+    kept, routers = (found(service.name, snapshot.revisions) for found in (kept_workers, kept_routers))
+    service = with_hashed_fields(service, kept, routers)
     templates = {revision: item.template for revision, item in kept.items() if item.template is not None}
     observed = groups(service.name, snapshot, templates)
     blocked = _blocked(service, snapshot, options)
@@ -62,8 +64,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     keys = key_state(service, snapshot, now)
     facts = observed_facts(service, snapshot, goal, way, observed, allowed, blocked, causes, keys, now)
     present = status(service, facts, observed, now)
-    routers, account = kept_routers(service.name, snapshot.revisions), _new_account(service, snapshot)
-    revisions = Revisions(service, options, kept, routers, way, is_stopped, account, keys)
+    revisions = Revisions(service, options, kept, routers, way, is_stopped, _new_account(service, snapshot), keys)
     applies = tuple(_applies(service, snapshot, options, goal, observed, allowed, revisions, now))
     deletes = (
         *(_delete(group, reason) for group, reason in allowed.delete),
@@ -76,7 +77,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
         apply=applies,
         delete=deletes,
         delete_pods=pods,
-        certificates=_certificates(service),
+        certificates=Certificates.of(service.namespace, service.name, service.uid),
         status=present,
         events=tuple(
             dict.fromkeys(
@@ -226,20 +227,6 @@ def _delete(group: Group, reason: str) -> Delete:
     metadata = group.live["metadata"]
     event = Event("Normal", "GroupDeleted", f"draining and deleting {metadata['name']}: {reason}")
     return Delete("apps/v1", "StatefulSet", metadata["name"], metadata["uid"], reason, event=event)
-
-
-def _certificates(service: InferenceService) -> Certificates:
-    ca, worker_tls, router_tls = names.secrets(service.name)
-    metadata = common.metadata(service, "")
-    return Certificates(
-        service_uid=service.uid,
-        ca_secret=ca,
-        leaves=(
-            Leaf(worker_tls, names.dns_name("worker", service.uid)),
-            Leaf(router_tls, names.dns_name("router", service.uid)),
-        ),
-        metadata={key: metadata[key] for key in ("namespace", "labels", "ownerReferences")},
-    )
 
 
 def _course_events(service: InferenceService, facts: Facts) -> Iterator[Event]:

@@ -156,7 +156,7 @@ def events(previous: Mapping[str, Any], present: Json) -> tuple[Event, ...]:  # 
 def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JSON
     """Causes are Warnings: what Progressing stops for is one, unless the rollout is complete."""
     kind, holds = new["type"], new["status"] == "True"
-    broken = kind == "Degraded" and holds
+    broken = (kind == "Degraded" and holds) or (kind == "SpecSupported" and not holds)
     if old is None:
         return Event("Warning", new["reason"], new["message"]) if broken else None
     if old["status"] == new["status"]:
@@ -167,7 +167,7 @@ def _event(old: Mapping[str, Any] | None, new: Json) -> Event | None:  # Any: JS
         return Event(
             "Normal" if holds else "Warning", "Ready" if holds else "NotReady", f"{new['reason']}: {new['message']}"
         )
-    if kind == "Reconciled":
+    if kind in ("Reconciled", "SpecSupported"):
         return Event("Normal" if holds else "Warning", new["reason"], new["message"])
     if kind == "Progressing":
         is_cause = not holds and new["reason"] != COMPLETE

@@ -1,4 +1,4 @@
-"""Plans that leave all objects as they are, and say why in the status."""
+"""Plans that leave all objects but the certificates as they are, and say why in the status."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,19 +21,27 @@ _STALLED = {
 
 
 def plan_invalid(resource: Json, error: Exception, now: float) -> Plan:
-    """The plan for a resource that `parse` refuses. now: Unix time in seconds."""
+    """The plan for a resource that `parse_stored` refuses. now: Unix time in seconds.
+
+    Certificates of a service that has been planned before are renewed: its pods go on.
+    """
     cause = Cause("InvalidSpec", str(error))
     present = _status(resource, {"Ready": "False", **_STALLED}, cause, now)
-    return Plan(status=present, events=events(resource.get("status") or {}, present))
+    meta, before = resource["metadata"], resource.get("status") or {}
+    return Plan(
+        certificates=Certificates.of(meta["namespace"], meta["name"], meta["uid"]) if "revision" in before else None,
+        status=present,
+        events=events(before, present),
+    )
 
 
-def plan_unreadable(service: InferenceService, certificates: Certificates, cause: Cause, now: float) -> Plan:
+def plan_unreadable(service: InferenceService, cause: Cause, now: float) -> Plan:
     """The plan for a service whose groups or routers cannot be read: whether it serves is not known."""
     resource = {"metadata": {"generation": service.generation}, "status": service.status}
     unknown = dict.fromkeys(("Ready", "ModelLoaded", "RouterReady"), "Unknown")
     present = _status(resource, {**unknown, **_STALLED}, cause, now)
     return Plan(
-        certificates=certificates,
+        certificates=Certificates.of(service.namespace, service.name, service.uid),
         status=present,
         events=events(service.status, present),
     )

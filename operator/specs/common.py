@@ -19,13 +19,13 @@ def metadata(service: InferenceService, name: str, labels: Mapping[str, str] | N
         "name": name,
         "namespace": service.namespace,
         "labels": {**names.common_labels(service.name), **(labels or {})},
-        "ownerReferences": [owner(service)],
+        "ownerReferences": [owner(service.name, service.uid)],
     }
 
 
-def owner(service: InferenceService) -> Json:
-    """Owner reference to the service."""
-    return {"apiVersion": API_VERSION, "kind": KIND, "name": service.name, "uid": service.uid, "controller": True}
+def owner(name: str, uid: str) -> Json:
+    """Owner reference to the service of this name."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, "controller": True}
 
 
 def pod_security() -> Json:

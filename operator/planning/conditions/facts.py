@@ -23,6 +23,7 @@ class Facts:
     paused: bool
     live: tuple[Group, ...]  # groups that are not deleted
     terminating: int  # number of groups that are being deleted
+    unknown_fields: str  # of the spec, which this release leaves out; "" if there are none
     blocked: Cause | None  # the spec or a foreign object prevents any change
     causes: Mapping[int, Cause]  # failures of groups that do not serve, by index
     waits: Mapping[int, Cause]  # what other groups wait for, by index

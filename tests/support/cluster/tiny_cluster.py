@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from octavo.operator.api.v1alpha1 import parse
+from octavo.operator.api.v1alpha1 import parse_stored
 from octavo.operator.groups import names
 from octavo.operator.groups.groups import timestamp
 from octavo.operator.groups.options import Options
@@ -64,7 +64,7 @@ class TinyCluster:
     def reconcile(self) -> Plan:
         """One look of the operator, carried out."""
         self.now += 1
-        planned = plan(parse(self.resource), self.snapshot(), self.options, self.now)
+        planned = plan(parse_stored(self.resource), self.snapshot(), self.options, self.now)
         for item in planned.apply:
             if item.object["kind"] == "StatefulSet":
                 self._apply(_copied(dict(item.object)))

@@ -282,6 +282,7 @@ def test_a_serving_group_is_ready_whatever_happened_before() -> None:
         "RouterReady": "True",
         "UpToDate": "True",
         "Degraded": "False",
+        "SpecSupported": "True",
         "Reconciled": "True",
         "Reconciling": "False",
         "Stalled": "False",
