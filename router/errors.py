@@ -7,6 +7,7 @@ RouterError
 ├── StreamCut           one gRPC stream failed after its first message
 ├── SinkFailed          one request: the reader of its answer raised
 ├── StreamBroken        one leader: its stream cannot go on
+│   └── VersionSkew     one leader: its release and this router's do not work together
 ├── ModelFilesInvalid   one model: the files that a leader served cannot be used
 ├── ApiRefused          the API server: it refused a list or a watch of the groups' addresses
 ├── Gone                the API server: the resource version of a watch is too old

@@ -77,13 +77,21 @@ def router_report(status: int, page: Page, last: RouterReport | None, now: float
         return None
     groups, keys = page.get("groups"), router_keys(page)
     known = groups if isinstance(groups, dict) else {}
+    skew = _skew(known)
     stale = "stale_seconds" in known
     # A router without a valid key answers 503 too: then its number of streams says whether it reaches a group.
     refuses = keys is not None and not keys.valid
     if status == 200 or (refuses and known.get("connected")):
-        return RouterReport(None, stale, keys)
+        return RouterReport(None, stale, keys, skew)
     since = last.unconnected_since if last else None
-    return RouterReport(float(int(now)) if since is None else since, stale, keys)
+    return RouterReport(float(int(now)) if since is None else since, stale, keys, skew)
+
+
+def _skew(groups: Page) -> str:
+    """Why the router does not work with the first group whose release is too far from its own; "" if it does."""
+    missing = groups.get("missing")
+    entries = [entry for entry in missing if isinstance(entry, dict)] if isinstance(missing, list) else []
+    return next((str(entry["skew"])[:500] for entry in entries if entry.get("skew")), "")
 
 
 def router_keys(page: Page) -> RouterKeys | None:

@@ -48,6 +48,7 @@ class GroupReport:
     model: ModelInfo | None = None
     collective: str = ""  # transport between the ranks of a stage: gloo, peers or nccl
     activations: str = ""  # transport between the stages: grpc or peers
+    release: str = ""  # of the worker; "" of one that does not name it
     pod_uid: str = ""  # of the pod that answered: reports of deleted pods are ignored
 
 
@@ -62,7 +63,7 @@ class RouterKeys:
 
 @dataclass(frozen=True, slots=True)
 class RouterReport:
-    """The last answer of a ready router pod on its health page.
+    """The last answer of a router pod on its health page; of one that is not ready only `skew` counts.
 
     unconnected_since: Unix time since which it reaches none of the groups; None: it reaches one, or none is ready.
     """
@@ -70,6 +71,7 @@ class RouterReport:
     unconnected_since: float | None = None
     stale: bool = False  # its watch of the groups is lost: it does not learn of new ones
     keys: RouterKeys | None = None  # None: it needs none, or its page does not say
+    skew: str = ""  # why its release and a group's do not work together; "" if they do
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 The newer operator hashed these fields, as far as they differ from their defaults, which this one does not know. So a
 kept revision is that of the spec if its hash is that of the known fields and some of the unknown ones: then its pods
-stay. Of a spec that no kept revision has, the unknown fields are left out.
+stay. Of a spec that no kept revision has, the unknown fields are left out. So it is where one of them is an amount
+such as 512Mi, which is hashed as a number.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping

@@ -2,7 +2,8 @@
 
 Leaders report over gRPC: at each look while their group is not ready, else once a minute. While a group is ready, ready
 routers are asked for their health page: at each look while they reach no group, else once a minute. Routers that need
-API keys are asked every ten seconds, also without a group.
+API keys are asked every ten seconds, also without a group. Routers that are not ready are asked every ten seconds while
+a group is, whether its release is too far from theirs.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ READY_POLL_S = 35.0
 UNREADY_POLL_S = 1.5
 ROUTER_POLL_S = 0.5  # of a router that reaches no group while one is ready: it connects within a second
 SILENT_POLL_S = 4.0  # of a router that needs keys and did not answer
+UNREADY_ROUTER_POLL_S = 9.0
 KEYS_SLACK_S = 1.0  # a look that comes a little early asks too, so that none is skipped
 
 
@@ -44,7 +46,7 @@ class Polls:
         now, leaders = time.monotonic(), {pod["metadata"]["uid"]: pod for pod in pods if _is_leader(pod)}
         self.leaders = {pod_uid: kept for pod_uid, kept in self.leaders.items() if pod_uid in leaders}
         uids = {pod["metadata"]["uid"] for pod in pods}
-        self._polled_at = {pod_uid: at for pod_uid, at in self._polled_at.items() if pod_uid in uids}
+        self._polled_at = {key: at for key, at in self._polled_at.items() if key.partition("/")[0] in uids}
         due = {
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in leaders.items()
@@ -60,27 +62,29 @@ class Polls:
             self.leaders[pod_uid] = (group, report(answer, pod_uid))
 
     async def _poll_routers(self, pods: tuple[Object, ...]) -> None:
-        """Ask the ready routers that are due. Without a ready group there is nothing to reach: then only
-        routers that need keys are asked, and all are asked again once a group is ready."""
-        routers = {pod["metadata"]["uid"]: pod for pod in pods if _is_ready_router(pod)}
+        """Ask the routers that are due. Without a ready group there is nothing to reach: then only ready routers that
+        need keys are asked, and all are asked again once a group is ready."""
+        routers = {pod["metadata"]["uid"]: pod for pod in pods if _is_running_router(pod)}
         has_group = any(_is_leader(pod) and ready(pod) for pod in pods)
         if has_group is not self._had_ready_group:
             self._had_ready_group = has_group
-            self._polled_at = {pod_uid: at for pod_uid, at in self._polled_at.items() if pod_uid not in routers}
+            self._polled_at = {key: at for key, at in self._polled_at.items() if key.partition("/")[0] not in routers}
         if not has_group:
-            routers = {pod_uid: pod for pod_uid, pod in routers.items() if has_keys(pod)}
+            routers = {pod_uid: pod for pod_uid, pod in routers.items() if ready(pod) and has_keys(pod)}
             self.routers = {pod_uid: RouterReport(keys=kept.keys) for pod_uid, kept in self.routers.items()}
         self.routers = {pod_uid: kept for pod_uid, kept in self.routers.items() if pod_uid in routers}
         now = time.monotonic()
         due = {
             pod_uid: str(pod["status"]["podIP"])
             for pod_uid, pod in routers.items()
-            if now - self._polled_at.get(pod_uid, float("-inf")) > _router_poll_s(pod, self.routers.get(pod_uid))
+            if now - self._polled_at.get(_poll_key(pod), float("-inf")) > _router_poll_s(pod, self.routers.get(pod_uid))
         }
-        self._polled_at |= dict.fromkeys(due, now)
+        self._polled_at |= {_poll_key(routers[pod_uid]): now for pod_uid in due}
         pages = await asyncio.gather(*map(get_router_page, due.values()))
         for pod_uid, page in zip(due, pages, strict=True):
             found = None if page is None else router_report(*page, self.routers.get(pod_uid), time.time())
+            if found is not None and not ready(routers[pod_uid]):
+                found = RouterReport(skew=found.skew) if found.skew else None
             if found is None:
                 self.routers.pop(pod_uid, None)
             else:
@@ -106,6 +110,7 @@ def report(answer: group_pb2.GroupStatus, pod_uid: str) -> GroupReport:
         collective=_names(answer.collective),
         activations=_names(answer.activations),
         pod_uid=pod_uid,
+        release=answer.release,
     )
 
 
@@ -115,7 +120,15 @@ def _names(transports: Iterable["group_pb2.Transport.ValueType"]) -> str:
     return ", ".join(known[number].name.lower() if number in known else str(number) for number in transports)
 
 
+def _poll_key(pod: Object) -> str:
+    """One that is ready is asked at once, whenever it was asked before."""
+    uid = str(pod["metadata"]["uid"])
+    return uid if ready(pod) else f"{uid}/unready"
+
+
 def _router_poll_s(pod: Object, last: RouterReport | None) -> float:
+    if not ready(pod):
+        return UNREADY_ROUTER_POLL_S
     if last is not None and last.unconnected_since is not None:
         return ROUTER_POLL_S
     if has_keys(pod):
@@ -123,9 +136,10 @@ def _router_poll_s(pod: Object, last: RouterReport | None) -> float:
     return READY_POLL_S
 
 
-def _is_ready_router(pod: Object) -> bool:
+def _is_running_router(pod: Object) -> bool:
     is_router = names.label(pod, names.COMPONENT) == "router"
-    return is_router and ready(pod) and bool(pod["status"].get("podIP")) and not deleting(pod)
+    status = pod.get("status") or {}
+    return is_router and status.get("phase") == "Running" and bool(status.get("podIP")) and not deleting(pod)
 
 
 def _is_leader(pod: Object) -> bool:

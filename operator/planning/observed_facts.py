@@ -50,7 +50,7 @@ def observed_facts(
         causes=failures,
         waits={index: cause for index, cause in found.items() if index not in failures},
         routers=counted,
-        router_cause=next((c for c in (router, counted.cause) if c and now >= c.failure_at), None),
+        router_cause=next((c for c in _in_order(router, counted) if c and now >= c.failure_at), None),
         router_wait=router if router and now < router.failure_at else None,
         refused=hindrances.refused(snapshot.refusals),
         refused_for_serving=hindrances.refused(snapshot.refusals, for_serving=True),
@@ -83,6 +83,11 @@ def _finds_no_node(goal: Goal, group: Group, failures: Mapping[int, Cause]) -> b
 def _router_cause(snapshot: Snapshot) -> Cause | None:
     pods = [pod for pod in snapshot.pods if not is_worker(pod)]
     return router_cause(snapshot.router, pods, snapshot.warnings, snapshot.lost_nodes)
+
+
+def _in_order(router: Cause | None, counted: Routers) -> tuple[Cause | None, Cause | None]:
+    """The causes of routers' failures: that they reach no group of another release before what follows from it."""
+    return (counted.cause, router) if counted.skew else (router, counted.cause)
 
 
 def _routers(service: InferenceService, snapshot: Snapshot, now: float) -> Routers:

@@ -39,6 +39,7 @@ from octavo.shared.model_uri import parse
 __all__ = ["Apply", "Certificates", "Delete", "Event", "Plan", "plan"]
 
 POLL_S = 2.0  # interval of progress polls of a group that runs and does not serve
+UNREADY_ROUTER_POLL_S = 10.0  # of routers that are not ready, while a group serves
 ROUTER_POLL_S = 1.0  # of routers that reach no group, while one serves
 
 
@@ -269,6 +270,8 @@ def _poll_after(observed: tuple[Group, ...], snapshot: Snapshot, facts: Facts) -
         return ROUTER_POLL_S
     if any(map(_is_polled, observed)):
         return POLL_S
+    if facts.serving and facts.routers.ready < facts.routers.total:
+        return UNREADY_ROUTER_POLL_S
     return KEYS_POLL_S if any(map(has_keys, snapshot.pods)) else None
 
 

@@ -101,6 +101,8 @@ def _group(group: Group, cause: Cause | None) -> Json:
     if group.report:
         chosen = {"collective": group.report.collective, "activations": group.report.activations}
         entry |= {key: value for key, value in chosen.items() if value}
+    if group.report and group.report.release:
+        entry["release"] = group.report.release
     containers = [
         container for pod in group.pods for container in (pod.get("status") or {}).get("containerStatuses") or ()
     ]

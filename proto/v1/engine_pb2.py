@@ -24,49 +24,49 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/proto/v1/engine.proto\x12\toctavo.v1\"\xa6\x01\n\nFromRouter\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.octavo.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.octavo.v1.SubmitH\x00\x12#\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x11.octavo.v1.CancelH\x00\x12#\n\x04more\x18\x0f \x03(\x0b\x32\x15.octavo.v1.FromRouterB\x06\n\x04kind\",\n\x05Hello\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x0e\n\x06router\x18\x02 \x01(\t\"\xbc\x01\n\x06Submit\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06prompt\x18\x02 \x01(\x0c\x12\x11\n\tgenerated\x18\x03 \x01(\x0c\x12+\n\x08sampling\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.octavo.v1.Limits\x12\x10\n\x08priority\x18\x06 \x01(\x11\x12\x0c\n\x04salt\x18\x07 \x01(\x0c\x12\x0f\n\x07grammar\x18\x08 \x01(\t\"\x9b\x03\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\r\n\x05min_p\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\nlogit_bias\x18\t \x01(\x0c\x12\x19\n\x11\x61llowed_token_ids\x18\n \x01(\x0c\x12\x11\n\tbad_words\x18\x0b \x03(\x0c\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x11\n\tforbidden\x18\r \x01(\x0c\x12\x15\n\x08logprobs\x18\x0e \x01(\rH\x02\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0f \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobs\"B\n\x06Limits\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x10\n\x08stop_ids\x18\x02 \x03(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06number\x18\x01 \x01(\r\"\xd9\x01\n\nFromEngine\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.octavo.v1.WelcomeH\x00\x12\'\n\x06output\x18\x02 \x01(\x0b\x32\x15.octavo.v1.StepOutputH\x00\x12\'\n\x08rejected\x18\x03 \x01(\x0b\x32\x13.octavo.v1.RejectedH\x00\x12\'\n\x08\x64raining\x18\x04 \x01(\x0b\x32\x13.octavo.v1.DrainingH\x00\x12!\n\x06\x63redit\x18\x0f \x01(\x0b\x32\x11.octavo.v1.CreditB\x06\n\x04kind\"\x93\x01\n\x07Welcome\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x13\n\x0bserved_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x07 \x03(\t\"o\n\nStepOutput\x12\x0f\n\x07numbers\x18\x01 \x01(\x0c\x12\x0b\n\x03ids\x18\x02 \x01(\x0c\x12\x10\n\x08\x66inishes\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63\x61\x63hed\x18\x04 \x01(\x0c\x12!\n\x06scores\x18\x05 \x03(\x0b\x32\x11.octavo.v1.Scores\"5\n\x06Scores\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x0c\x12\x0e\n\x06prompt\x18\x03 \x01(\x0c\"\x99\x01\n\x08Rejected\x12\x0e\n\x06number\x18\x01 \x01(\r\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.octavo.v1.Rejected.Code\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"5\n\x04\x43ode\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07INVALID\x10\x01\x12\x0f\n\x0bUNAVAILABLE\x10\x02\"E\n\x06\x43redit\x12\x0c\n\x04seen\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x12\x12\x1d\n\x04load\x18\x03 \x01(\x0b\x32\x0f.octavo.v1.Load\"T\n\x04Load\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x0f\n\x07running\x18\x02 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x05 \x01(\r\x12\x0e\n\x06\x61sleep\x18\x06 \x01(\x08\"\n\n\x08\x44raining\"\x0e\n\x0c\x46ilesRequest\"7\n\tFileChunk\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t*<\n\x06\x46inish\x12\x10\n\x0cNOT_FINISHED\x10\x00\x12\x08\n\x04STOP\x10\x01\x12\n\n\x06LENGTH\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x32}\n\x06\x45ngine\x12\x39\n\x05Serve\x12\x15.octavo.v1.FromRouter\x1a\x15.octavo.v1.FromEngine(\x01\x30\x01\x12\x38\n\x05\x46iles\x12\x17.octavo.v1.FilesRequest\x1a\x14.octavo.v1.FileChunk0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coctavo/proto/v1/engine.proto\x12\toctavo.v1\"\xa6\x01\n\nFromRouter\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.octavo.v1.HelloH\x00\x12#\n\x06submit\x18\x02 \x01(\x0b\x32\x11.octavo.v1.SubmitH\x00\x12#\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x11.octavo.v1.CancelH\x00\x12#\n\x04more\x18\x0f \x03(\x0b\x32\x15.octavo.v1.FromRouterB\x06\n\x04kind\"O\n\x05Hello\x12\x13\n\x0bservice_uid\x18\x01 \x01(\t\x12\x0e\n\x06router\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x0f\n\x07release\x18\x04 \x01(\t\"\xbc\x01\n\x06Submit\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0e\n\x06prompt\x18\x02 \x01(\x0c\x12\x11\n\tgenerated\x18\x03 \x01(\x0c\x12+\n\x08sampling\x18\x04 \x01(\x0b\x32\x19.octavo.v1.SamplingParams\x12!\n\x06limits\x18\x05 \x01(\x0b\x32\x11.octavo.v1.Limits\x12\x10\n\x08priority\x18\x06 \x01(\x11\x12\x0c\n\x04salt\x18\x07 \x01(\x0c\x12\x0f\n\x07grammar\x18\x08 \x01(\t\"\x9b\x03\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x00\x88\x01\x01\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\r\n\x05min_p\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12\x1f\n\x12repetition_penalty\x18\x08 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\nlogit_bias\x18\t \x01(\x0c\x12\x19\n\x11\x61llowed_token_ids\x18\n \x01(\x0c\x12\x11\n\tbad_words\x18\x0b \x03(\x0c\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x11\n\tforbidden\x18\r \x01(\x0c\x12\x15\n\x08logprobs\x18\x0e \x01(\rH\x02\x88\x01\x01\x12\x1c\n\x0fprompt_logprobs\x18\x0f \x01(\rH\x03\x88\x01\x01\x42\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobs\"B\n\x06Limits\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x10\n\x08stop_ids\x18\x02 \x03(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06number\x18\x01 \x01(\r\"\xd9\x01\n\nFromEngine\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.octavo.v1.WelcomeH\x00\x12\'\n\x06output\x18\x02 \x01(\x0b\x32\x15.octavo.v1.StepOutputH\x00\x12\'\n\x08rejected\x18\x03 \x01(\x0b\x32\x13.octavo.v1.RejectedH\x00\x12\'\n\x08\x64raining\x18\x04 \x01(\x0b\x32\x13.octavo.v1.DrainingH\x00\x12!\n\x06\x63redit\x18\x0f \x01(\x0b\x32\x11.octavo.v1.CreditB\x06\n\x04kind\"\xb6\x01\n\x07Welcome\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x13\n\x0bserved_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\r\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x10\n\x08revision\x18\x06 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x07 \x03(\t\x12\x10\n\x08protocol\x18\x08 \x01(\r\x12\x0f\n\x07release\x18\t \x01(\t\"o\n\nStepOutput\x12\x0f\n\x07numbers\x18\x01 \x01(\x0c\x12\x0b\n\x03ids\x18\x02 \x01(\x0c\x12\x10\n\x08\x66inishes\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63\x61\x63hed\x18\x04 \x01(\x0c\x12!\n\x06scores\x18\x05 \x03(\x0b\x32\x11.octavo.v1.Scores\"5\n\x06Scores\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x0c\x12\x0e\n\x06prompt\x18\x03 \x01(\x0c\"\x99\x01\n\x08Rejected\x12\x0e\n\x06number\x18\x01 \x01(\r\x12&\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x18.octavo.v1.Rejected.Code\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"5\n\x04\x43ode\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07INVALID\x10\x01\x12\x0f\n\x0bUNAVAILABLE\x10\x02\"E\n\x06\x43redit\x12\x0c\n\x04seen\x18\x01 \x01(\r\x12\x0e\n\x06tokens\x18\x02 \x01(\x12\x12\x1d\n\x04load\x18\x03 \x01(\x0b\x32\x0f.octavo.v1.Load\"T\n\x04Load\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x04\x12\x0f\n\x07running\x18\x02 \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x05 \x01(\r\x12\x0e\n\x06\x61sleep\x18\x06 \x01(\x08\"\n\n\x08\x44raining\"\x0e\n\x0c\x46ilesRequest\"7\n\tFileChunk\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t*<\n\x06\x46inish\x12\x10\n\x0cNOT_FINISHED\x10\x00\x12\x08\n\x04STOP\x10\x01\x12\n\n\x06LENGTH\x10\x02\x12\n\n\x06\x46\x41ILED\x10\x03\x32}\n\x06\x45ngine\x12\x39\n\x05Serve\x12\x15.octavo.v1.FromRouter\x1a\x15.octavo.v1.FromEngine(\x01\x30\x01\x12\x38\n\x05\x46iles\x12\x17.octavo.v1.FilesRequest\x1a\x14.octavo.v1.FileChunk0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.proto.v1.engine_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISH']._serialized_start=1893
-  _globals['_FINISH']._serialized_end=1953
+  _globals['_FINISH']._serialized_start=1963
+  _globals['_FINISH']._serialized_end=2023
   _globals['_FROMROUTER']._serialized_start=44
   _globals['_FROMROUTER']._serialized_end=210
   _globals['_HELLO']._serialized_start=212
-  _globals['_HELLO']._serialized_end=256
-  _globals['_SUBMIT']._serialized_start=259
-  _globals['_SUBMIT']._serialized_end=447
-  _globals['_SAMPLINGPARAMS']._serialized_start=450
-  _globals['_SAMPLINGPARAMS']._serialized_end=861
-  _globals['_LIMITS']._serialized_start=863
-  _globals['_LIMITS']._serialized_end=929
-  _globals['_CANCEL']._serialized_start=931
-  _globals['_CANCEL']._serialized_end=955
-  _globals['_FROMENGINE']._serialized_start=958
-  _globals['_FROMENGINE']._serialized_end=1175
-  _globals['_WELCOME']._serialized_start=1178
-  _globals['_WELCOME']._serialized_end=1325
-  _globals['_STEPOUTPUT']._serialized_start=1327
-  _globals['_STEPOUTPUT']._serialized_end=1438
-  _globals['_SCORES']._serialized_start=1440
-  _globals['_SCORES']._serialized_end=1493
-  _globals['_REJECTED']._serialized_start=1496
-  _globals['_REJECTED']._serialized_end=1649
-  _globals['_REJECTED_CODE']._serialized_start=1596
-  _globals['_REJECTED_CODE']._serialized_end=1649
-  _globals['_CREDIT']._serialized_start=1651
-  _globals['_CREDIT']._serialized_end=1720
-  _globals['_LOAD']._serialized_start=1722
-  _globals['_LOAD']._serialized_end=1806
-  _globals['_DRAINING']._serialized_start=1808
-  _globals['_DRAINING']._serialized_end=1818
-  _globals['_FILESREQUEST']._serialized_start=1820
-  _globals['_FILESREQUEST']._serialized_end=1834
-  _globals['_FILECHUNK']._serialized_start=1836
-  _globals['_FILECHUNK']._serialized_end=1891
-  _globals['_ENGINE']._serialized_start=1955
-  _globals['_ENGINE']._serialized_end=2080
+  _globals['_HELLO']._serialized_end=291
+  _globals['_SUBMIT']._serialized_start=294
+  _globals['_SUBMIT']._serialized_end=482
+  _globals['_SAMPLINGPARAMS']._serialized_start=485
+  _globals['_SAMPLINGPARAMS']._serialized_end=896
+  _globals['_LIMITS']._serialized_start=898
+  _globals['_LIMITS']._serialized_end=964
+  _globals['_CANCEL']._serialized_start=966
+  _globals['_CANCEL']._serialized_end=990
+  _globals['_FROMENGINE']._serialized_start=993
+  _globals['_FROMENGINE']._serialized_end=1210
+  _globals['_WELCOME']._serialized_start=1213
+  _globals['_WELCOME']._serialized_end=1395
+  _globals['_STEPOUTPUT']._serialized_start=1397
+  _globals['_STEPOUTPUT']._serialized_end=1508
+  _globals['_SCORES']._serialized_start=1510
+  _globals['_SCORES']._serialized_end=1563
+  _globals['_REJECTED']._serialized_start=1566
+  _globals['_REJECTED']._serialized_end=1719
+  _globals['_REJECTED_CODE']._serialized_start=1666
+  _globals['_REJECTED_CODE']._serialized_end=1719
+  _globals['_CREDIT']._serialized_start=1721
+  _globals['_CREDIT']._serialized_end=1790
+  _globals['_LOAD']._serialized_start=1792
+  _globals['_LOAD']._serialized_end=1876
+  _globals['_DRAINING']._serialized_start=1878
+  _globals['_DRAINING']._serialized_end=1888
+  _globals['_FILESREQUEST']._serialized_start=1890
+  _globals['_FILESREQUEST']._serialized_end=1904
+  _globals['_FILECHUNK']._serialized_start=1906
+  _globals['_FILECHUNK']._serialized_end=1961
+  _globals['_ENGINE']._serialized_start=2025
+  _globals['_ENGINE']._serialized_end=2150
 # @@protoc_insertion_point(module_scope)

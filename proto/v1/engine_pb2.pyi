@@ -91,19 +91,27 @@ class Hello(_message.Message):
 
     SERVICE_UID_FIELD_NUMBER: _builtins.int
     ROUTER_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     """refused with FAILED_PRECONDITION when it is not the leader's own; empty on one machine"""
     router: _builtins.str
     """a name for logs and metrics"""
+    protocol: _builtins.int
+    """octavo/release.py; refused with FAILED_PRECONDITION, after a Welcome, when more than one apart"""
+    release: _builtins.str
+    """of the router, such as 0.1.0"""
     def __init__(
         self,
         *,
         service_uid: _builtins.str = ...,
         router: _builtins.str = ...,
+        protocol: _builtins.int = ...,
+        release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["router", b"router", "service_uid", b"service_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["protocol", b"protocol", "release", b"release", "router", b"router", "service_uid", b"service_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,6 +362,8 @@ class Welcome(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     digest: _builtins.str
     """of the model: config, text files and the values of the weights; groups of one revision must agree"""
@@ -361,6 +371,9 @@ class Welcome(_message.Message):
     context_length: _builtins.int
     block_size: _builtins.int
     revision: _builtins.str
+    protocol: _builtins.int
+    """of the leader; a Welcome to a router of which it is more than one apart has nothing but these two"""
+    release: _builtins.str
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """optional request fields that this group's device serves"""
@@ -375,10 +388,12 @@ class Welcome(_message.Message):
         block_size: _builtins.int = ...,
         revision: _builtins.str = ...,
         features: _abc.Iterable[_builtins.str] | None = ...,
+        protocol: _builtins.int = ...,
+        release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "digest", b"digest", "features", b"features", "incarnation", b"incarnation", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "context_length", b"context_length", "digest", b"digest", "features", b"features", "incarnation", b"incarnation", "protocol", b"protocol", "release", b"release", "revision", b"revision", "served_name", b"served_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

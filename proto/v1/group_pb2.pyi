@@ -596,6 +596,7 @@ class GroupStatus(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     COLLECTIVE_FIELD_NUMBER: _builtins.int
     ACTIVATIONS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     service_uid: _builtins.str
     revision: _builtins.str
     incarnation: _builtins.str
@@ -603,6 +604,8 @@ class GroupStatus(_message.Message):
     progress_percent: _builtins.int
     restarts: _builtins.int
     """incarnations that ended by a failure"""
+    release: _builtins.str
+    """of the worker, such as 0.1.0"""
     @_builtins.property
     def last_failure(self) -> Global___Failure: ...
     @_builtins.property
@@ -630,10 +633,11 @@ class GroupStatus(_message.Message):
         model: Global___ModelInfo | None = ...,
         collective: _abc.Iterable[Global___Transport.ValueType] | None = ...,
         activations: _abc.Iterable[Global___Transport.ValueType] | None = ...,
+        release: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_failure", b"last_failure", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "collective", b"collective", "incarnation", b"incarnation", "last_failure", b"last_failure", "model", b"model", "phase", b"phase", "progress_percent", b"progress_percent", "restarts", b"restarts", "revision", b"revision", "service_uid", b"service_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activations", b"activations", "collective", b"collective", "incarnation", b"incarnation", "last_failure", b"last_failure", "model", b"model", "phase", b"phase", "progress_percent", b"progress_percent", "release", b"release", "restarts", b"restarts", "revision", b"revision", "service_uid", b"service_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -90,7 +90,9 @@ class FleetDispatcher:
 
     @property
     def reachability(self) -> Reachability:
-        return Reachability(self.fleet.listed, self.fleet.missing, self._lists_ready, self.list_silent_s())
+        return Reachability(
+            self.fleet.listed, self.fleet.missing, self._lists_ready, self.list_silent_s(), self.fleet.skews
+        )
 
     @property
     def waiting(self) -> int:

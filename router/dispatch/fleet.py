@@ -76,6 +76,11 @@ class Fleet:
         all_s = ((address, self._upstreams[address].missing_s) for address in self._wanted)
         return {address: seconds for address, seconds in all_s if seconds is not None}
 
+    @property
+    def skews(self) -> dict[str, str]:
+        """Of listed groups whose release does not work together with this one: why, by address."""
+        return {one: self._upstreams[one].skew for one in self._wanted if self._upstreams[one].skew}
+
     def retarget(self, addresses: Iterable[str]) -> None:
         """Set the list of groups. A removed group finishes its requests and gets no new ones."""
         self.synced = True

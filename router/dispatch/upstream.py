@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import grpc
 
+from octavo import release
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.router.dispatch import wire
 from octavo.router.dispatch.contained_listener import ContainedListener
@@ -37,8 +38,13 @@ LOCAL_BACK_OFF_S = 0.05  # a Unix socket: a refusal costs nothing, and on one ma
 ServeCall = grpc.aio.StreamStreamCall[engine_pb2.FromRouter, engine_pb2.FromEngine]
 
 
+class VersionSkew(StreamBroken):
+    """The leader is of a release with which this one does not work together."""
+
+
 class Upstream:
-    """Keeps a stream to one address; `run` until cancelled."""
+    """Keeps a stream to one address; `run` until cancelled. skew: why its release and the leader's do not work
+    together; "" if they do, or if that is not known."""
 
     def __init__(
         self, address: str, dial: Dial, hello: engine_pb2.FromRouter, listener: StreamListener, errors: InternalErrors
@@ -46,6 +52,7 @@ class Upstream:
         self.address = address
         self.stream: LeaderStream | None = None
         self.last_error = ""
+        self.skew = ""
         self._was_open = False
         self._dial = dial
         self._hello = hello
@@ -103,15 +110,18 @@ class Upstream:
                 first = await _read(call)
                 if first is None or first.WhichOneof("kind") != "welcome":
                     raise StreamBroken("the leader did not begin with a Welcome")
+                if skew := release.skew("the group", first.welcome.release, first.welcome.protocol, "this router"):
+                    raise VersionSkew(skew)
                 model = known(first.welcome.digest) or await fetch_model(stub, first.welcome)
             self.stream = stream = LeaderStream(self.address, first.welcome, self._listener)
             self._listener.opened(stream, model)
-            self.last_error = ""
+            self.last_error = self.skew = ""
             self._was_open = self._is_held = True
             log.info(
-                "group %s: open, incarnation %s, revision %s, model %s, context %d",
+                "group %s: open, incarnation %s, release %s, revision %s, model %s, context %d",
                 self.address,
                 stream.incarnation,
+                first.welcome.release or "unknown",
                 stream.revision,
                 stream.digest,
                 stream.context_length,
@@ -170,6 +180,7 @@ class Upstream:
             starting = self.address.startswith("unix:") and not self._was_open
             log.log(logging.INFO if starting else logging.WARNING, "group %s: %s", self.address, text)
         self.last_error = text
+        self.skew = text if isinstance(error, VersionSkew) else ""
 
 
 async def _read(call: ServeCall) -> engine_pb2.FromEngine | None:

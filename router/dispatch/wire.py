@@ -5,6 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import repeat
 
+from octavo import __version__, release
 from octavo.proto.v1 import engine_pb2
 from octavo.router.jobs.generation import Job
 from octavo.shared.grpc_options import MESSAGE_BYTES, OPTIONS
@@ -53,7 +54,9 @@ def cancel(number: int) -> engine_pb2.FromRouter:
 
 
 def hello(service_uid: str, router: str) -> engine_pb2.FromRouter:
-    return engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=service_uid, router=router))
+    return engine_pb2.FromRouter(
+        hello=engine_pb2.Hello(service_uid=service_uid, router=router, protocol=release.PROTOCOL, release=__version__)
+    )
 
 
 def bundle(outbox: deque[engine_pb2.FromRouter]) -> engine_pb2.FromRouter:

@@ -12,12 +12,14 @@ CUT_OFF_S = 60.0
 class Reachability:
     """listed: groups in the list now. missing: seconds without a stream, by address. of_ready: the list
     names only groups that serve, as Kubernetes' does; a fixed list names them in any state. silent_s: seconds since the
-    API server last answered the watch of the list; 0 for a fixed list."""
+    API server last answered the watch of the list; 0 for a fixed list. skews: by address, why a missing group's release
+    and the router's do not work together."""
 
     listed: int = 0
     missing: Mapping[str, float] = field(default_factory=dict)
     of_ready: bool = False
     silent_s: float = 0.0
+    skews: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_stale(self) -> bool:
@@ -39,6 +41,10 @@ class Reachability:
         return {
             "listed": self.listed,
             "connected": self.listed - len(missing),
-            "missing": [{"address": one, "seconds": round(missing[one], 1)} for one in sorted(missing)],
+            "missing": [self._missing(one) for one in sorted(missing)],
             **({"stale_seconds": round(self.silent_s, 1)} if self.is_stale else {}),
         }
+
+    def _missing(self, address: str) -> dict[str, object]:
+        entry: dict[str, object] = {"address": address, "seconds": round(self.missing[address], 1)}
+        return entry | ({"skew": self.skews[address]} if address in self.skews else {})

@@ -209,6 +209,8 @@ def _fleet_readings(dispatcher: FleetDispatcher) -> Iterator[MetricReading]:
     text = "Groups without requests, as their model is not that of their revision, in sum"
     yield "octavo_router_mismatched_groups", text, False, mismatched
     yield "octavo_router_asleep_groups", "Groups that sleep, in sum over processes", False, dispatcher.fleet.asleep
+    skewed = len(dispatcher.fleet.skews)
+    yield "octavo_router_skewed_groups", "Groups of a release too far from the router's, in sum", False, skewed
     yield "octavo_router_internal_errors", "Errors of the router that were contained", True, dispatcher.errors.count
     yield "octavo_router_ready_processes", "Processes of this router that have a group", False, float(dispatcher.ready)
 

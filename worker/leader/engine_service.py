@@ -10,6 +10,7 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
+from octavo import __version__, release
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
 from octavo.worker.channel import first
 from octavo.worker.config import Config
@@ -77,7 +78,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         return digest_of(self._outline, self._registry.weights)
 
     async def _greet(self, said: engine_pb2.FromRouter | None, context: _ServeContext) -> str:
-        """The router's name. Aborts the call when it is not of this service."""
+        """The router's name. Aborts the call when it is not of this service, or of a release too far from this one."""
         if said is None or said.WhichOneof("kind") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of Serve is its Hello")
         assert said is not None  # abort does not return
@@ -85,6 +86,12 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         if theirs != ours:
             text = f"this group belongs to service {ours!r}, and the router to {theirs!r}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        if skew := release.skew(f"router {said.hello.router}", said.hello.release, said.hello.protocol, "this group"):
+            logger.warning("%s", skew)
+            await context.write(
+                engine_pb2.FromEngine(welcome=engine_pb2.Welcome(protocol=release.PROTOCOL, release=__version__))
+            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, skew)
         return said.hello.router
 
     def _welcome(self, stream: RouterStream) -> engine_pb2.FromEngine:
@@ -94,7 +101,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             welcome=engine_pb2.Welcome(
                 incarnation=self._incarnation, digest=self._digest, served_name=self._config.served_name,
                 context_length=rules.context_length, block_size=rules.block_size, revision=self._config.revision,
-                features=sorted(rules.features),
+                features=sorted(rules.features), protocol=release.PROTOCOL, release=__version__,
             ),
             credit=self._registry.credit(stream),
         )  # fmt: skip

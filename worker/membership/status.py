@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 
+from octavo import __version__
 from octavo.proto.v1 import group_pb2, group_pb2_grpc
 from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.config import Config
@@ -68,4 +69,5 @@ class StatusServicer(group_pb2_grpc.StatusServicer):
             model=state.model,
             collective=state.collective,
             activations=state.activations,
+            release=__version__,
         )

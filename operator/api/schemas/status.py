@@ -13,7 +13,7 @@ CONDITIONS: Mapping[str, str] = {
     "RouterReady": "at least one router accepts requests, and has a valid API key where keys are required",
     "UpToDate": "all desired groups and routers of the observed generation serve, and no earlier ones are left",
     "Degraded": "there is a failure, or fewer groups serve than desired once a group has served",
-    "SpecSupported": "the operator knows all fields of the spec; it leaves out those of a newer release",
+    "SpecSupported": "the operator knows all fields of the spec; it leaves out fields of a newer release",
     "Reconciled": "the API server holds all objects of the service as desired",
     "Reconciling": "the service is on its way to the desired state (kstatus)",
     "Stalled": "the desired state cannot be reached without a change of the spec or of the cluster (kstatus)",
@@ -97,6 +97,7 @@ def _group() -> Json:
                 "Transport of activations between stages: grpc or peers (memory of GPUs of one host). Absent if there "
                 "is one stage."
             ),
+            "release": _text("Release of the group's workers, such as 0.1.0."),
             "restarts": _number("Number of incarnations and containers of the group that ended by a failure."),
             "lastFailure": {
                 "type": "object",

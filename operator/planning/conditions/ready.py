@@ -15,6 +15,8 @@ def verdict(facts: Facts) -> Verdict:
         return False, cause.reason, cause.message
     if facts.routers.ready == 0 or facts.routers.desired == 0 or facts.keys.all_refused:
         return router_ready.verdict(facts)
+    if facts.routers.connected == 0 and facts.routers.skew:
+        return False, "VersionSkew", facts.routers.skew
     if facts.routers.connected == 0:
         return False, "RouterDisconnected", "groups serve, but no router reaches one of them yet"
     if facts.serving < facts.goal.groups:

@@ -21,7 +21,8 @@ class Routers:
     connected: ready, and a group serves through them, or they did not answer the operator, which a NetworkPolicy or a
     mesh may prevent. disconnected_since: Unix time since which no ready router reaches a group; None: one does, or none
     is ready. settles_at: Unix time at which a router stops counting as connected; None: none does. stale: name of a
-    router that does not learn of new groups; "" if there is none.
+    router that does not learn of new groups; "" if there is none. skew: why a router, ready or not, and a group are of
+    releases that do not work together; "" if all are.
     """
 
     desired: int = 0
@@ -34,6 +35,7 @@ class Routers:
     disconnected_since: float | None = None
     settles_at: float | None = None
     stale: str = ""
+    skew: str = ""
 
     @property
     def complete(self) -> bool:
@@ -43,6 +45,8 @@ class Routers:
     @property
     def cause(self) -> Cause | None:
         """Cause of a failure that only the routers themselves know; None if there is none."""
+        if self.skew:
+            return Cause("VersionSkew", self.skew)
         if self.disconnected_since is not None:
             message = (
                 "no router reaches a group that serves: see the routers' logs, and which connections to the workers "
@@ -74,6 +78,7 @@ def routers(
         since = answers[pod["metadata"]["uid"]].unconnected_since
         return since is None or (was_ready and now < since + CONNECTED_S)
 
+    skews = ((pod["metadata"]["name"], reports.get(pod["metadata"]["uid"], RouterReport()).skew) for pod in present)
     times = [answer.unconnected_since for answer in answers.values()]
     known = [time for time in times if time is not None]
     return Routers(
@@ -87,4 +92,5 @@ def routers(
         disconnected_since=max(known) if known and len(known) == len(times) else None,
         settles_at=min((at + CONNECTED_S for at in known if was_ready and now < at + CONNECTED_S), default=None),
         stale=next((pod["metadata"]["name"] for pod in working if answers[pod["metadata"]["uid"]].stale), ""),
+        skew=next((f"{name}: {skew}" for name, skew in skews if skew), ""),
     )

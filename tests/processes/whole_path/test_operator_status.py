@@ -52,6 +52,7 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     ca = pki.authority(None, UID, _now())
     failure = group_pb2.Failure(pod="chat-0-0", rank=0, reason="OOMKilled", exit_code=-9, message="m", time_ms=2500)
     answer = group_pb2.GroupStatus(service_uid=UID, revision="r1", phase=group_pb2.LOADING, progress_percent=71)
+    answer.release = "7.0.0"
     answer.last_failure.CopyFrom(failure)
     answer.collective.append(group_pb2.GLOO)
     answer.activations.extend([group_pb2.GRPC, 9])  # of a worker that is newer
@@ -61,7 +62,7 @@ async def test_a_pod_is_asked_as_the_operator_and_answers() -> None:
     assert said is not None and pod.callers == [f"operator.{UID}.octavo".encode()]
     reported = report(said, "pod-uid")
     assert (reported.phase, reported.progress_percent, reported.model) == ("LOADING", 71, None)
-    assert (reported.collective, reported.activations) == ("gloo", "grpc, 9")
+    assert (reported.collective, reported.activations, reported.release) == ("gloo", "grpc, 9", "7.0.0")
     assert reported.last_failure is not None and reported.last_failure.time_s == 2.5
 
 

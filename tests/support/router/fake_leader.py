@@ -24,6 +24,7 @@ from pathlib import Path
 import grpc
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc
+from octavo.release import PROTOCOL
 from octavo.worker.messages.request import FEATURES
 
 MESSAGE_BYTES = 64 << 20
@@ -61,6 +62,8 @@ class Script:
     context_length: int = 8192
     tokenizer: Path | None = None
     service_uid: str = ""
+    protocol: int = PROTOCOL
+    release: str = "1.2.3"
     features: tuple[str, ...] = FEATURES
 
 
@@ -257,6 +260,8 @@ class FakeLeader(engine_pb2_grpc.EngineServicer):
             block_size=16,
             revision=self.script.revision,
             features=self.script.features,
+            protocol=self.script.protocol,
+            release=self.script.release,
         )
 
     def _credited(self, message: engine_pb2.FromEngine, stream: Stream) -> engine_pb2.FromEngine:

@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 from support.patience import PATIENCE_S
 from support.processes import commands
-from support.processes.forked import Forked
+from support.processes.forked import Forked, Main
 from support.processes.ports import free_port
 
 
@@ -60,15 +60,15 @@ class RunningRouter:
 
 @asynccontextmanager
 async def routing(
-    groups: Sequence[str], *flags: str, ready: bool = True, log: Path | None = None
+    groups: Sequence[str], *flags: str, ready: bool = True, log: Path | None = None, main: Main = commands.main
 ) -> AsyncIterator[RunningRouter]:
     """Ready means that a group serves; else the process only listens. log: where it writes; else with the test's own
-    output."""
+    output. main: what runs `octavo`."""
     http, grpc, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     places = ["--http", http, "--grpc", grpc, "--metrics", metrics]
     places += [part for group in groups for part in ("--group", group)]
     with tempfile.NamedTemporaryFile() as written:
-        process = Forked(commands.main, ["router", *places, *flags], dict(os.environ), log or Path(written.name))
+        process = Forked(main, ["router", *places, *flags], dict(os.environ), log or Path(written.name))
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             router = RunningRouter(process, f"http://{http}", f"http://{metrics}/metrics", grpc, session)

@@ -21,6 +21,7 @@ from support.processes import commands
 from support.processes.forked import Forked, Main
 
 from octavo.proto.v1 import engine_pb2, engine_pb2_grpc, group_pb2, group_pb2_grpc
+from octavo.release import PROTOCOL
 from octavo.worker.channel import OPTIONS
 
 NO_TOKEN = 0xFFFFFFFF
@@ -147,7 +148,10 @@ class Answer:
 class RouterClient:
     """One Serve stream. Ignores credit (a router must not), so that a test can send what it likes."""
 
-    def __init__(self, address: str, uid: str = "", channel: grpc.aio.Channel | None = None) -> None:
+    def __init__(
+        self, address: str, uid: str = "", channel: grpc.aio.Channel | None = None, protocol: int = PROTOCOL
+    ) -> None:
+        self._protocol = protocol
         self._channel = channel or grpc.aio.insecure_channel(address, options=OPTIONS)
         self._uid = uid
         self._call = None
@@ -163,7 +167,8 @@ class RouterClient:
     async def open(self, reads: bool = True) -> "RouterClient":
         """reads=False: never read beyond the Welcome."""
         self._call = engine_pb2_grpc.EngineStub(self._channel).Serve(wait_for_ready=True)
-        await self._write(engine_pb2.FromRouter(hello=engine_pb2.Hello(service_uid=self._uid, router="test")))
+        hello = engine_pb2.Hello(service_uid=self._uid, router="test", protocol=self._protocol, release="7.0.0")
+        await self._write(engine_pb2.FromRouter(hello=hello))
         first = await asyncio.wait_for(self._call.read(), PATIENCE_S)
         assert first is not grpc.aio.EOF, await self._call.details()
         self.welcome = first.welcome

@@ -87,6 +87,17 @@ async def test_the_page_of_a_router_itself_is_understood(has_group: bool, status
         assert router_report(*found, None, 50.0) == RouterReport(None if has_group else 50.0, stale=True)
 
 
+@pytest.mark.parametrize("missing", [["x"], [{}], {}, None, [{"skew": ""}]])
+def test_a_page_without_a_skew_says_none(missing: object) -> None:
+    assert router_report(200, {"groups": {"missing": missing}}, None, 50.0) == RouterReport()
+
+
+def test_a_page_says_which_group_is_of_a_release_too_far_away() -> None:
+    missing = {"10.0.0.1:8500": 3.0, "10.0.0.2:8500": 4.0}
+    groups = Reachability(3, missing, True, 0.0, {"10.0.0.2:8500": "the group is of release 9"}).to_json()
+    assert router_report(200, {"groups": groups}, None, 50.0) == RouterReport(skew="the group is of release 9")
+
+
 @pytest.mark.parametrize(
     ("page", "expected"),
     [

@@ -29,6 +29,7 @@ class Cluster:
         self.status: int | None = 200
         self.keys = False  # whether pages have the state of keys
         self.silent: set[str] = set()  # addresses
+        self.skew = ""
         self.asked: list[str] = []  # addresses
         self.events: list[Json] = []
         self.lists = 0
@@ -43,7 +44,8 @@ class Cluster:
     async def _page(self, address: str) -> tuple[int, Json] | None:
         self.asked.append(address)
         silent = self.status is None or address in self.silent
-        return None if silent else (self.status or 0, {"groups": {}, "keys": {"valid": True}} if self.keys else {})
+        page: Json = {"groups": {"missing": [{"address": "a", "skew": self.skew}]}} if self.skew else {"groups": {}}
+        return None if silent else (self.status or 0, {**page, "keys": {"valid": True}} if self.keys else page)
 
     def of_service(self, kind: str, _key: str) -> list[Json]:
         return self.pods if kind == "Pod" else []
@@ -121,6 +123,23 @@ async def test_without_a_ready_group_no_router_is_asked_and_none_is_known(cluste
     assert (await cluster.look(after_s=1)).routers == {}
     cluster.pods, cluster.status = [leader(), router()], 503
     assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport(cluster.now)}, "asked at once"
+
+
+async def test_a_router_that_is_not_ready_is_asked_now_and_then_whether_its_release_is_too_far_away(
+    cluster: Cluster,
+) -> None:
+    waiting = router()
+    waiting["status"]["conditions"] = [condition("Ready", "False")]
+    cluster.pods, cluster.status, cluster.skew = [leader(), waiting], 503, "the group is of release 9"
+    first = await cluster.look()
+    assert first.routers == {"uid-chat-router-0": RouterReport(skew="the group is of release 9")}
+    assert await cluster.look(after_s=5) == first and len(cluster.asked) == 1
+    cluster.skew = ""
+    assert (await cluster.look(after_s=5)).routers == {} and len(cluster.asked) == 2
+    cluster.pods, cluster.status = [leader(), router()], 200
+    assert (await cluster.look(after_s=1)).routers == {"uid-chat-router-0": RouterReport()}, "ready ones at once"
+    cluster.pods = [leader(ready=False), waiting]
+    assert (await cluster.look(after_s=60)).routers == {} and len(cluster.asked) == 3, "no group, nothing to ask"
 
 
 KEYS: Json = {"name": "keys", "secret": {"secretName": "clients", "items": [{"key": "keys", "path": "keys"}]}}

@@ -9,7 +9,7 @@ from support.cluster.services import condition, pod, router_of, service
 
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Refusal, RouterReport, Snapshot, WarningEvent
-from octavo.operator.planning.plan import Plan, plan
+from octavo.operator.planning.plan import UNREADY_ROUTER_POLL_S, Plan, plan
 from octavo.operator.planning.routers.counts import CONNECTED_S
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
@@ -117,6 +117,26 @@ def test_a_foreign_object_that_serving_does_not_need_raises_no_alarm(kind: str) 
     planned = seen(served(foreign=frozenset({(kind, "chat-workers")})))
     assert calm(planned) and verdicts(planned)["Reconciled"] == ("False", "NameConflict")
     assert f"{kind} chat-workers exists" in message(planned, "Reconciled")
+
+
+SKEW = "the group is of release 9.0.0 (protocol 9) and this router of release 0.1.0 (protocol 1)"
+
+
+@pytest.mark.parametrize("since", [None, NOW - 5])
+def test_a_router_and_a_group_of_releases_too_far_apart_are_named(since: float | None) -> None:
+    reports = {"uid-chat-router-0": RouterReport(since, skew=SKEW)}
+    planned = seen(served(routers=reports))
+    assert verdicts(planned)["Degraded"] == ("True", "VersionSkew")
+    assert message(planned, "Degraded") == f"chat-router-0: {SKEW}"
+    assert verdicts(planned)["Ready"] == (("True", "Serving") if since is None else ("False", "VersionSkew"))
+    assert ("Warning", "VersionSkew") in [(event.type, event.reason) for event in planned.events]
+
+
+def test_also_by_a_router_that_is_not_ready_and_is_asked_again() -> None:
+    waiting = router_of(service(), ready=False, phase="Running", conditions=[condition("Ready", "False")])
+    planned = seen(served(waiting, routers={"uid-chat-router-0": RouterReport(skew=SKEW)}))
+    assert verdicts(planned)["Ready"] == ("False", "VersionSkew") == verdicts(planned)["RouterReady"]
+    assert planned.poll_after == UNREADY_ROUTER_POLL_S
 
 
 @pytest.mark.parametrize("kind", ["Pod", "StatefulSet", "Deployment"])

@@ -257,16 +257,17 @@ def test_progress_shows_in_the_reason_and_in_the_groups() -> None:
     assert planned.requeue_after == 2.0
 
 
-def test_how_ranks_reach_each_other_shows_in_the_groups_once_they_do() -> None:
+def test_how_ranks_reach_each_other_and_their_release_show_in_the_groups_once_they_are_known() -> None:
     for report, shown in (
         (GroupReport("r", "LOADING"), {}),
         (GroupReport("r", "WARMING", collective="gloo"), {"collective": "gloo"}),
         (GroupReport("r", "SERVING", activations="grpc"), {"activations": "grpc"}),
+        (GroupReport("r", "SERVING", release="7.0.0"), {"release": "7.0.0"}),
     ):
         planned = seen(made(running({"state": {"running": {}}}), reports={0: report}))
         assert planned.status is not None
         group = planned.status["groups"][0]
-        assert {key: group[key] for key in ("collective", "activations") if key in group} == shown
+        assert {key: group[key] for key in ("collective", "activations", "release") if key in group} == shown
 
 
 def test_a_serving_group_is_ready_whatever_happened_before() -> None:
