@@ -3,6 +3,7 @@
     add ---> due ---> running ---> done            (removed, or due again if it was added meanwhile)
                         `--------> failed ---> due after the key's back-off
 
+A key that is added all the time is taken BURST times at once and then each INTERVAL_S, so that the others are not late.
 `Schedule` is the logic, with the time as an argument; `WorkQueue` adds the clock and the waiting.
 """
 
@@ -12,6 +13,9 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from octavo.operator.pace import Pace
+
+BURST, INTERVAL_S = 20, 0.5
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 60.0
 
@@ -29,15 +33,16 @@ class Schedule:
     _failures: dict[str, int] = field(default_factory=dict)
     _not_before: dict[str, float] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)  # running keys that were added as urgent
+    _pace: Pace = field(default_factory=lambda: Pace(BURST, INTERVAL_S))
 
     def add(self, key: str, at: float, urgent: bool = False) -> None:
-        """Make a key due at `at`. Its back-off holds even if its objects change, unless it is urgent: a user's change
-        is taken before all other keys."""
+        """Make a key due at `at`, or later by its pace. Its back-off holds even if its objects change, unless it is
+        urgent: a user's change is taken before all other keys."""
         if urgent:
             self._not_before.pop(key, None)
             if key in self._running:
                 self._changed.add(key)
-        due = (0 if urgent else 1, max(at, self._not_before.get(key, at)))
+        due = (0 if urgent else 1, self._pace.next_at(key, max(at, self._not_before.get(key, at))))
         if key not in self._due or due < self._due[key]:
             self._due[key] = due
             self._push(key)
@@ -56,6 +61,7 @@ class Schedule:
                 key = heapq.heappop(self._heaps[rank])[1]
                 del self._due[key]
                 self._running[key] = rank
+                self._pace.take(key, now)
                 self._changed.discard(key)
                 return key
         return None

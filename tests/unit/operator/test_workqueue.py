@@ -2,10 +2,11 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.operator.workqueue import FIRST_BACKOFF_S, MAX_BACKOFF_S, Schedule, WorkQueue
+from octavo.operator.workqueue import BURST, FIRST_BACKOFF_S, INTERVAL_S, MAX_BACKOFF_S, Schedule, WorkQueue
 
 
 def test_a_key_added_twice_is_worked_on_once() -> None:
@@ -186,3 +187,20 @@ async def test_a_paused_queue_hands_out_nothing() -> None:
     await asyncio.sleep(0.01)
     assert not waiting.done()
     waiting.cancel()
+
+
+def test_a_key_that_is_added_all_the_time_is_taken_at_a_bounded_pace_and_not_lost() -> None:
+    queue, taken, now = Schedule(), list[float](), 0.0
+    while now < 60.0:
+        queue.add("a", now, urgent=True)
+        if queue.take(now) == "a":
+            taken.append(now)
+            queue.done("a")
+        now += 0.1
+    assert BURST + 60 / INTERVAL_S - 2 <= len(taken) <= BURST + 60 / INTERVAL_S
+    assert taken[:5] == [pytest.approx(0.1 * number) for number in range(5)], "the first changes do not wait"
+    at = queue.next_at()
+    assert at is not None and at <= now + INTERVAL_S and queue.take(at) == "a", "the last change is seen"
+    queue.done("a")
+    queue.add("a", now + 60)
+    assert queue.take(now + 60) == "a"
