@@ -23,11 +23,12 @@ from octavo.operator import kopf_handlers as trigger
 from octavo.operator.cluster.apply import Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.crd_check import OldCRD, wait_for_crd
-from octavo.operator.cluster.events import Recorder
+from octavo.operator.cluster.events import Recorder, record_left_alone
 from octavo.operator.cluster.informers import Caches, service_key
 from octavo.operator.cluster.kube import Kube, KubeError, Object
 from octavo.operator.cluster.lease import Lease
 from octavo.operator.cluster.login import login
+from octavo.operator.cluster.namespace_leases import NamespaceLeases
 from octavo.operator.controller import Controller, Reconcile
 from octavo.operator.groups.options import Options, add_allow_lists
 from octavo.operator.health import Address, serving
@@ -146,9 +147,11 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
         ),
         on_child=lambda item: queue.add(service_key(item)),
     )
-    lease = Lease(client, config.lease_namespace, config.identity)
+    left_alone = partial(record_left_alone, client, config.identity)
+    lease = Lease(client, config.lease_namespace, config.identity, left_alone)
+    namespaces = NamespaceLeases(client, lease, meter, left_alone, lambda name: _add_all(caches, queue, name))
     drains = Drains(client, queue.add)
-    controller = Controller(queue, lease, caches, _reconciler(config, client, caches, lease, meter, drains), meter)
+    controller = Controller(queue, lease, caches, _reconciler(config, client, caches, namespaces, meter, drains), meter)
     async with serving(config.health, config.metrics, caches, meter):
         known = asyncio.create_task(wait_for_crd(client))
         await _first(known, asyncio.create_task(stop.wait()))
@@ -157,7 +160,7 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
             return 0
         await known  # raises OldCRD
         triggers = (drains.run(), _watch_services(config.namespaces, queue.add))
-        parts = [caches.run(), lease.run(), controller.run(), *triggers]
+        parts = [caches.run(), lease.run(), namespaces.run(lambda: _in_use(caches)), controller.run(), *triggers]
         tasks = [asyncio.create_task(part) for part in parts]
         await _first(asyncio.create_task(stop.wait()), *tasks)
         for task in tasks:
@@ -169,18 +172,31 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if is_done:  # else the Lease expires: no other replica may write while a write is running
+            await namespaces.release()
             await lease.release()
     log.info("stopped")
     return 1 if failed else 0
 
 
+def _in_use(caches: Caches) -> set[str]:
+    """The namespaces that have services."""
+    return {resource["metadata"]["namespace"] for resource in caches.services()}
+
+
+def _add_all(caches: Caches, queue: WorkQueue, namespace: str) -> None:
+    for resource in caches.services():
+        if resource["metadata"]["namespace"] == namespace:
+            queue.add(service_key(resource))
+
+
 def _reconciler(
-    config: Config, client: Kube, caches: Caches, lease: Lease, meter: Metrics, drains: Drains
+    config: Config, client: Kube, caches: Caches, namespaces: NamespaceLeases, meter: Metrics, drains: Drains
 ) -> Reconcile:
-    writer = Writer(client, caches, lease.held, meter)
+    writer = Writer(client, caches, namespaces.held, meter)
     certificates = CertificateKeeper(client, writer.apply)
     observer = Observer(client, caches, certificates, drains)
-    reconciler = Reconciler(caches, observer, writer, certificates, Recorder(writer, config.identity))
+    recorder = Recorder(writer, config.identity)
+    reconciler = Reconciler(caches, observer, writer, certificates, recorder, namespaces.take)
     return partial(reconciler.reconcile, options=config.options)
 
 

@@ -32,6 +32,11 @@ class Metrics:
             "octavo_operator_queue_waiting", "Services that are due for a reconcile.", registry=registry
         )
         self.leader = Gauge("octavo_operator_leader", "1 while this replica holds the Lease.", registry=registry)
+        self.other_namespaces = Gauge(
+            "octavo_operator_namespaces_of_others",
+            "Namespaces with services whose Lease another operator holds, or that may not be taken.",
+            registry=registry,
+        )
         self.services = Gauge("octavo_operator_services", "Services by readiness.", ["ready"], registry=registry)
         self.silence = Gauge(
             "octavo_operator_watch_silence_seconds",

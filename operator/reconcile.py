@@ -6,7 +6,7 @@ an unchanged one needs no new plan (`plan_cache.py`).
 
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from octavo.operator.api.v1alpha1 import SpecError, parse_stored
@@ -98,10 +98,17 @@ class Reconciler:
     """Executes plans. `reconcile` is the only entry point, with one call at a time per key."""
 
     def __init__(
-        self, caches: Caches, observer: Observer, writer: Writer, certificates: CertificateKeeper, recorder: Recorder
+        self,
+        caches: Caches,
+        observer: Observer,
+        writer: Writer,
+        certificates: CertificateKeeper,
+        recorder: Recorder,
+        may_write: Callable[[str], Awaitable[bool]],
     ) -> None:
+        """may_write: takes the Lease of a namespace; False if another operator holds it."""
         self._caches, self._observer, self._writer = caches, observer, writer
-        self._certificates, self._recorder = certificates, recorder
+        self._certificates, self._recorder, self._may_write = certificates, recorder, may_write
         self._conflicts: dict[str, NameConflicts] = {}
         self._refusals: dict[str, tuple[Refusal, ...]] = {}
         self._uids: dict[str, str] = {}
@@ -117,6 +124,8 @@ class Reconciler:
         if resource is None or resource["metadata"].get("deletionTimestamp"):
             self._forget(key)
             return None
+        if not await self._may_write(namespace):
+            return None  # added again once the namespace's Lease is held
         uid = resource["metadata"]["uid"]
         if self._uids.get(key, uid) != uid:
             self._forget(key)

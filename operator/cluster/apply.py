@@ -1,7 +1,7 @@
-"""Writes to the API server: only while the Lease is held, only changes, only to objects that the service owns.
+"""Writes to the API server: only while the Leases are held, only changes, only to objects that the service owns.
 
 WriteError
-├── NotLeading    this replica does not hold the Lease
+├── NotLeading    this replica does not hold the Lease, or not the namespace's
 ├── TemplateKept  a revision keeps another pod template, which the plan did not know
 └── NameConflict  an object of this name exists and has another owner; it is left unchanged
 """
@@ -55,9 +55,9 @@ class TemplateKept(WriteError):
 
 
 class Writer:
-    """All writes except the renewal of the Lease."""
+    """All writes except the renewal of Leases. held: whether this replica may write in a namespace."""
 
-    def __init__(self, kube: Kube, caches: Caches, held: Callable[[], bool], meter: Metrics) -> None:
+    def __init__(self, kube: Kube, caches: Caches, held: Callable[[str], bool], meter: Metrics) -> None:
         self._kube, self._caches, self._held, self._meter = kube, caches, held, meter
         # {uid: (desired status, status in the server's answer)}: they differ where an old CRD dropped a field.
         self._status: dict[str, tuple[Any, Any]] = {}
@@ -79,13 +79,13 @@ class Writer:
                 return False
             # With the uid, the server refuses the write if the object was replaced by another of the same name.
             meta = {**meta, "uid": live["metadata"]["uid"]}
-        self._begin("apply", kind)
+        self._begin("apply", kind, meta["namespace"])
         self._caches.store_written(await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S))
         return True
 
     async def _show(self, desired: Mapping[str, Any], live: Object) -> None:
         """Give a ControllerRevision its labels back, by which the cache finds it. Its data cannot be changed."""
-        self._begin("apply", CONTROLLER_REVISION)
+        self._begin("apply", CONTROLLER_REVISION, desired["metadata"]["namespace"])
         kept = {**desired, "data": live["data"], "revision": live["revision"]}
         self._caches.store_written(await self._kube.apply(CONTROLLER_REVISION, kept, WRITE_TIMEOUT_S))
 
@@ -100,7 +100,7 @@ class Writer:
         body: Object = {"preconditions": {"uid": gone.uid}, "propagationPolicy": "Background"}
         if gone.grace_s is not None:
             body["gracePeriodSeconds"] = gone.grace_s
-        self._begin("delete", kind)
+        self._begin("delete", kind, namespace)
         try:
             path = kind.path(namespace, gone.name)
             answer = await self._kube.call("DELETE", path, body=body, timeout_s=WRITE_TIMEOUT_S)
@@ -124,7 +124,7 @@ class Writer:
             "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
             "status": desired,
         }
-        self._begin("status", SERVICE_CR)
+        self._begin("status", SERVICE_CR, meta["namespace"])
         answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
         self._caches.store_written(answer)
         self._status[meta["uid"]] = (desired, answer.get("status") or {})
@@ -132,13 +132,13 @@ class Writer:
 
     async def event(self, event: Object) -> None:
         """Create an event. Raises NotLeading, KubeError."""
-        self._begin("create", EVENT)
+        self._begin("create", EVENT, event["metadata"]["namespace"])
         path = EVENT.path(event["metadata"]["namespace"])
         await self._kube.call("POST", path, body=event, timeout_s=WRITE_TIMEOUT_S)
 
     async def event_again(self, event: Object) -> bool:
         """Raise an event's count and time; False if it does not exist any more. Raises NotLeading, KubeError."""
-        self._begin("patch", EVENT)
+        self._begin("patch", EVENT, event["metadata"]["namespace"])
         path = EVENT.path(event["metadata"]["namespace"], event["metadata"]["name"])
         raised = {key: event[key] for key in ("count", "lastTimestamp")}
         try:
@@ -152,9 +152,9 @@ class Writer:
     def forget(self, service_uid: str) -> None:
         self._status.pop(service_uid, None)
 
-    def _begin(self, verb: str, kind: Kind) -> None:
-        if not self._held():
-            raise NotLeading("the lease is not held")
+    def _begin(self, verb: str, kind: Kind, namespace: str) -> None:
+        if not self._held(namespace):
+            raise NotLeading(f"the lease of the namespace {namespace} is not held")
         self._meter.writes.labels(verb, kind.kind).inc()
 
 

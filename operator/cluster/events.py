@@ -10,7 +10,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from octavo.operator.cluster.apply import Writer
-from octavo.operator.cluster.kube import SERVICE_CR, USER_AGENT, KubeError, Object
+from octavo.operator.cluster.kube import EVENT, LEASE, SERVICE_CR, USER_AGENT, Kube, KubeError, Object
+from octavo.operator.cluster.lease import LEASE_NAME, WRITE_TIMEOUT_S
 from octavo.operator.planning.actions import Event
 
 KEEP_S = 3600.0  # the API server deletes an event as long after its last change
@@ -78,21 +79,38 @@ class Recorder:
         self._counters.pop(service_uid, None)
 
     def _object(self, resource: Object, event: Event, recorded: Recorded) -> Object:
-        meta, now = resource["metadata"], datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        meta = resource["metadata"]
         about = {"apiVersion": SERVICE_CR.api_version, "kind": SERVICE_CR.kind}
         about |= {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.{recorded.name}"},
-            "involvedObject": about,
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:1024],
-            "source": {"component": USER_AGENT},
-            "reportingComponent": USER_AGENT,
-            "reportingInstance": self._identity[:128],
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": recorded.count,
-        }
+        return event_object(about, event, f"{meta['name']}.{recorded.name}", recorded.count, self._identity)
+
+
+def event_object(about: Object, event: Event, name: str, count: int, identity: str) -> Object:
+    """An Event that occurs now. about: reference to its object; identity: of the process that reports it."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": about["namespace"], "name": name},
+        "involvedObject": about,
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": USER_AGENT},
+        "reportingComponent": USER_AGENT,
+        "reportingInstance": identity[:128],
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": count,
+    }
+
+
+async def record_left_alone(kube: Kube, identity: str, namespace: str, why: str) -> None:
+    """An event on the Lease of a namespace, by an operator that does not write there; else it would write nothing."""
+    about = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "namespace": namespace, "name": LEASE_NAME}
+    event = Event("Warning", "OtherOperator", f"{identity} leaves the services of this namespace alone: {why}")
+    item = event_object(about, event, f"{LEASE_NAME}.{uuid.uuid4().hex[:16]}", 1, identity)
+    try:
+        await kube.call("POST", EVENT.path(namespace), body=item, timeout_s=WRITE_TIMEOUT_S)
+    except KubeError as error:
+        log.warning("event %s on lease %s/%s was not recorded: %s", event.reason, namespace, LEASE_NAME, error)

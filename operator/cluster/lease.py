@@ -4,12 +4,16 @@ crash       the Lease was not renewed for LEASE_DURATION_S by the other replica'
 clean stop  the holder clears the Lease: the other replica takes it within POLL_S
 fence       a holder starts no write later than FENCE_S after the start of its last renewal, so that its last write ends
             before another replica can take the Lease: FENCE_S + WRITE_TIMEOUT_S < LEASE_DURATION_S
+
+The Lease is also that of its namespace: an operator of another installation with services there takes the same one
+(`namespace_leases.py`), for longer.
 """
 
 import asyncio
 import datetime
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from octavo.operator.cluster.kube import LEASE, Kube, KubeError, Object
@@ -22,6 +26,7 @@ RENEW_S = 2.5
 POLL_S = 1.0
 
 log = logging.getLogger(__name__)
+OnOther = Callable[[str, str], Awaitable[None]]  # namespace, why its services are left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +36,40 @@ class LeaseObservation:
     holder: str
     version: str
     changed_at: float
+    duration_s: float = LEASE_DURATION_S  # as the holder has set it, at least LEASE_DURATION_S
 
     def updated(self, lease: Object, now: float) -> "LeaseObservation":
-        version = lease["metadata"]["resourceVersion"]
+        version, spec = lease["metadata"]["resourceVersion"], lease.get("spec", {})
         changed_at = self.changed_at if version == self.version else now
-        return LeaseObservation(lease.get("spec", {}).get("holderIdentity") or "", version, changed_at)
+        duration_s = max(LEASE_DURATION_S, int(spec.get("leaseDurationSeconds") or 0))
+        return LeaseObservation(spec.get("holderIdentity") or "", version, changed_at, duration_s)
 
     def free(self, now: float) -> bool:
-        return not self.holder or now - self.changed_at > LEASE_DURATION_S
+        return not self.holder or now - self.changed_at > self.duration_s
 
 
 class Lease:
     """Takes and renews the Lease; every write checks `held()`, the fence."""
 
-    def __init__(self, kube: Kube, namespace: str, identity: str) -> None:
-        self._kube, self._namespace, self.identity = kube, namespace, identity
+    def __init__(self, kube: Kube, namespace: str, identity: str, on_other: OnOther | None = None) -> None:
+        """on_other: called when an operator of another installation is found to hold the Lease."""
+        self._kube, self._namespace, self.identity, self._on_other = kube, namespace, identity, on_other
         self._renewed = float("-inf")
         self._observed = LeaseObservation("", "", float("-inf"))
         self.gained = asyncio.Event()
         self.lost = asyncio.Event()
         self.lost.set()
         self._shown_holder = ""  # that the log has named last
+
+    @property
+    def namespace(self) -> str:
+        return self._namespace
+
+    @property
+    def other_installation(self) -> str:
+        """The holder, if it is an operator of another installation; else empty."""
+        holder = self._observed.holder
+        return "" if self.held() or "/" not in holder else holder
 
     def held(self) -> bool:
         return time.monotonic() - self._renewed < FENCE_S
@@ -75,7 +93,7 @@ class Lease:
                 self._observed = self._observed.updated(lease, seen_at)
                 if self._observed.holder != self.identity and not self._observed.free(seen_at):
                     self._renewed = float("-inf")
-                    self._show_holder(self._observed.holder)
+                    await self._show_holder(self._observed.holder)
                     return
                 await self._write(lease, self.identity)
             self._renewed = started
@@ -83,10 +101,13 @@ class Lease:
             if error.status != 409:  # 409: another replica was faster
                 log.warning("lease %s/%s: %s", self._namespace, LEASE_NAME, error)
 
-    def _show_holder(self, holder: str) -> None:
-        if holder != self._shown_holder:
-            self._shown_holder = holder
-            log.info("on standby: %s holds the lease %s/%s", holder, self._namespace, LEASE_NAME)
+    async def _show_holder(self, holder: str) -> None:
+        if holder == self._shown_holder:
+            return
+        self._shown_holder = holder
+        log.info("on standby: %s holds the lease %s/%s", holder, self._namespace, LEASE_NAME)
+        if self.other_installation and self._on_other is not None:
+            await self._on_other(self._namespace, f"{holder} holds the lease {LEASE_NAME}")
 
     def _announce(self) -> None:
         if self.held() and not self.gained.is_set():
@@ -112,25 +133,27 @@ class Lease:
             log.warning("the lease could not be released, it expires in %d s: %s", LEASE_DURATION_S, error)
 
     async def _create(self) -> None:
-        body = {
-            "apiVersion": LEASE.api_version,
-            "kind": LEASE.kind,
-            "metadata": {"name": LEASE_NAME, "namespace": self._namespace},
-            "spec": self._spec({}, self.identity),
-        }
+        body = lease_object(self._namespace, lease_spec({}, self.identity, LEASE_DURATION_S))
         await self._kube.call("POST", LEASE.path(self._namespace), body=body, timeout_s=WRITE_TIMEOUT_S)
 
     async def _write(self, lease: Object, holder: str) -> None:
         """Replace the Lease at the version that was read: of two concurrent writers one gets a conflict."""
-        body = {**lease, "spec": self._spec(lease.get("spec", {}), holder)}
+        body = {**lease, "spec": lease_spec(lease.get("spec", {}), holder, LEASE_DURATION_S)}
         path = LEASE.path(self._namespace, LEASE_NAME)
         await self._kube.call("PUT", path, body=body, timeout_s=WRITE_TIMEOUT_S)
 
-    @staticmethod
-    def _spec(old: Object, holder: str) -> Object:
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        moved = holder != (old.get("holderIdentity") or "")
-        transitions = int(old.get("leaseTransitions") or 0) + (1 if moved and holder else 0)
-        acquired = now if moved else old.get("acquireTime", now)
-        spec = {"leaseDurationSeconds": LEASE_DURATION_S, "renewTime": now, "leaseTransitions": transitions}
-        return spec | {"holderIdentity": holder, "acquireTime": acquired}
+
+def lease_object(namespace: str, spec: Object) -> Object:
+    """A new Lease of a namespace."""
+    metadata = {"name": LEASE_NAME, "namespace": namespace}
+    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
+
+
+def lease_spec(old: Object, holder: str, duration_s: int) -> Object:
+    """The spec of a Lease that `holder` takes or renews now; "" releases it. old: the spec before."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    moved = holder != (old.get("holderIdentity") or "")
+    transitions = int(old.get("leaseTransitions") or 0) + (1 if moved and holder else 0)
+    acquired = now if moved else old.get("acquireTime", now)
+    spec = {"leaseDurationSeconds": duration_s, "renewTime": now, "leaseTransitions": transitions}
+    return spec | {"holderIdentity": holder, "acquireTime": acquired}

@@ -223,3 +223,22 @@ def test_a_list_of_namespaces_grants_roles_in_them_and_nothing_elsewhere(bed: Be
     (operator,) = [item for item in objects if item["kind"] == "Deployment"]
     flags = operator["spec"]["template"]["spec"]["containers"][0]["args"]
     assert [flag for flag in flags if flag.startswith("--namespace")] == ["--namespace=blue", "--namespace=green"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "places"),
+    [
+        ("scope=cluster", {"", "home"}),
+        ("namespaces={blue,green}", {"blue", "green", "home"}),
+        ("scope=namespace", {"home"}),
+    ],
+)
+def test_the_lease_of_each_namespace_may_be_taken_and_no_other_renewed(bed: Bed, flags: str, places: set[str]) -> None:
+    objects = render(bed, "home", "--set", flags)
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for item in objects:
+        for rule in item.get("rules", ()):
+            if "leases" in rule["resources"]:
+                verbs = found.setdefault(item["metadata"].get("namespace", ""), set())
+                verbs.add((*rule["verbs"], *rule.get("resourceNames", ())))
+    assert found == {place: {("create",), ("get", "update", "octavo-operator")} for place in places}

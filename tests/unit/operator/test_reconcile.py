@@ -30,6 +30,7 @@ class Parts:
         self.written: Mapping[str, Any] = {}  # the last status
         self.writes = False  # whether an apply finds something to write
         self.events: list[str] = []
+        self.left_alone: set[str] = set()  # namespaces whose Lease another operator holds
 
     def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
         return self.resource if kind == "InferenceService" else None
@@ -46,6 +47,9 @@ class Parts:
     async def ensure(self, *_: object) -> None:
         self.is_known = True
         self.done.append("certificates")
+
+    async def may_write(self, namespace: str) -> bool:
+        return namespace not in self.left_alone
 
     async def apply(self, planned: Mapping[str, Any], _uid: str) -> bool:
         if self.error is not None and self.refused in ("", planned["kind"]):
@@ -74,6 +78,7 @@ def _reconciler(parts: Parts) -> Reconciler:
         cast(Writer, parts),
         cast(CertificateKeeper, parts),
         cast(Recorder, parts),
+        parts.may_write,
     )
 
 
@@ -202,3 +207,12 @@ async def test_a_namespace_that_is_being_deleted_is_nothing_to_warn_of(
     assert failed.value.is_termination
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     assert "ApplyFailed" not in parts.events
+
+
+async def test_services_of_a_namespace_whose_lease_another_operator_holds_are_left_alone(parts: Parts) -> None:
+    one = _reconciler(parts)
+    parts.left_alone.add("ns")
+    assert await _look(one) is None and parts.done == [] and parts.events == []
+    parts.left_alone.clear()
+    await _look(one)
+    assert "StatefulSet" in parts.done
