@@ -28,6 +28,12 @@ class Metrics:
             ["verb", "kind"],
             registry=registry,
         )
+        self.postponed = Counter(
+            "octavo_operator_postponed_writes_total",
+            "Writes that were put off, since others change the object back, or it was written too often.",
+            ["kind"],
+            registry=registry,
+        )
         self.waiting = Gauge(
             "octavo_operator_queue_waiting", "Services that are due for a reconcile.", registry=registry
         )

@@ -5,12 +5,13 @@ an unchanged one needs no new plan (`plan_cache.py`).
 """
 
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from octavo.operator.api.v1alpha1 import SpecError, parse_stored
-from octavo.operator.cluster.apply import NameConflict, TemplateKept, Writer
+from octavo.operator.cluster.apply import NameConflict, Postponed, TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
@@ -52,13 +53,15 @@ class NameConflicts:
 
 @dataclass(slots=True)
 class ApplyRun:
-    """One execution of a plan: errors, refused writes and name conflicts of its steps, and events of finished ones."""
+    """One execution of a plan: errors, refused and postponed writes and name conflicts of its steps, and events of
+    finished ones."""
 
     key: str
     events: list[Event] = field(default_factory=list)
     errors: list[KubeError] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     conflicts: list[NameConflict] = field(default_factory=list)
+    postponed_s: float = math.inf  # until the first postponed write
 
     async def attempt(
         self, action: str, kind: str, reason: str, step: Awaitable[object], event: Event | None = None
@@ -73,6 +76,10 @@ class ApplyRun:
         except NameConflict as error:
             self.conflicts.append(error)
             log.warning("service %s: %s: %s", self.key, what, error)
+            return False
+        except Postponed as error:
+            self.postponed_s = min(self.postponed_s, error.after_s)
+            log.debug("service %s: %s: %s", self.key, what, error)
             return False
         except KubeError as error:
             self.errors.append(error)
@@ -135,19 +142,23 @@ class Reconciler:
         before, now = set(conflicts.found), time.monotonic()
         surges = (resource["spec"].get("disruption") or {}).get("onDrain") == "surge"
         snapshot = await self._observer.snapshot(namespace, name, uid, before, surges)
-        snapshot = replace(snapshot, refusals=self._refusals.get(uid, ()))
+        fields = self._writer.turns.conflicts(uid, now)
+        snapshot = replace(snapshot, refusals=self._refusals.get(uid, ()), conflicts=fields)
         cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
         planned = None if cached is None else cached.plan(resource, snapshot, now)
         if cached is None or planned is None:
             planned = _plan(resource, snapshot, options)
             cached = CachedPlan.after(planned, resource, snapshot, now)
         try:
-            errors = await self._carry_out(planned, resource, snapshot, options)
+            run = await self._carry_out(planned, resource, snapshot, options)
         except TemplateKept as error:
             log.info("service %s: %s", key, error)
             return 0.0
-        if errors:
-            raise PlanFailed("; ".join(str(error) for error in errors[:3])) from errors[0]
+        if run.errors:
+            raise PlanFailed("; ".join(str(error) for error in run.errors[:3])) from run.errors[0]
+        pending_s = self._writer.turns.pending_s(uid, time.monotonic())
+        if pending_s is not None or run.postponed_s < math.inf:
+            return min(run.postponed_s, math.inf if pending_s is None else max(pending_s, 0.1))
         self._cached_plans[uid] = cached
         if set(conflicts.found) != before:
             return 0.0  # plan again with the conflicts, for the status
@@ -155,7 +166,8 @@ class Reconciler:
             return CONFLICT_RECHECK_S
         # Secrets, and warning events of a service that is not ready, are not watched.
         unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else cached.next_unready_s()
-        return unwatched_s if planned.requeue_after is None else min(unwatched_s, planned.requeue_after)
+        settles_s = self._writer.turns.settles_s(uid, time.monotonic())
+        return min(wait_s for wait_s in (unwatched_s, planned.requeue_after, settles_s) if wait_s is not None)
 
     async def _recheck_conflicts(self, namespace: str, uid: str, conflicts: NameConflicts) -> None:
         """A conflict stays until the API server shows that it is resolved, so that the status does not flap."""
@@ -165,14 +177,12 @@ class Reconciler:
             else:
                 del conflicts.found[(kind, name)]
 
-    async def _carry_out(
-        self, planned: Plan, resource: Object, snapshot: Snapshot, options: Options
-    ) -> list[KubeError]:
+    async def _carry_out(self, planned: Plan, resource: Object, snapshot: Snapshot, options: Options) -> ApplyRun:
         """Execute the steps in the plan's order; an error does not stop the following steps.
 
         Certificates come first for a new service, whose pods cannot start without them, and last otherwise, so that a
         user's change does not wait for their check. The status is that of the plan, or of a new one if other writes
-        were refused than at the last attempt. Returns the errors.
+        were refused than at the last attempt, or others are changed back.
         """
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]
         run = ApplyRun(f"{namespace}/{resource['metadata']['name']}")
@@ -189,12 +199,13 @@ class Reconciler:
             templates_kept &= done or kind != CONTROLLER_REVISION.kind
         for gone in (*planned.delete, *planned.delete_pods):
             action = f"delete {gone.kind} {gone.name}"
-            await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone), gone.event)
+            await run.attempt(action, gone.kind, gone.reason, self._writer.delete(namespace, gone, uid), gone.event)
         if not are_new:
             await self._ensure_certificates(run, planned, resource)
         refusals = self._refusals[uid] = tuple(run.refusals)
-        if refusals != snapshot.refusals:
-            planned = _plan(resource, replace(snapshot, refusals=refusals), options)
+        fields = self._writer.turns.conflicts(uid, time.monotonic())
+        if (refusals, fields) != (snapshot.refusals, snapshot.conflicts):
+            planned = _plan(resource, replace(snapshot, refusals=refusals, conflicts=fields), options)
         # A refused write is in the status, whose transitions have events.
         failed = [error for error in run.errors if not (error.refused or error.is_termination)]
         failures = [Event("Warning", "ApplyFailed", str(error)) for error in failed]
@@ -208,7 +219,7 @@ class Reconciler:
         conflicts = self._conflicts[uid]
         hidden = [t for t in run.conflicts if self._caches.get(t.kind, namespace, t.name) is None]
         conflicts.found |= {(t.kind, t.name): time.monotonic() for t in hidden}
-        return run.errors
+        return run
 
     async def _ensure_certificates(self, run: ApplyRun, planned: Plan, resource: Object) -> None:
         namespace, uid = resource["metadata"]["namespace"], resource["metadata"]["uid"]

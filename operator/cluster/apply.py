@@ -1,12 +1,15 @@
-"""Writes to the API server: only while the Leases are held, only changes, only to objects that the service owns.
+"""Writes to the API server: only while the Leases are held, only changes, only to objects that the service owns, and of
+each object only so many.
 
 WriteError
 ├── NotLeading    this replica does not hold the Lease, or not the namespace's
+├── Postponed     others change the object back, or it was written too often
 ├── TemplateKept  a revision keeps another pod template, which the plan did not know
 └── NameConflict  an object of this name exists and has another owner; it is left unchanged
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +26,11 @@ from octavo.operator.cluster.kube import (
     Object,
 )
 from octavo.operator.cluster.lease import WRITE_TIMEOUT_S
+from octavo.operator.cluster.trim import keeps_own_template
+from octavo.operator.drift.managers import manager_of, shown
+from octavo.operator.drift.turns import Turn, Turns
 from octavo.operator.errors import OperatorError
+from octavo.operator.groups.snapshot import FieldConflict
 from octavo.operator.metrics import Metrics
 from octavo.operator.planning import apply_diff as semantic
 from octavo.operator.planning.actions import Delete
@@ -37,6 +44,16 @@ class WriteError(OperatorError):
 
 class NotLeading(WriteError):
     """The Lease is not held, or was not renewed in time."""
+
+
+class Postponed(WriteError):
+    """The write is not sent before `after_s` seconds have passed."""
+
+    def __init__(self, kind: str, name: str, after_s: float) -> None:
+        super().__init__(
+            f"{kind} {name} is written again in {after_s:.1f} s: it was changed back, or written too often"
+        )
+        self.after_s = after_s
 
 
 class NameConflict(WriteError):
@@ -59,11 +76,12 @@ class Writer:
 
     def __init__(self, kube: Kube, caches: Caches, held: Callable[[str], bool], meter: Metrics) -> None:
         self._kube, self._caches, self._held, self._meter = kube, caches, held, meter
+        self.turns = Turns()
         # {uid: (desired status, status in the server's answer)}: they differ where an old CRD dropped a field.
         self._status: dict[str, tuple[Any, Any]] = {}
 
     async def apply(self, desired: Mapping[str, Any], owner_uid: str) -> bool:
-        """Apply an object; False if the live one already matches. Raises NameConflict, NotLeading, KubeError."""
+        """Apply an object; False if the live one already matches. Raises WriteError, KubeError."""
         kind, meta = BY_KIND[desired["kind"]], desired["metadata"]
         live = self._caches.get(kind.kind, meta["namespace"], meta["name"])
         cached = live is not None
@@ -75,18 +93,52 @@ class Writer:
             if kind is CONTROLLER_REVISION and not cached and live.get("data") != desired["data"]:
                 await self._show(desired, live)
                 raise TemplateKept(meta["name"])
-            if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, desired, FIELD_MANAGER):
+            if live["metadata"].get("deletionTimestamp"):
+                return False
+            if semantic.unchanged(live, desired, FIELD_MANAGER):
+                self.turns.held(owner_uid, (kind.kind, meta["name"]), time.monotonic())
                 return False
             # With the uid, the server refuses the write if the object was replaced by another of the same name.
             meta = {**meta, "uid": live["metadata"]["uid"]}
+        turn = self.turns.of_apply(owner_uid, desired, time.monotonic())
+        await self._look_for_conflict(kind, desired, live, turn)
+        self._begin_turn(turn)
         self._begin("apply", kind, meta["namespace"])
-        self._caches.store_written(await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S))
+        answer = await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S)
+        self.turns.done(turn, time.monotonic(), semantic.holds(answer, desired))
+        self._caches.store_written(answer)
         return True
 
+    def _begin_turn(self, turn: Turn) -> None:
+        """Raises Postponed before the turn."""
+        now = time.monotonic()
+        if turn.at > now:
+            self._meter.postponed.labels(turn.key[0]).inc()
+            raise Postponed(*turn.key, turn.at - now)
+        self.turns.begin(turn, now)
+
+    async def _look_for_conflict(self, kind: Kind, desired: Mapping[str, Any], live: Object | None, turn: Turn) -> None:
+        """Find out what changes the object back: the first field and its manager. After the next apply the field has
+        our manager again. The caches keep no managers but ours."""
+        drift, (_, name) = self.turns.drift(turn.service_uid), turn.key
+        if not drift.wants_cause(turn.key):
+            return
+        whole = live and await self._kube.get(kind, turn.namespace, name)
+        path = next(semantic.different(whole, desired), None) if whole else None
+        if whole is None:
+            drift.found(turn.key, FieldConflict(kind.kind, name, "", ""))
+        elif path is not None:
+            manager = manager_of(whole, path, FIELD_MANAGER)
+            is_rewritten = drift.is_rewritten(turn.key)
+            drift.found(turn.key, FieldConflict(kind.kind, name, shown(path), manager, is_rewritten))
+
     async def _show(self, desired: Mapping[str, Any], live: Object) -> None:
-        """Give a ControllerRevision its labels back, by which the cache finds it. Its data cannot be changed."""
+        """Give a ControllerRevision its labels back, by which the cache finds it. Its data cannot be changed; of one
+        that another client has created it stays that client's, so that it is not believed and the object is deleted."""
         self._begin("apply", CONTROLLER_REVISION, desired["metadata"]["namespace"])
-        kept = {**desired, "data": live["data"], "revision": live["revision"]}
+        kept = {key: value for key, value in desired.items() if key not in ("data", "revision")}
+        if keeps_own_template(live):
+            kept |= {"data": live["data"], "revision": live["revision"]}
         self._caches.store_written(await self._kube.apply(CONTROLLER_REVISION, kept, WRITE_TIMEOUT_S))
 
     async def is_foreign(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
@@ -94,12 +146,16 @@ class Writer:
         live = await self._kube.get(BY_KIND[kind], namespace, name)
         return live is not None and not owned_by(live, owner_uid)
 
-    async def delete(self, namespace: str, gone: Delete) -> bool:
-        """Delete the object if it still has this uid; False if it is gone already. Raises NotLeading, KubeError."""
+    async def delete(self, namespace: str, gone: Delete, owner_uid: str) -> bool:
+        """Delete the object if it still has this uid; False if it is gone already. Raises Postponed, NotLeading,
+        KubeError."""
         kind = BY_KIND[gone.kind]
         body: Object = {"preconditions": {"uid": gone.uid}, "propagationPolicy": "Background"}
         if gone.grace_s is not None:
             body["gracePeriodSeconds"] = gone.grace_s
+        wait_s = self.turns.of_delete(owner_uid, namespace, (kind.kind, gone.name), time.monotonic())
+        if wait_s > 0:
+            raise Postponed(kind.kind, gone.name, wait_s)
         self._begin("delete", kind, namespace)
         try:
             path = kind.path(namespace, gone.name)
@@ -113,7 +169,8 @@ class Writer:
         return True
 
     async def status(self, resource: Object, status: Mapping[str, Any]) -> bool:
-        """Write the whole status of a service; False if it is unchanged. Raises NotLeading, KubeError."""
+        """Write the whole status of a service; False if it is unchanged. Raises Postponed, NotLeading,
+        KubeError."""
         meta = resource["metadata"]
         desired, kept = without_nones(dict(status)), resource.get("status") or {}
         if desired == kept or self._status.get(meta["uid"]) == (desired, kept):
@@ -124,8 +181,11 @@ class Writer:
             "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
             "status": desired,
         }
+        turn = self.turns.of_apply(meta["uid"], body, time.monotonic())
+        self._begin_turn(turn)
         self._begin("status", SERVICE_CR, meta["namespace"])
         answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
+        self.turns.done(turn, time.monotonic(), holds=True)
         self._caches.store_written(answer)
         self._status[meta["uid"]] = (desired, answer.get("status") or {})
         return True
@@ -151,6 +211,7 @@ class Writer:
 
     def forget(self, service_uid: str) -> None:
         self._status.pop(service_uid, None)
+        self.turns.forget(service_uid)
 
     def _begin(self, verb: str, kind: Kind, namespace: str) -> None:
         if not self._held(namespace):

@@ -84,6 +84,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field of an object that is changed each time after the operator has applied it."""
+
+    kind: str
+    name: str
+    field: str  # such as spec.replicas; "": the whole object, which is deleted
+    manager: str  # field manager that changes it; "": not known
+    is_admission: bool = False  # the API server's answer to the apply has another value
+
+
+@dataclass(frozen=True, slots=True)
 class WarningEvent:
     """The newest event of one reason on a child object: Warnings, and a cluster autoscaler's that it adds a node."""
 
@@ -124,4 +135,5 @@ class Snapshot:
     autoscaled: bool = False  # an autoscaler has recorded an event of a pod that has no node now
     routers: Mapping[str, RouterReport] = field(default_factory=dict)  # by pod uid; absent: no answer
     refusals: tuple[Refusal, ...] = ()
+    conflicts: tuple[FieldConflict, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()  # (kind, the server's words) of children that may not be listed

@@ -2,8 +2,8 @@
 
 `holds` is true if every desired field has its value, compared by meaning: `1000m` equals `1`. Defaults of the API
 server and fields of other managers are ignored. `fields_to_remove` finds, from managedFields, the fields that an
-earlier apply set and that are no longer desired: an apply must run to remove them. Desired objects contain no zero
-values, since the API server drops them.
+earlier apply set and that are no longer desired: an apply must run to remove them. `different` finds the fields that do
+not have their value. Desired objects contain no zero values, since the API server drops them.
 """
 
 import json
@@ -15,6 +15,8 @@ from octavo.operator.api.quantity import quantity
 from octavo.operator.groups.snapshot import Object
 
 Json = Any  # Any: JSON of any shape
+# Names of fields, and for an item of a list the values of its keys.
+Path = tuple[str | tuple[tuple[str, Any], ...], ...]  # Any: JSON
 
 # Lists whose items server-side apply merges by keys; every other list is one value.
 _KEYS = {
@@ -33,9 +35,35 @@ _QUANTITIES = frozenset({"requests", "limits"})
 
 def unchanged(live: Object, desired: Object, manager: str) -> bool:
     """True if applying `desired` as `manager` would not change `live`."""
-    if isinstance(live.get("data"), str):  # text: a cache's ControllerRevision
-        live = {**live, "data": json.loads(live["data"])}
+    live = _parsed(live)
     return holds(live, desired) and not any(fields_to_remove(live, desired, manager))
+
+
+def _parsed(live: Object) -> Object:
+    """The object without a cache's text: `data` of a ControllerRevision."""
+    return {**live, "data": json.loads(live["data"])} if isinstance(live.get("data"), str) else live
+
+
+def different(live: Object, desired: Object) -> Iterator[Path]:
+    """Paths of the fields of `desired` that do not have their value in `live`."""
+    return _different(_parsed(live), desired, "", ())
+
+
+def _different(live: Json, desired: Json, field: str, path: Path) -> Iterator[Path]:
+    if holds(live, desired, field):
+        return
+    keys = _KEYS.get(field)
+    if isinstance(desired, dict) and isinstance(live, dict):
+        for key, value in desired.items():
+            yield from _different(live.get(key), value, "amount" if field in _QUANTITIES else key, (*path, key))
+    elif keys and isinstance(desired, list | tuple) and isinstance(live, list) and _by_keys(desired, keys) is not None:
+        of_live = _by_keys(live, keys) or {}
+        for identity, item in (_by_keys(desired, keys) or {}).items():
+            values = zip(keys, _identity(item, keys), strict=True)
+            step = tuple((key, value) for key, value in values if value is not None)
+            yield from _different(of_live.get(identity), item, "", (*path, step))
+    else:
+        yield path
 
 
 def holds(live: Json, desired: Json, field: str = "", whole: bool = False) -> bool:

@@ -1,9 +1,9 @@
 """What keeps objects from being as desired: writes that the API server refused, kinds that the operator may not read,
-and names that belong to other owners."""
+fields that others change back, and names that belong to other owners."""
 
 from collections.abc import Iterable
 
-from octavo.operator.groups.snapshot import Refusal, Snapshot
+from octavo.operator.groups.snapshot import FieldConflict, Refusal, Snapshot
 from octavo.operator.planning.cause import Cause
 
 # Requests are answered without objects of these kinds.
@@ -32,6 +32,29 @@ def unreadable(snapshot: Snapshot) -> Cause | None:
         return None
     kinds = ", ".join(kind for kind, _ in snapshot.unreadable)
     return Cause("KindUnreadable", f"the operator may not list and watch {kinds}: {snapshot.unreadable[0][1]}")
+
+
+def field_conflict(snapshot: Snapshot) -> Cause | None:
+    """Cause if a field is changed each time after the operator has applied it; None if there is none."""
+    found = sorted(snapshot.conflicts, key=lambda conflict: (conflict.kind, conflict.name))
+    if not found:
+        return None
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Cause(
+        "FieldConflict",
+        f"{found[0].kind} {found[0].name}: {_changed(found[0])}{more}. The operator applies it again, after growing "
+        "delays; stop the other from changing it, or set what it wants in the spec",
+    )
+
+
+def _changed(conflict: FieldConflict) -> str:
+    if not conflict.field:
+        return "it is deleted each time after the operator has applied it"
+    if conflict.manager:
+        return f'"{conflict.manager}" changes {conflict.field} each time after the operator has applied it'
+    if conflict.is_admission:
+        return f"an admission webhook changes {conflict.field} as it is written"
+    return f"another client changes {conflict.field} each time after the operator has applied it"
 
 
 def name_conflict(snapshot: Snapshot, for_serving: bool) -> Cause | None:

@@ -55,6 +55,7 @@ def observed_facts(
         refused=hindrances.refused(snapshot.refusals),
         refused_for_serving=hindrances.refused(snapshot.refusals, for_serving=True),
         unreadable=hindrances.unreadable(snapshot),
+        field_conflict=hindrances.field_conflict(snapshot),
         name_conflict=hindrances.name_conflict(snapshot, for_serving=False),
         surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
         keys=keys,

@@ -144,6 +144,26 @@ def test_a_permission_to_write_that_is_missing_is_named_and_used_once_it_is_ther
         assert bed.get("pdb", "chat-workers", space)
 
 
+def test_a_permission_that_is_lost_while_the_operator_runs_is_named_where_it_is_needed_and_used_when_it_is_back(
+    bed: Bed, space: str, limited: Path, tmp_path: Path
+) -> None:
+    role(bed, space)
+    with operator(limited, tmp_path, space):
+        bed.apply(service(), service("other"), namespace=space)
+        settled(bed, space)
+        role(bed, space, without("networkpolicies", "create", "patch"))
+        bed.kubectl("delete", "networkpolicy", "chat-router", "-n", space)
+        wait_until(lambda: reconciled(bed, space) == ("False", "WriteRefused"), 60, "Reconciled says WriteRefused")
+        said = condition(bed, space, "Reconciled")["message"]
+        assert said.startswith("apply NetworkPolicy chat-router: ") and "cannot patch resource" in said
+        bed.apply(service("other", replicas=2), namespace=space)
+        wait_until(lambda: bed.get("statefulset", "other-1", space), 30, "another service is changed meanwhile")
+        assert condition(bed, space, "Reconciled", "other")["status"] == "True"
+        role(bed, space)
+        wait_until(lambda: reconciled(bed, space) == ("True", "Applied"), HEALED_S, "Reconciled again")
+        assert bed.get("networkpolicy", "chat-router", space)
+
+
 def test_a_kind_that_may_not_be_listed_does_not_stop_the_operator(
     bed: Bed, space: str, limited: Path, tmp_path: Path
 ) -> None:

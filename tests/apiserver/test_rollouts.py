@@ -203,6 +203,66 @@ def test_a_forged_template_is_not_applied_and_a_changed_one_is_set_back(
         assert not groups.named("forged")
 
 
+def test_a_kept_template_of_another_client_is_not_applied_and_is_written_again(
+    bed: Bed, space: str, groups: Groups, tmp_path: Path
+) -> None:
+    """Also where the client's object has no label, so that the operator meets it only by its name."""
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(service(image="good"), namespace=space)
+        serving(groups, 1)
+        for replicas, has_label in ((2, True), (3, False)):
+            _forge(bed, space, groups, has_label)
+            groups.patch(replicas=replicas)
+            wait_until(lambda: len(groups.named("good")) == replicas, PATIENCE_S, "a group of the spec's template")  # noqa: B023
+            wait_until(lambda: _kept_image(groups) == "good", PATIENCE_S, "the template is written again")
+            assert not groups.named("forged")
+
+
+def _forge(bed: Bed, space: str, groups: Groups, has_label: bool) -> None:
+    (kept,) = groups.revisions()
+    meta = {key: kept["metadata"][key] for key in ("name", "labels", "ownerReferences")}
+    if not has_label:
+        del meta["labels"]["octavo.dev/service"]
+    kept["data"]["spec"]["template"]["spec"]["containers"][0]["image"] = "forged"
+    bed.client.delete("controllerrevision", meta["name"], space)
+    bed.apply({**kept, "metadata": meta}, namespace=space)
+
+
+def _kept_image(groups: Groups) -> str:
+    return "".join(image_of({"spec": {"template": item["data"]["spec"]["template"]}}) for item in groups.revisions())
+
+
+def test_a_note_of_another_client_is_not_believed(bed: Bed, space: str, groups: Groups, tmp_path: Path) -> None:
+    with operator(bed.kubeconfig, tmp_path, space):
+        bed.apply(service(image="good", replicas=2), namespace=space)
+        serving(groups, 2)
+        (kept,) = groups.revisions()
+        name, back = kept["metadata"]["name"], {"to": "0123456789", "at": "2026-01-01T00:00:00Z"}
+        notes = {
+            f"controllerrevision/{name}": f"octavo.dev/rollout={json.dumps({'rollback': {**back, 'reason': 'A'}})}",
+            "statefulset/chat-0": 'octavo.dev/gang-backoff={"attempts": 3, "until": "2999-01-01T00:00:00Z"}',
+            "statefulset/chat-1": "octavo.dev/served=false",
+        }
+        for item, note in notes.items():
+            bed.kubectl("annotate", item, note, "--overwrite", "-n", space)
+        wait_until(lambda: _note(bed, space, "statefulset", "chat-1", "served") == "true", PATIENCE_S, "it is put back")
+        wait_until(
+            lambda: '"completed": true' in _note(bed, space, "controllerrevision", name, "rollout"),
+            PATIENCE_S,
+            "record",
+        )
+        settled(bed, space, quiet_s=1.5)
+        for group in ("chat-0", "chat-1"):
+            found = bed.get("statefulset", group, space)
+            assert found is not None and found["spec"]["replicas"] == 1
+        assert condition(bed, space, "Degraded")["reason"] != "RolledBack"
+
+
+def _note(bed: Bed, space: str, kind: str, name: str, key: str) -> str:
+    found = bed.get(kind, name, space) or {"metadata": {}}
+    return str((found["metadata"].get("annotations") or {}).get(f"octavo.dev/{key}", ""))
+
+
 def test_what_lost_our_label_is_found_and_gets_it_back(bed: Bed, space: str, groups: Groups, tmp_path: Path) -> None:
     with operator(bed.kubeconfig, tmp_path, space, "--worker-image", "one") as first:
         bed.apply(service(), namespace=space)

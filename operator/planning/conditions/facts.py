@@ -33,6 +33,7 @@ class Facts:
     refused: Cause | None  # a write that the API server refused
     refused_for_serving: Cause | None  # the same, of an object that serving needs
     unreadable: Cause | None  # a kind of object that the operator may not read
+    field_conflict: Cause | None  # a field that is changed each time after it was applied
     name_conflict: Cause | None  # the name of an object that serving does not need is in use
     surge_unschedulable: bool
     keys: KeyState

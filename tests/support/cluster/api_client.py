@@ -56,9 +56,9 @@ class ApiClient:
         """Of one or more kinds, divided by commas."""
         return [item for kind in kinds.split(",") for item in self._list(self._resource(kind), namespace, selector)]
 
-    def apply(self, item: Object, namespace: str = "default") -> None:
-        """Server-side; an unknown field is refused."""
-        options = {"fieldManager": "kubectl", "force": "true", "fieldValidation": "Strict"}
+    def apply(self, item: Object, namespace: str = "default", manager: str = "kubectl") -> None:
+        """Server-side as this field manager; an unknown field is refused."""
+        options = {"fieldManager": manager, "force": "true", "fieldValidation": "Strict"}
         self._write("PATCH", item, namespace, options, item["metadata"]["name"])
 
     def check(self, item: Object, namespace: str = "default") -> None:

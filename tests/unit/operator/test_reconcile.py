@@ -1,18 +1,20 @@
 """One look at a service: what it does when something is new, and what it spares when nothing is."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 from support.cluster.services import resource
 
-from octavo.operator.cluster.apply import TemplateKept, Writer
+from octavo.operator.cluster.apply import Postponed, TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import KubeError
+from octavo.operator.drift.turns import Turns
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.snapshot import LostNode, Snapshot
+from octavo.operator.groups.snapshot import FieldConflict, LostNode, Snapshot
 from octavo.operator.observing.observer import Observer
 from octavo.operator.planning.actions import Event
 from octavo.operator.reconcile import PlanFailed, Reconciler
@@ -30,6 +32,8 @@ class Parts:
         self.written: Mapping[str, Any] = {}  # the last status
         self.writes = False  # whether an apply finds something to write
         self.events: list[str] = []
+        self.turns = Turns()
+        self.postponed: Postponed | None = None  # of the kind `refused`
         self.left_alone: set[str] = set()  # namespaces whose Lease another operator holds
 
     def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
@@ -54,6 +58,8 @@ class Parts:
     async def apply(self, planned: Mapping[str, Any], _uid: str) -> bool:
         if self.error is not None and self.refused in ("", planned["kind"]):
             raise self.error
+        if self.postponed is not None and self.refused == planned["kind"]:
+            raise self.postponed
         self.done.append(planned["kind"])
         return self.writes
 
@@ -207,6 +213,36 @@ async def test_a_namespace_that_is_being_deleted_is_nothing_to_warn_of(
     assert failed.value.is_termination
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     assert "ApplyFailed" not in parts.events
+
+
+async def test_a_postponed_write_is_no_failure_and_is_tried_at_its_time(parts: Parts) -> None:
+    one = _reconciler(parts)
+    parts.postponed, parts.refused = Postponed("Deployment", "chat-router", 3.0), "Deployment"
+    assert await _look(one) == 3.0
+    assert {"StatefulSet", "NetworkPolicy", "status"} <= set(parts.done) and "ApplyFailed" not in parts.events
+    assert _condition(parts, "Reconciled")[:2] == ("True", "Applied"), "it is no conflict yet"
+    parts.done.clear()
+    parts.postponed = None
+    await _look(one)
+    assert "Deployment" in parts.done, "nothing is taken for done"
+
+
+async def test_a_field_conflict_is_in_the_status_at_once_and_degrades_nothing(parts: Parts) -> None:
+    one, drift = _reconciler(parts), parts.turns.drift("uid-chat")
+    key, now = ("Deployment", "chat-router"), time.monotonic()
+    for number in range(5):
+        drift.applied(key, 1, now)
+        drift.changed(key, 1, now)
+        drift.found(key, FieldConflict(*key, "spec.replicas", "autoscaler"))
+        if number == 1:
+            await _look(one)
+            assert _condition(parts, "Reconciled")[:2] == ("True", "Applied")
+    wait_s = await _look(one)
+    status, reason, message = _condition(parts, "Reconciled")
+    assert (status, reason) == ("False", "FieldConflict")
+    assert message.startswith('Deployment chat-router: "autoscaler" changes spec.replicas each time')
+    assert _condition(parts, "Degraded")[0] == "False"
+    assert wait_s is not None and wait_s < 5.0, "it is looked at when it may be applied again"
 
 
 async def test_services_of_a_namespace_whose_lease_another_operator_holds_are_left_alone(parts: Parts) -> None:

@@ -1,14 +1,18 @@
 """What the Writer sends to the API server, and which answers mean that nothing is left to do."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 from support.cluster.services import resource
 
-from octavo.operator.cluster.apply import NameConflict, NotLeading, Writer
+from octavo.operator.cluster.apply import NameConflict, NotLeading, Postponed, Writer
 from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import Kind, Kube, KubeError, Object
+from octavo.operator.drift.restores import FIRST_DELAY_S, FREE
+from octavo.operator.drift.turns import BURST
+from octavo.operator.groups.snapshot import FieldConflict
 from octavo.operator.metrics import Metrics
 from octavo.operator.planning.actions import Delete
 
@@ -36,6 +40,7 @@ class Server:
         self.knows = frozenset({"ready", "reason"})  # fields of the CRD's status
         self.error: KubeError | None = None
         self.sent: list[tuple[str, Any]] = []  # verb and body
+        self.rewrites: dict[str, Any] = {}  # by an admission webhook
 
     async def get(self, *_: object) -> Object | None:
         return self.stored
@@ -43,7 +48,7 @@ class Server:
     async def apply(self, kind: Kind, body: Object, _timeout_s: float, subresource: str | None = None) -> Object:
         self.sent.append((subresource or "apply", body))
         status = {key: value for key, value in (body.get("status") or {}).items() if key in self.knows}
-        return {**body, "kind": kind.kind, "status": status}
+        return {**body, "kind": kind.kind, "status": status, **self.rewrites}
 
     async def call(self, verb: str, path: str, *_: object, body: Object, **__: object) -> Object:
         self.sent.append((f"{verb} {path}", body))
@@ -65,7 +70,7 @@ def writer(server: Server, *, leads: bool = True) -> Writer:
 
 async def deleted(one: Writer, grace_s: int | None = None) -> bool:
     """A pod."""
-    return await one.delete("ns", Delete("v1", "Pod", "chat-0-0", "uid-pod", "why", grace_s))
+    return await one.delete("ns", Delete("v1", "Pod", "chat-0-0", "uid-pod", "why", grace_s), "uid-chat")
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
@@ -149,3 +154,32 @@ async def test_nothing_is_written_without_the_lease() -> None:
     with pytest.raises(NotLeading):
         await one.status(resource(), {"ready": "1/1"})
     assert server.sent == []
+
+
+@pytest.mark.parametrize("manager", ["autoscaler", ""])
+async def test_a_field_that_is_changed_back_is_named_with_its_manager_and_put_off(manager: str) -> None:
+    """Without a manager beside ours it is an admission webhook, whose value is in the answer already."""
+    server, changed = Server(), live()
+    fields = {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {"f:type": {}}}}
+    changed["metadata"]["managedFields"] = [fields] if manager else []
+    server.cached = server.stored = changed
+    server.rewrites = {} if manager else {"spec": changed["spec"]}
+    one = writer(server)
+    for _ in range(FREE + 1):
+        assert one.turns.conflicts("uid-chat", time.monotonic()) == ()
+        assert await one.apply(DESIRED, "uid-chat")
+    with pytest.raises(Postponed) as put_off:
+        await one.apply(DESIRED, "uid-chat")
+    assert 1.0 < put_off.value.after_s <= FIRST_DELAY_S and len(server.sent) == FREE + 1
+    (found,) = one.turns.conflicts("uid-chat", time.monotonic())
+    assert found == FieldConflict("Service", "chat", "spec.type", manager, is_admission=not manager)
+
+
+async def test_an_object_that_changes_all_the_time_is_written_only_so_often() -> None:
+    server = Server()
+    one, sent = writer(server), 0
+    with pytest.raises(Postponed):
+        for number in range(100):
+            await one.apply({**DESIRED, "spec": {"type": f"Type{number}"}}, "uid-chat")
+            sent += 1
+    assert sent == BURST and len(server.sent) == BURST
