@@ -62,6 +62,11 @@ class ApplyRun:
     refusals: list[Refusal] = field(default_factory=list)
     conflicts: list[NameConflict] = field(default_factory=list)
     postponed_s: float = math.inf  # until the first postponed write
+    wrote: bool = False
+
+    @property
+    def is_postponed(self) -> bool:
+        return self.postponed_s < math.inf
 
     async def attempt(
         self, action: str, kind: str, reason: str, step: Awaitable[object], event: Event | None = None
@@ -71,6 +76,7 @@ class ApplyRun:
         what = f"{action}: {reason}" if reason else action
         try:
             if await step:
+                self.wrote = True
                 log.info("service %s: %s", self.key, what)
                 self.events += [event] if event else []
         except NameConflict as error:
@@ -156,18 +162,23 @@ class Reconciler:
             return 0.0
         if run.errors:
             raise PlanFailed("; ".join(str(error) for error in run.errors[:3])) from run.errors[0]
-        pending_s = self._writer.turns.pending_s(uid, time.monotonic())
-        if pending_s is not None or run.postponed_s < math.inf:
-            return min(run.postponed_s, math.inf if pending_s is None else max(pending_s, 0.1))
-        self._cached_plans[uid] = cached
         if set(conflicts.found) != before:
             return 0.0  # plan again with the conflicts, for the status
-        if conflicts.found:
-            return CONFLICT_RECHECK_S
-        # Secrets, and warning events of a service that is not ready, are not watched.
-        unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else cached.next_unready_s()
-        settles_s = self._writer.turns.settles_s(uid, time.monotonic())
-        return min(wait_s for wait_s in (unwatched_s, planned.requeue_after, settles_s) if wait_s is not None)
+        return self._next_look_s(uid, resource, planned, cached, run)
+
+    def _next_look_s(self, uid: str, resource: Object, planned: Plan, cached: CachedPlan, run: ApplyRun) -> float:
+        """Seconds until the next reconcile without a change. Keeps the plan if that need not plan again."""
+        turns, now = self._writer.turns, time.monotonic()
+        pending_s, settles_s = turns.pending_s(uid, now), turns.settles_s(uid, now)
+        # What was written may be gone before it is seen: the snapshot is then the same again.
+        if pending_s is None and not run.wrote and not run.is_postponed:
+            self._cached_plans[uid] = cached
+        if self._conflicts[uid].found:
+            unwatched_s = CONFLICT_RECHECK_S
+        else:  # Secrets, and warning events of a service that is not ready, are not watched
+            unwatched_s = max(1.0, self._certificates.check_in(uid)) if ready(resource) else cached.next_unready_s()
+        waits = (unwatched_s, planned.requeue_after, pending_s, settles_s, run.postponed_s)
+        return min(wait_s for wait_s in waits if wait_s is not None)
 
     async def _recheck_conflicts(self, namespace: str, uid: str, conflicts: NameConflicts) -> None:
         """A conflict stays until the API server shows that it is resolved, so that the status does not flap."""

@@ -27,7 +27,7 @@ def policy(bed: Bed, space: str) -> str:
     return str(bed.get("networkpolicy", "chat-workers", space))
 
 
-def told(bed: Bed, space: str) -> list[str]:
+def reported(bed: Bed, space: str) -> list[str]:
     events = bed.objects("events", space)
     return [event["message"] for event in events if event["reason"] == "OtherOperator"]
 
@@ -42,8 +42,8 @@ def test_of_two_operators_of_a_namespace_one_writes_and_the_other_takes_over(
         settled(bed, space, quiet_s=1.5)
         with operator(bed.kubeconfig, tmp_path, home, *wide) as broad:
             wait_until(lambda: broad.metric(OTHERS) == 1, PATIENCE_S, "it counts the namespace")
-            wait_until(lambda: told(bed, space), PATIENCE_S, "an event on the Lease")
-            assert holder(bed, space) in told(bed, space)[0]
+            wait_until(lambda: reported(bed, space), PATIENCE_S, "an event on the Lease")
+            assert holder(bed, space) in reported(bed, space)[0]
             assert f"the services of the namespace {space} are left alone: {holder(bed, space)} holds the lease" in (
                 broad.log.read_text()
             )
@@ -68,7 +68,7 @@ def _stays(bed: Bed, space: str, home: str, broad: Operator, tmp_path: Path) -> 
     with operator(bed.kubeconfig, tmp_path, space) as again:
         wait_until(lambda: again.metric(OTHERS) == 1, PATIENCE_S, "it counts the namespace")
         wait_until(
-            lambda: any(f"{home}/octavo-operator holds" in text for text in told(bed, space)), PATIENCE_S, "told"
+            lambda: any(f"{home}/octavo-operator holds" in text for text in reported(bed, space)), PATIENCE_S, "event"
         )
         settled(bed, space, quiet_s=1.5)
         offset = bed.audit_log.stat().st_size

@@ -114,6 +114,15 @@ async def test_where_nothing_is_new_only_the_secrets_are_looked_at(parts: Parts)
     assert "StatefulSet" in parts.done
 
 
+async def test_what_was_written_and_is_gone_before_it_is_seen_is_written_again(parts: Parts) -> None:
+    """The snapshot is then that of the look which wrote."""
+    one, parts.writes = _reconciler(parts), True
+    for _ in range(2):
+        parts.done.clear()
+        await _look(one)
+        assert "NetworkPolicy" in parts.done
+
+
 async def test_after_an_error_all_is_done_again(parts: Parts) -> None:
     one = _reconciler(parts)
     await _look(one)

@@ -54,7 +54,7 @@ class Server:
 
 
 class Operator:
-    """The Leases of an installation of namespace `home`. blocked: what it was told of."""
+    """The Leases of an installation of namespace `home`. blocked: what it was reported of."""
 
     def __init__(self, server: Server, home: str) -> None:
         self.own = Lease(cast(Kube, server), home, f"pod-{home}")
@@ -81,7 +81,7 @@ def server() -> Iterator[Server]:
         yield made
 
 
-async def test_the_first_operator_holds_and_the_other_is_told_once(server: Server) -> None:
+async def test_the_first_operator_holds_and_the_other_is_informed_once(server: Server) -> None:
     one, two = Operator(server, "a"), Operator(server, "b")
     for each in (one, two):
         await each.own.step()
@@ -123,12 +123,12 @@ async def test_the_lease_of_the_own_namespace_is_that_of_the_election(server: Se
 
 
 async def test_an_operator_of_the_namespace_stands_by_as_long_as_the_other_has_set(server: Server) -> None:
-    broad, told = Operator(server, "b"), list[tuple[str, str]]()
+    broad, reported = Operator(server, "b"), list[tuple[str, str]]()
     await broad.own.step()
     await broad.leases.take("x")
 
     async def tell(namespace: str, why: str) -> None:
-        told.append((namespace, why))
+        reported.append((namespace, why))
 
     narrow = Lease(cast(Kube, server), "x", "pod-x", tell)
     began = server.now
@@ -137,10 +137,10 @@ async def test_an_operator_of_the_namespace_stands_by_as_long_as_the_other_has_s
         server.now += 1.0
         assert server.now < began + 200
     assert server.now - began > RENEW_S * RENEWALS
-    assert told == [("x", "b/octavo-operator holds the lease octavo-operator")]
+    assert reported == [("x", "b/octavo-operator holds the lease octavo-operator")]
 
 
-async def test_without_permission_on_leases_nothing_is_written_and_it_is_told(server: Server) -> None:
+async def test_without_permission_on_leases_nothing_is_written_and_it_is_reported(server: Server) -> None:
     one = Operator(server, "a")
     await one.own.step()
     server.status = 403

@@ -73,7 +73,7 @@ def test_a_note_of_ours_that_another_client_has_written_is_not_believed() -> Non
     kept = trim({"kind": "StatefulSet", "metadata": meta})
     assert kept["metadata"]["annotations"] == {**ours, "team": "search"}
     pod = trim({"kind": "Pod", "metadata": meta})
-    assert pod["metadata"]["annotations"] == meta["annotations"], "a pod's are those of its template"
+    assert pod["metadata"]["annotations"] == meta["annotations"], "a pod's are the ones of its template"
 
 
 def service_revision() -> dict[str, Any]:
