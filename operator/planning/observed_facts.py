@@ -12,7 +12,7 @@ from octavo.operator.groups.rollout import Goal, Step, surge_waits_since
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning import hindrances
 from octavo.operator.planning.cause import Cause
-from octavo.operator.planning.conditions.evaluate import has_served_before
+from octavo.operator.planning.conditions.evaluate import had_more_serving
 from octavo.operator.planning.conditions.facts import Facts
 from octavo.operator.planning.diagnosis import group_cause, is_worker, router_cause
 from octavo.operator.planning.routers.counts import Routers, routers
@@ -60,7 +60,7 @@ def observed_facts(
         surge_unschedulable=surge and any(_finds_no_node(goal, group, failures) for group in allowed.keep),
         keys=keys,
         drain_overdue=is_overdue(allowed.drains, service.spec.rollout.progress_deadline_s, now),
-        has_served=has_served_before(service.status, course.desired),
+        has_lost=had_more_serving(service.status, course.desired, sum(group.serving for group in allowed.keep)),
     )
 
 

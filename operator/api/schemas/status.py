@@ -12,7 +12,7 @@ CONDITIONS: Mapping[str, str] = {
     "ModelLoaded": "at least one group has loaded the model",
     "RouterReady": "at least one router accepts requests, and has a valid API key where keys are required",
     "UpToDate": "all desired groups and routers of the observed generation serve, and no earlier ones are left",
-    "Degraded": "there is a failure, or fewer groups serve than desired once a group has served",
+    "Degraded": "there is a failure, or a group that has served does not and fewer serve than desired",
     "SpecSupported": "the operator knows all fields of the spec; it leaves out fields of a newer release",
     "Reconciled": "the API server holds all objects of the service as desired",
     "Reconciling": "the service is on its way to the desired state (kstatus)",

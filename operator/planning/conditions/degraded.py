@@ -1,4 +1,4 @@
-"""Condition Degraded: there is a failure, or fewer groups serve than desired once a group has served."""
+"""Condition Degraded: there is a failure, or a group that has served does not and fewer serve than desired."""
 
 from octavo.operator.planning.cause import Cause
 from octavo.operator.planning.conditions import progressing
@@ -12,7 +12,7 @@ def verdict(facts: Facts) -> Verdict:
         return True, cause.reason, cause.message
     if failed := progressing.failure(facts):
         return True, *failed[1:]
-    if (facts.has_served or facts.serving) and facts.serving < facts.goal.groups:
+    if facts.has_lost and facts.serving < facts.goal.groups:
         few = f"{facts.serving} of {count(facts.goal.groups, 'group')} serve"
         return True, "MinimumReplicasUnavailable", f"{few}; {waiting(facts).message}"
     return False, "Healthy", "no failure is known"

@@ -62,9 +62,9 @@ def _entry(kind: str, verdict: Verdict, current: bool, old: Json | None, generat
     }
 
 
-def has_served_before(previous: Mapping[str, Any], revision: str) -> bool:  # Any: JSON
-    """True if a group served at the last observation, or Degraded was true for the same revision, and not only since a
-    write was refused or by the routers.
+def had_more_serving(previous: Mapping[str, Any], revision: str, serving: int) -> bool:  # Any: JSON
+    """True if more groups served at the last look, or Degraded was true for the same revision, and not only since
+    a write was refused or by the routers.
 
     So Degraded, once true, stays true until all groups serve, even if the cause changes meanwhile.
     """
@@ -73,4 +73,4 @@ def has_served_before(previous: Mapping[str, Any], revision: str) -> bool:  # An
     degraded = last.get("Degraded") == "True" and last.get("Reconciled") != "False"
     if degraded and "RouterReady" in entries:
         degraded = entries["Degraded"].get("reason") != entries["RouterReady"].get("reason")
-    return bool(previous.get("readyReplicas") or (degraded and previous.get("revision") == revision))
+    return (previous.get("readyReplicas") or 0) > serving or (degraded and previous.get("revision") == revision)

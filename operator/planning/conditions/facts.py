@@ -38,7 +38,7 @@ class Facts:
     surge_unschedulable: bool
     keys: KeyState
     drain_overdue: bool  # a group on a node that is drained has not been replaced in time
-    has_served: bool  # a group has served: fewer groups than desired are a failure, not the first start
+    has_lost: bool  # a group that served does not: fewer groups than desired are a failure, not a start
 
     @property
     def current(self) -> tuple[Group, ...]:

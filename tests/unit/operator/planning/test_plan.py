@@ -313,16 +313,23 @@ def test_a_service_that_only_begins_is_not_degraded() -> None:
         assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
 
 
-def test_from_the_first_group_that_serves_on_a_service_is_degraded_while_others_are_missing() -> None:
+def test_groups_that_start_for_the_first_time_are_no_loss_and_cause_no_warning() -> None:
     tiny = TinyCluster(resource(replicas=3))
-    seen: list[tuple[int, str]] = []
-    while tiny.serving() < 3:
+    for replicas in (3, 5):
+        tiny.edit(replicas=replicas)
+        while tiny.serving() < replicas:
+            tiny.advance(lambda events: events[0])
+            planned = tiny.reconcile()
+            assert reasons(planned, "Degraded") == ("False", "Healthy")
+            assert "Warning" not in {event.type for event in planned.events}
+
+
+def test_a_group_that_served_and_is_lost_degrades_a_service_that_still_starts() -> None:
+    tiny = TinyCluster(resource(replicas=3))
+    while tiny.serving() < 1:
         tiny.advance(lambda events: events[0])
-        seen.append((tiny.serving(), reasons(tiny.reconcile(), "Degraded")[1]))
-    desired = {0: "Healthy", 1: "MinimumReplicasUnavailable", 2: "MinimumReplicasUnavailable", 3: "Healthy"}
-    assert seen == [(serving, desired[serving]) for serving, _ in seen]
-    assert {serving for serving, _ in seen} == set(desired)
-    tiny.edit(replicas=4)
+    tiny.reconcile()
+    tiny.delete_pod("chat-0-0")
     assert reasons(tiny.reconcile(), "Degraded") == ("True", "MinimumReplicasUnavailable")
     tiny.settle()
     assert reasons(tiny.reconcile(), "Degraded") == ("False", "Healthy")
