@@ -2,9 +2,9 @@
 
 Scheduler and runner in one process, as the leader's core and a rank do it together; greedy, token ids, a cold prefix
 cache in each repetition. With --tensor or --pipeline a group of processes, a GPU each, by the rings of a real one; the
-rows of one GPU come first. out tok/s = output tokens / whole seconds, prefill included; `prefill` counts the prompts'.
-The limit is what the device cannot beat (limits.py): the prompts' FLOPs, then of each step the longer of the time that
-its weights' bytes and its products' FLOPs take, and every byte of KV read once.
+rows of one GPU come first, unless with --group-only. out tok/s = output tokens / whole seconds, prefill included;
+`prefill` counts the prompts'. The limit is what the device cannot beat (limits.py): the prompts' FLOPs, then of each
+step the longer of the time that its weights' bytes and its products' FLOPs take, and every byte of KV read once.
 `wanted` and vLLM's figures are an H100's; `here` is `wanted` times how much higher this card's limit is.
 """
 
@@ -14,11 +14,12 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from trace import show, traced
+from trace import Tracing, show, traced
 
 import record
 import torch
 from limits import CARDS, H100, Card, limit
+from rank_trace import RankTracer
 from record import Found
 from shapes import NAMES, checkpoint
 from workloads import NAMES as WORKLOADS
@@ -67,7 +68,7 @@ class Row:
     here: int
     vllm: int
     runs: list[float]
-    idle: float | None = None  # share of a traced run in which the device did nothing
+    idle: float | None = None  # share of a traced run in which the device did nothing, of a group's idlest
     tensor: int = 1
     pipeline: int = 1
     times: float | None = None
@@ -83,7 +84,12 @@ def card() -> Card:
 
 
 def measure(
-    shape: str, runner: CudaRunner | RankProcesses, folder: Path, args: argparse.Namespace, found: Found
+    shape: str,
+    runner: CudaRunner | RankProcesses,
+    folder: Path,
+    args: argparse.Namespace,
+    found: Found,
+    tracing: Tracing | None,
 ) -> list[Row]:
     split = runner.layout if isinstance(runner, RankProcesses) else Layout()
     engine = LocalEngine(runner, stages=split.pipeline)
@@ -100,14 +106,18 @@ def measure(
         row = _row(shape, name, requests, runs, (engine.steps - steps) // args.repeat, model)
         if split.ranks > 1:
             row = _of_group(row, split)
-        if args.trace:
-            trace = traced(lambda requests=requests: run(engine, requests))  # type: ignore[misc]
-            row = replace(row, idle=round(trace.idle, 4))
         print(_line(row), flush=True)
-        if args.trace:
-            show(trace)
         rows.append(_kept(found, row))
-    return rows
+    return rows if tracing is None else [_traced(row, engine, tracing, found) for row in rows]
+
+
+def _traced(row: Row, engine: LocalEngine, tracing: Tracing, found: Found) -> Row:
+    """After all was measured: a profiler that was on once costs something."""
+    traces = tracing(lambda: run(engine, workload(row.workload)), row.seconds)
+    for trace in traces:
+        print(f"{row.shape} {row.workload}, tensor {row.tensor}, pipeline {row.pipeline}")
+        show(trace)
+    return _kept(found, replace(row, idle=round(max(trace.idle for trace in traces), 4)))
 
 
 def _kept(found: Found, row: Row) -> Row:
@@ -179,21 +189,27 @@ def _line(row: Row) -> str:
 def measure_shape(shape: str, args: argparse.Namespace, found: Found) -> None:
     """One GPU, then the group if args ask for one."""
     folder = checkpoint(shape, args.models)
-    begin = time.perf_counter()
-    context = context_of(args.workloads.split(","))
-    runner = CudaRunner(RunnerConfig(folder, context_length=context))
-    print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
-    alone = measure(shape, runner, folder, args, found)
-    del runner
-    torch.cuda.empty_cache()
-    if args.tensor * args.pipeline > 1:
+    context, alone = context_of(args.workloads.split(",")), list[Row]()
+    if not args.group_only:
         begin = time.perf_counter()
-        group = RankProcesses(folder, args.tensor, args.pipeline, 300, device="cuda", context_length=context)
+        runner = CudaRunner(RunnerConfig(folder, context_length=context))
+        print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {runner.blocks} blocks", file=sys.stderr)
+        alone = measure(shape, runner, folder, args, found, (lambda work, _: [traced(work)]) if args.trace else None)
+        del runner
+        torch.cuda.empty_cache()
+    if (ranks := args.tensor * args.pipeline) > 1:
+        begin, tracer = time.perf_counter(), RankTracer(ranks) if args.trace else None
+        group = RankProcesses(
+            folder, args.tensor, args.pipeline, 300, "" if tracer is None else tracer.code,
+            device="cuda", context_length=context,
+        )  # fmt: skip
         print(f"{shape}: loaded in {time.perf_counter() - begin:.1f} s, {group.blocks} blocks", file=sys.stderr)
         try:
-            compared(measure(shape, group, folder, args, found), alone, found)
+            rows = measure(shape, group, folder, args, found, None if tracer is None else tracer.traced)
         finally:
             group.close()
+        if alone:
+            compared(rows, alone, found)
 
 
 def main() -> None:
@@ -203,14 +219,15 @@ def main() -> None:
         "--workloads", default=",".join(USUAL), help=f"of {', '.join(WORKLOADS)} (default: all but the long)"
     )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default 3)")
-    parser.add_argument("--trace", action="store_true", help="one more run of each: its kernels, and how long none ran")
+    parser.add_argument("--trace", action="store_true", help="more runs of each: their kernels, and how long none ran")
     parser.add_argument("--models", type=Path, default=Path.home() / ".cache/octavo/bench", help="random checkpoints")
     parser.add_argument("--tensor", type=int, default=1, help="then a group, each layer split over so many GPUs")
     parser.add_argument("--pipeline", type=int, default=1, help="then a group, the layers split over so many GPUs")
+    parser.add_argument("--group-only", action="store_true", help="without the rows of one GPU")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
-    if args.trace and args.tensor * args.pipeline > 1:
-        parser.error("--trace: only one GPU's run can be traced; leave out --tensor and --pipeline")
+    if args.group_only and args.tensor * args.pipeline == 1:
+        parser.error("--group-only: there is no group without --tensor or --pipeline")
     made_on = record.machine(["torch"]) | {"gpu": torch.cuda.get_device_name()}
     print(HEADER)
     with Found(args.out, made_on) as found:

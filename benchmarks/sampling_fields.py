@@ -1,6 +1,6 @@
 """What sampling costs beside greedy decoding, on one GPU and on ranks that share a model.
 
-    python benchmarks/sampling_fields.py 1b 8b [--tensor 2] [--rows 1,64,256] [--fields greedy,top_p,...] [--out FILE]
+    python benchmarks/sampling_fields.py 1b 8b [--tensor 2 [--group-only]] [--rows 1,64,256] [--fields greedy,top_p,...]
 
 Scheduler and runner in one process, with --tensor then ranks with a GPU each, by the rings of a real group; random
 weights (`--model FOLDER`: others), so logits are flat, which is the worst case of filters. All rows decode together and
@@ -17,11 +17,12 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from trace import show, traced
+from trace import Tracing, show, traced
 
 import record
 import served
 import torch
+from rank_trace import RankTracer
 from record import Found
 from shapes import NAMES, checkpoint
 
@@ -111,9 +112,14 @@ def prompts_of(rows: int, vocabulary: int) -> list[list[int]]:
 
 
 def measure(
-    shape: str, tensor: int, runner: DeviceRunner | RankProcesses, args: argparse.Namespace, found: Found
+    shape: str,
+    tensor: int,
+    runner: DeviceRunner | RankProcesses,
+    args: argparse.Namespace,
+    found: Found,
+    tracing: Tracing | None,
 ) -> None:
-    engine = Timed(runner)
+    engine, measured = Timed(runner), list[Row]()
     engine.capture()
     for rows in args.rows:
         prompts, greedy = prompts_of(rows, runner.vocabulary), 0.0
@@ -130,22 +136,31 @@ def measure(
                 flush=True,
             )
             found.put(f"{shape} {tensor} {rows} {field}", asdict(row))
-            if args.trace and tensor == 1:
-                show(traced(partial(engine.step_ms, prompts, 32, FIELDS[field])), 24)
             engine.masked = False
+            measured.append(row)
+    for row in measured if tracing is not None else ():  # a profiler that was on once costs something
+        engine.masked = row.field == MASK
+        prompts = prompts_of(row.rows, runner.vocabulary)
+        work = partial(engine.step_ms, prompts, args.tokens, FIELDS[row.field])
+        for trace in tracing(work, row.ms_per_step * args.tokens / 1e3):
+            print(f"{shape} {row.field}, {row.rows} rows, tensor {tensor}")
+            show(trace, 24)
 
 
 def measure_shape(folder: Path, shape: str, args: argparse.Namespace, found: Found) -> None:
     """One GPU, then the ranks if args ask for them."""
     context = None if args.model else 4096
-    runner = open_runner(RunnerConfig(folder, context_length=context))
-    measure(shape, 1, runner, args, found)
-    del runner
-    torch.cuda.empty_cache()
+    if not args.group_only:
+        runner = open_runner(RunnerConfig(folder, context_length=context))
+        measure(shape, 1, runner, args, found, (lambda work, _: [traced(work)]) if args.trace else None)
+        del runner
+        torch.cuda.empty_cache()
     if args.tensor > 1:
-        group = RankProcesses(folder, args.tensor, 1, LOADED_S, device="cuda", context_length=context)
+        tracer = RankTracer(args.tensor) if args.trace else None
+        before = "" if tracer is None else tracer.code
+        group = RankProcesses(folder, args.tensor, 1, LOADED_S, before, device="cuda", context_length=context)
         try:
-            measure(shape, args.tensor, group, args, found)
+            measure(shape, args.tensor, group, args, found, None if tracer is None else tracer.traced)
         finally:
             group.close()
 
@@ -171,7 +186,8 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=96, help="of each answer (default: %(default)s)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each; the median counts (default: %(default)s)")
-    parser.add_argument("--trace", action="store_true", help="one GPU: one more run of each, and its kernels")
+    parser.add_argument("--group-only", action="store_true", help="without the rows of one GPU")
+    parser.add_argument("--trace", action="store_true", help="more runs of each, and their kernels")
     parser.add_argument("--models", type=Path, default=served.MODELS, help="where random checkpoints lie")
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
@@ -179,6 +195,8 @@ def main() -> None:
         parser.error(f"{unknown[0]!r} is no shape; there are {', '.join(NAMES)}")
     if not args.shapes and args.model is None:
         parser.error("give a SHAPE or --model")
+    if args.group_only and args.tensor == 1:
+        parser.error("--group-only: there is no group without --tensor")
     made_on = record.machine(["torch"]) | {"gpu": served.gpu()}
     print(f"{'':4}{'tensor':>7}{'rows':>6}  {'':20}{'a step':>12}{'':17}{'of greedy':>8}")
     with Found(args.out, made_on) as found:

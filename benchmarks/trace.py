@@ -26,17 +26,24 @@ class Trace:
     idle: float
 
 
+Tracing = Callable[[Callable[[], object], float], list[Trace]]  # of each device, of what takes so many seconds
+
+
 def traced(work: Callable[[], object]) -> Trace:
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         work()
         torch.cuda.synchronize()
+    return of_profile(seen)
+
+
+def of_profile(seen: profile) -> Trace:
     spans = sorted(
         (event.time_range.start, event.time_range.end, event.name)
         for event in seen.events()
         if event.device_type == torch.autograd.DeviceType.CUDA
     )
-    return _trace(spans)
+    return _trace(spans) if spans else Trace([], 0.0, 1.0)
 
 
 def _trace(spans: list[tuple[float, float, str]]) -> Trace:
