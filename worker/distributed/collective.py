@@ -1,4 +1,4 @@
-"""What the ranks of one stage do together: sums, and small gathers. A rank alone does nothing.
+"""What the ranks of one stage do together: sums, and of ranks on CPUs small gathers. A rank alone does nothing.
 
 Every rank calls the same functions in the same order. A call whose peers are gone raises PeerLost.
 """
@@ -24,6 +24,10 @@ class Collective(Protocol):
 
     def add_sum_(self, residual: torch.Tensor, x: torch.Tensor) -> None:
         """residual += the sum of x over the ranks, the same to the bit on each; x is any then. Both are contiguous."""
+
+
+class Gathering(Collective, Protocol):
+    """The collective of ranks on CPUs; ranks on GPUs meet by theirs, and then add up by another."""
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """[size, *x.shape]: the x of all ranks, in their order. For small tensors."""

@@ -23,7 +23,7 @@ _PATIENCE = timedelta(hours=12)
 
 
 class Gloo:
-    """A Collective of `size` ranks."""
+    """Gathering, of `size` ranks."""
 
     transport = group_pb2.GLOO
 

@@ -3,7 +3,7 @@
 import logging
 
 from octavo.worker.devices import gpu
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Gathering
 from octavo.worker.distributed.links import Links
 from octavo.worker.runner.base import DeviceRunner, Progress, RunnerConfig, quiet
 
@@ -12,7 +12,7 @@ logger.setLevel(logging.INFO)  # whatever the others say: it is what everybody a
 
 
 def open_runner(
-    config: RunnerConfig, progress: Progress = quiet, collective: Collective = ALONE, links: Links | None = None
+    config: RunnerConfig, progress: Progress = quiet, collective: Gathering = ALONE, links: Links | None = None
 ) -> DeviceRunner:
     """Load the model on the device. collective: of the rank's stage; links: None in a group of one stage.
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from octavo.worker.addresses import rendezvous
 from octavo.worker.config import is_unix
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Gathering
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.topology import RankPosition
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HERE = "127.0.0.1"
 
 
-def collective_of(context: ProcessContext, position: RankPosition) -> Collective:
+def collective_of(context: ProcessContext, position: RankPosition) -> Gathering:
     """Waits until every rank of the stage is there: their supervisors end an incarnation that waits too long."""
     layout, config = position.layout, context.config
     if layout.tensor == 1:

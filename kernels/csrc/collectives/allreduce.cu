@@ -87,23 +87,6 @@ __global__ void __launch_bounds__(kThreads)
   end(team, number);
 }
 
-// All ranks' words, in their order: out [ranks, words].
-__global__ void __launch_bounds__(kThreads)
-    gather_kernel(const __grid_constant__ Team team, const int64_t *x, int64_t *out, int64_t words) {
-  wait_for_previous();
-  release_next();
-  const unsigned number = begin(team);
-  send_words(team, x, words, number);
-  const int64_t step = int64_t(gridDim.x) * kThreads;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < words; i += step) {
-    for (int rank = 0; rank < team.ranks; rank++) {
-      const uint4 *box = team.small(team.rank, rank, number & 1) + i;
-      out[rank * words + i] = rank == team.rank ? x[i] : await_word<int64_t>(box, number).at[0];
-    }
-  }
-  end(team, number);
-}
-
 template <typename T> __device__ __forceinline__ Vec<T> load_some(const T *from, int64_t index, int64_t count) {
   constexpr int kSize = Vec<T>::kSize;
   if ((index + 1) * kSize <= count) return load(from + index * kSize);
@@ -327,13 +310,4 @@ extern "C" int octavo_team_sum_norm(void *const *regions, int rank, int ranks, c
     case kF16: return with(f16());
     default: return int(cudaErrorInvalidValue);
   }
-}
-
-// x: [words] of 8 bytes; out: [ranks, words]. At most 512 KiB of x.
-extern "C" int octavo_team_gather(void *const *regions, int rank, int ranks, const void *x, void *out, int64_t words,
-                                  cudaStream_t stream) {
-  using namespace octavo;
-  if (!is_team(rank, ranks) || words * 16 > kSmallBytes) return int(cudaErrorInvalidValue);
-  return launch(gather_kernel, dim3(ctas_for(words)), dim3(kThreads), 0, stream, team_of(regions, rank, ranks),
-                (const int64_t *)x, (int64_t *)out, words);
 }

@@ -1,4 +1,4 @@
-"""Sums and gathers over GPUs of one host, without a library: csrc/collectives/allreduce.cu. Graphs may hold them."""
+"""Sums over GPUs of one host, without a library: csrc/collectives/allreduce.cu. Graphs may hold them."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -10,9 +10,7 @@ from octavo.kernels.cuda.checks import VECTOR_BYTES
 from octavo.kernels.cuda.library import DTYPES, FLOAT, INT, LONG, POINTER, function, library
 
 MOST_RANKS = 8
-MOST_GATHERED = 512 << 10  # bytes of each rank
 _CODES = DTYPES | {torch.int64: 3}
-_WORD_BYTES = 8
 _SMALL_BYTES = 512 << 10  # in one shot: each peer has all of it written to, twice over
 _MOST_VECTORS = 2048  # of a row that a CTA normalises: kHeld * kThreads of allreduce_norm.cuh
 
@@ -33,11 +31,6 @@ def _sum() -> Callable[..., None]:
 def _sum_norm() -> Callable[..., None]:
     of_rows = (*[POINTER] * 4, INT, INT, FLOAT, LONG, INT)
     return function("allreduce", "octavo_team_sum_norm", POINTER, INT, INT, *of_rows)
-
-
-@cache
-def _gather() -> Callable[..., None]:
-    return function("allreduce", "octavo_team_gather", POINTER, INT, INT, POINTER, POINTER, LONG)
 
 
 class Team:
@@ -93,21 +86,6 @@ class Team:
                 out.data_ptr(), rows, width, eps, self._most_small, DTYPES[x.dtype],
             )  # fmt: skip
         return out
-
-    def gather(self, x: torch.Tensor) -> torch.Tensor:
-        """[size, *x.shape], in the order of the ranks. x: at most 512 KiB."""
-        _wants_plain("x", x)
-        size = x.numel() * x.element_size()
-        if size > MOST_GATHERED:
-            raise ValueError(f"x: {size} bytes; at most {MOST_GATHERED} are gathered")
-        whole = -(-size // _WORD_BYTES)
-        words = x.reshape(-1).view(torch.uint8)
-        if size % _WORD_BYTES:
-            words = torch.nn.functional.pad(words, (0, whole * _WORD_BYTES - size))
-        out = torch.empty((self.size, whole * _WORD_BYTES), dtype=torch.uint8, device=x.device)
-        if size:
-            _gather()(self.address, self.rank, self.size, words.data_ptr(), out.data_ptr(), whole)
-        return out[:, :size].contiguous().view(x.dtype).view(self.size, *x.shape)
 
     @property
     def address(self) -> int:

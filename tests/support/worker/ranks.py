@@ -14,7 +14,7 @@ from support.processes.forked import preload
 from support.processes.threads import LateCollective, ThreadCollective, Together
 
 from octavo.proto.v1 import group_pb2
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Gathering
 from octavo.worker.distributed.gloo import Gloo
 from octavo.worker.distributed.links import Sampled
 from octavo.worker.messages.step import Step, StepResult
@@ -89,7 +89,7 @@ def _rank(config: RunnerConfig, meeting: Together | Path, queues: Sequence[Seque
             meeting.barrier.abort()
 
 
-def _collective(position: RankPosition, meeting: Together | Path) -> Collective:
+def _collective(position: RankPosition, meeting: Together | Path) -> Gathering:
     if isinstance(meeting, Together):
         return (LateCollective if meeting.late else ThreadCollective)(meeting, position.tp_rank)
     if position.layout.tensor == 1:

@@ -10,7 +10,7 @@ entries' keys, from sums over the ranks of the weights by digit:
 
 import torch
 
-from octavo.worker.distributed.collective import Collective
+from octavo.worker.distributed.collective import Gathering
 
 _DIGIT_BITS = 8
 _DIGITS = 1 << _DIGIT_BITS
@@ -18,7 +18,7 @@ _MASS = 2.0**43  # of the likeliest entry: 2^20 of them are still an int64
 
 
 def keep_likeliest(
-    scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, collective: Collective
+    scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, collective: Gathering
 ) -> torch.Tensor:
     """A mask of scaled [rows, columns], at most 0 and 0 at the likeliest: the top_k likeliest, then of them the fewest
     whose probability reaches top_p; the likeliest always stays. top_k 0 and top_p 1 are off."""
@@ -39,7 +39,7 @@ def keep_likeliest(
 
 
 def _shortest_run(
-    keys: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, collective: Collective
+    keys: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, collective: Gathering
 ) -> torch.Tensor:
     """A mask of the fewest first entries, by key and then by id, whose weights reach target [rows] over all ranks.
 

@@ -19,7 +19,7 @@ from octavo.kernels.backend import choose
 from octavo.proto.v1 import group_pb2
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes, threads
-from octavo.worker.distributed.collective import ALONE, Collective, path_of
+from octavo.worker.distributed.collective import ALONE, Gathering, path_of
 from octavo.worker.distributed.links import Links, Sampled
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
@@ -55,7 +55,7 @@ class Runner:
         self,
         config: RunnerConfig,
         progress: Progress = quiet,
-        collective: Collective = ALONE,
+        collective: Gathering = ALONE,
         links: Links | None = None,
     ) -> None:
         """Load weights and allocate KV; links: None in a group of one stage. Raises ModelError, or ConfigError."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Gathering
 from octavo.worker.runner.cpu.filters import keep_likeliest
 
 _GOLDEN = -7046029254386353131  # 2^64 / phi, odd, as a signed number (splitmix64; Steele 2014)
@@ -46,7 +46,7 @@ class Vocabulary:
 
     size: int
     first: int = 0
-    collective: Collective = ALONE
+    collective: Gathering = ALONE
 
 
 def sample(logits: torch.Tensor, draw: Draw, vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 from octavo.kernels.cuda.collectives import allreduce, nccl
 from octavo.kernels.cuda.collectives.rows import RowBox
 from octavo.proto.v1 import group_pb2
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Collective, Gathering
 from octavo.worker.runner.cuda.shared import Exchange, Unshared, share
 
 logger = logging.getLogger(__name__)
@@ -68,9 +68,6 @@ class Peers:
         adds up in an order of its own."""
         return x.numel() * x.element_size() > _LARGE_BYTES and x.dtype in (torch.bfloat16, torch.float16)
 
-    def gather(self, x: torch.Tensor) -> torch.Tensor:
-        return self.team.gather(x)
-
 
 class Nccl(nccl.Nccl):
     """The Collective of ranks whose GPUs do not."""
@@ -78,7 +75,7 @@ class Nccl(nccl.Nccl):
     transport = group_pb2.NCCL
 
 
-def on_device(host: Collective, box: RowBox | None = None) -> Collective:
+def on_device(host: Gathering, box: RowBox | None = None) -> Collective:
     """The same ranks' collective for tensors of the current device. host: theirs on CPUs, by which they agree. box: for
     the rows that each of them draws; None on stages that do not."""
     if host.size == 1:
@@ -97,7 +94,7 @@ def on_device(host: Collective, box: RowBox | None = None) -> Collective:
     return Nccl(host.rank, host.size, identity)
 
 
-def _nccl(host: Collective, exchange: Exchange) -> Nccl | None:
+def _nccl(host: Gathering, exchange: Exchange) -> Nccl | None:
     """Beside the GPUs' own way; None where a rank has no library."""
     here = nccl.available()
     identity = nccl.new_id() if here and host.rank == 0 else bytes(nccl.ID_BYTES)
@@ -107,7 +104,7 @@ def _nccl(host: Collective, exchange: Exchange) -> Nccl | None:
     return Nccl(host.rank, host.size, said[0][1:])
 
 
-def exchange_by(host: Collective) -> Exchange:
+def exchange_by(host: Gathering) -> Exchange:
     """Of ranks that meet on their CPUs."""
 
     def exchange(said: bytes) -> list[bytes]:

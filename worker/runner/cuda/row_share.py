@@ -15,7 +15,7 @@ from octavo.kernels.cuda.collectives.rows import RowBox, RowTeam
 from octavo.kernels.cuda.sampling.sample import ALL, Part
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
-from octavo.worker.distributed.collective import Collective
+from octavo.worker.distributed.collective import Collective, Gathering
 from octavo.worker.runner.cuda.buffers import memory_at
 from octavo.worker.runner.cuda.collectives import Peers
 
@@ -98,7 +98,7 @@ class PeerRows:
 
 
 @runtime_checkable
-class Swapping(Collective, Protocol):
+class Swapping(Gathering, Protocol):
     def swap(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> None:
         """came[rank] becomes what that rank has sent to this one; sent[rank] goes there. Of the same sizes on both."""
 

@@ -28,7 +28,7 @@ from octavo.kernels.cuda.upload import Upload
 from octavo.proto.v1 import group_pb2
 from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.devices.memory import threads
-from octavo.worker.distributed.collective import ALONE, Collective, path_of
+from octavo.worker.distributed.collective import ALONE, Gathering, path_of
 from octavo.worker.distributed.links import Links
 from octavo.worker.errors import ConfigError
 from octavo.worker.messages import graphs
@@ -66,7 +66,7 @@ class CudaRunner:
         self,
         config: RunnerConfig,
         progress: Progress = quiet,
-        collective: Collective = ALONE,
+        collective: Gathering = ALONE,
         links: Links | None = None,
     ) -> None:
         """Load weights, measure a step, allocate KV, on the current device. collective: of the stage's ranks, on their

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.processes.threads import on_each
 
 from octavo.shared.sampling_params import SamplingParams
-from octavo.worker.distributed.collective import Collective
+from octavo.worker.distributed.collective import Gathering
 from octavo.worker.runner.cpu.logits_processors import UNLIKELY, AdjustedRow, Columns, RowChanges, adjust_
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, sample
 
@@ -104,7 +104,7 @@ def test_min_p_keeps_what_has_that_share_of_the_likeliest_after_temperature(rank
     chances = torch.tensor([0.5, 0.26, 0.24, 0.0])
     logits = chances.log().expand(800, -1)
 
-    def work(collective: Collective) -> torch.Tensor:
+    def work(collective: Gathering) -> torch.Tensor:
         width = 4 // ranks
         part = logits[:, collective.rank * width : (collective.rank + 1) * width]
         return sample(part, draw(800, 1.0, 0.5), Vocabulary(4, collective.rank * width, collective))[0]

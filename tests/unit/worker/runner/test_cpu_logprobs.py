@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.processes.threads import on_each
 
-from octavo.worker.distributed.collective import ALONE, Collective
+from octavo.worker.distributed.collective import ALONE, Gathering
 from octavo.worker.runner.cpu.logprobs import FLOOR, logprobs
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
@@ -21,7 +21,7 @@ def test_log_probabilities_equal_log_softmax_on_every_rank(data: st.DataObject, 
     logits[:, 3] = 0.25  # at least one token is possible
     ids = torch.tensor([data.draw(st.integers(0, 7)) for _ in rows])
 
-    def work(collective: Collective) -> list[bytes]:
+    def work(collective: Gathering) -> list[bytes]:
         width = 8 // ranks
         part = logits[:, collective.rank * width : (collective.rank + 1) * width].clone()
         found = logprobs(part, ids, top, Vocabulary(8, collective.rank * width, collective))

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.processes.threads import on_each
 
-from octavo.worker.distributed.collective import Collective
+from octavo.worker.distributed.collective import Gathering
 from octavo.worker.runner.cpu.filters import keep_likeliest
 from octavo.worker.runner.cpu.sampler import Draw, Vocabulary, gumbel, sample
 
@@ -26,7 +26,7 @@ def sorted_filter(scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
     return torch.zeros_like(stays).scatter_(1, order, stays)
 
 
-def columns(whole: torch.Tensor, collective: Collective) -> torch.Tensor:
+def columns(whole: torch.Tensor, collective: Gathering) -> torch.Tensor:
     """This rank's, padded as a model does it."""
     width = -(-whole.shape[1] // collective.size)
     padded = torch.nn.functional.pad(whole, (0, width * collective.size - whole.shape[1]), value=float("-inf"))
@@ -34,7 +34,7 @@ def columns(whole: torch.Tensor, collective: Collective) -> torch.Tensor:
 
 
 def kept(scaled: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, ranks: int) -> torch.Tensor:
-    def work(collective: Collective) -> torch.Tensor:
+    def work(collective: Gathering) -> torch.Tensor:
         return keep_likeliest(columns(scaled, collective), top_k, top_p, collective)
 
     return torch.cat(list(on_each(ranks, work)), dim=1)[:, : scaled.shape[1]]
@@ -88,7 +88,7 @@ def test_the_same_ids_are_drawn_on_every_rank_as_on_one(ranks: int) -> None:
     alone, finite = sample(logits, draw, Vocabulary(vocabulary))
     assert finite.all() and torch.equal(alone[::5], logits.max(dim=-1).indices[::5])
 
-    def work(collective: Collective) -> tuple[torch.Tensor, torch.Tensor]:
+    def work(collective: Gathering) -> tuple[torch.Tensor, torch.Tensor]:
         part = columns(logits, collective)
         return sample(part, draw, Vocabulary(vocabulary, collective.rank * part.shape[1], collective))
 
@@ -104,7 +104,7 @@ def test_a_row_fails_on_every_rank_when_one_sees_that_it_is_not_finite(bad: floa
     zero, one = torch.zeros(2, dtype=torch.int64), torch.ones(2)
     draw = Draw(temperature=one, top_k=zero + 5, top_p=one / 2, seeds=zero, counters=zero)
 
-    def work(collective: Collective) -> Any:
+    def work(collective: Gathering) -> Any:
         part = columns(logits, collective)
         return sample(part, draw, Vocabulary(513, collective.rank * part.shape[1], collective))[1].tolist()
 
