@@ -1,6 +1,6 @@
-// The next token of each row. A first kernel reads the logits once, several CTAs a row, and finds each part's greatest
+// The next token of each row. A first kernel reads the logits once, several CTAs a row, and finds each chunk's greatest
 // logit and, where the row draws without filters, the entry that wins with its noise. The second, in
-// sample_finish.cuh, joins the parts; rows with top_k, top_p or min_p are drawn there.
+// sample_finish.cuh, joins the chunks; rows with top_k, top_p or min_p are drawn there.
 #include "sample_finish.cuh"
 
 namespace octavo {
@@ -120,7 +120,7 @@ __device__ __forceinline__ float add_mass(const Turn<T, kVectors> &turn, float m
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 4 : 5)
-    parts_kernel(Logits<T> logits, int turns, Samples samples, Requests requests, Part *__restrict__ parts,
+    chunk_kernel(Logits<T> logits, int turns, Samples samples, Requests requests, ChunkResult *__restrict__ results,
                  float *__restrict__ maxima) {
   using Turn = Turn<T, kVectors>;
   __shared__ uint64_t scratch[2][32];
@@ -161,40 +161,41 @@ __global__ void __launch_bounds__(kThreads, kVectors * Vec<T>::kSize == kMany ? 
   const bool nan = __syncthreads_or(best != best);
   const uint64_t greatest = block_greatest<kThreads>(ranked(best, index), scratch[0]);
   const float all_best = nan ? NAN : score_of(greatest);
-  Part part = {all_best, index_of(greatest), index_of(greatest), -INFINITY, 0.0f, 0.0f, choice.temperature, filtered};
+  ChunkResult result = {all_best, index_of(greatest), index_of(greatest), -INFINITY, 0.0f, 0.0f, choice.temperature,
+                        filtered};
   bool writes = threadIdx.x == 0;
   if (weighs) {
     const bool any = best > -INFINITY;
-    part.mass = block_sum(any ? mass * exp2_fast((best - all_best) * (kLog2E / choice.temperature)) : 0.0f, sums);
+    result.mass = block_sum(any ? mass * exp2_fast((best - all_best) * (kLog2E / choice.temperature)) : 0.0f, sums);
   }
   if (competes && isfinite(all_best)) {
     const uint64_t rank = ranked((own.logit - all_best) / choice.temperature + own.noise, own.index);
     writes = rank == block_greatest<kThreads>(rank, scratch[1]);
-    part.drawn = own.index;
-    part.logit = own.logit;
-    part.noise = own.noise;
+    result.drawn = own.index;
+    result.logit = own.logit;
+    result.noise = own.noise;
   }
-  if (writes) parts[int64_t(at) * gridDim.x + blockIdx.x] = part;
+  if (writes) results[int64_t(at) * gridDim.x + blockIdx.x] = result;
 }
 
 struct Plan {
-  int each, turns, ranks;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second
+  int each, turns, ctas;  // logits a thread of the first kernel reads at once; times; CTAs a row of the second
 };
 
 template <typename T>
 int sample(const void *at, int64_t stride, int rows, int vocabulary, const Samples &samples, const Requests &requests,
-           Part *parts, float *maxima, const Plan &plan, cudaStream_t stream) {
+           ChunkResult *results, float *maxima, const Plan &plan, cudaStream_t stream) {
   constexpr int kSize = Vec<T>::kSize;
   const bool aligned = stride % kSize == 0 && reinterpret_cast<uintptr_t>(at) % 16 == 0;
   const Logits<T> logits = {(const T *)at, stride, vocabulary, aligned};
   const int of_a_cta = kThreads * plan.each * plan.turns, chunks = (vocabulary + of_a_cta - 1) / of_a_cta;
   const auto call = [&](auto kernel) {
-    return launch(kernel, dim3(chunks, rows), dim3(kThreads), 0, stream, logits, plan.turns, samples, requests, parts,
+    return launch(kernel, dim3(chunks, rows), dim3(kThreads), 0, stream, logits, plan.turns, samples, requests, results,
                   maxima);
   };
-  const int error = plan.each == kFew ? call(parts_kernel<T, kFew / kSize>) : call(parts_kernel<T, kMany / kSize>);
+  const int error = plan.each == kFew ? call(chunk_kernel<T, kFew / kSize>) : call(chunk_kernel<T, kMany / kSize>);
   if (error) return error;
-  return launch_finish(logits, rows, plan.ranks, chunks, samples, requests, parts, maxima, stream);
+  return launch_finish(logits, rows, plan.ctas, chunks, samples, requests, results, maxima, stream);
 }
 
 }  // namespace
@@ -202,11 +203,11 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
 
 // of_samples: addresses of header, slots, ends, counters, ids, failed, and of the samples that the rows are of, or null
 // where they are first, first + apart, ... of_requests: of temperature, top_p, min_p, top_k, seeds, tokens.
-// parts: [rows, ceil(vocabulary / (256 * each * turns))] of a Part. maxima: float32, one for each 512 bytes of a row.
-// each: 8 or 16. ranks: CTAs that share a row with filters.
+// results: [rows, ceil(vocabulary / (256 * each * turns))] of a ChunkResult. maxima: float32, one for each 512
+// bytes of a row. each: 8 or 16. ctas: those that share a row with filters.
 extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int vocabulary, void *const *of_samples,
-                             void *const *of_requests, int tokens_stride, int first, int apart, void *parts,
-                             void *maxima, int each, int turns, int ranks, int dtype, cudaStream_t stream) {
+                             void *const *of_requests, int tokens_stride, int first, int apart, void *results,
+                             void *maxima, int each, int turns, int ctas, int dtype, cudaStream_t stream) {
   using namespace octavo;
   const Samples samples = {(const int *)of_samples[0], (const int *)of_samples[1], (const int *)of_samples[2],
                            (const int *)of_samples[3], (const int *)of_samples[6], (int *)of_samples[4],
@@ -214,9 +215,10 @@ extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int v
   const Requests requests = {(const float *)of_requests[0], (const float *)of_requests[1],
                              (const float *)of_requests[2], (const int *)of_requests[3],
                              (const int64_t *)of_requests[4], (int *)of_requests[5], tokens_stride};
-  const Plan plan = {each, turns, ranks};
+  const Plan plan = {each, turns, ctas};
   const auto call = [&](auto sample) {
-    return sample(logits, stride, rows, vocabulary, samples, requests, (Part *)parts, (float *)maxima, plan, stream);
+    return sample(logits, stride, rows, vocabulary, samples, requests, (ChunkResult *)results, (float *)maxima, plan,
+                  stream);
   };
   switch (dtype) {
     case kF32: return call(sample<float>);

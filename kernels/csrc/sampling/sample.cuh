@@ -42,8 +42,8 @@ template <typename T> struct Logits {
   __host__ __device__ int groups() const { return (vocabulary + kGroup - 1) / kGroup; }
 };
 
-// What one CTA found in its part of a row.
-struct alignas(32) Part {
+// What one CTA of the first kernel found in its chunk of a row.
+struct alignas(32) ChunkResult {
   float best;  // NaN if there was one
   int index;   // of the best, the lowest of equals; greedy rows only
   int drawn;   // the entry that wins with its noise; not of rows with top_k

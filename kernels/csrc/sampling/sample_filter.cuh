@@ -18,7 +18,7 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kFinishThreads = 256, kFinishWarps = kFinishThreads / 32;
-constexpr int kListed = 4 * kFinishThreads, kMostRanks = 8;
+constexpr int kListed = 4 * kFinishThreads;
 constexpr int kIndexBits = 20;
 
 // Distances are never negative, so their bits are in their order.
@@ -47,7 +47,7 @@ template <typename T> struct Row {
   Logits<T> logits;
   const T *at;
   const float *maxima;  // of the groups
-  int rank, ranks;      // of the CTAs that share the row
+  int cta, ctas;        // this one of those that share the row
   float best, temperature;
   int phase;  // of the CTAs' exchanges: results of one are read while the next are written
 
@@ -55,22 +55,22 @@ template <typename T> struct Row {
 };
 
 // Barrier of all threads that share the row.
-__device__ __forceinline__ void row_sync(int ranks) {
-  if (ranks > 1) {
+__device__ __forceinline__ void row_sync(int ctas) {
+  if (ctas > 1) {
     cg::this_cluster().sync();
   } else {
     __syncthreads();
   }
 }
-__device__ __forceinline__ Shared &of_rank(Shared &own, int rank) {
-  return *cg::this_cluster().map_shared_rank(&own, rank);
+__device__ __forceinline__ Shared &shared_of(Shared &own, int cta) {
+  return *cg::this_cluster().map_shared_rank(&own, cta);
 }
 
 // f(vector, index of its first entry) for this CTA's share of the groups that have an entry within `reach`.
 template <typename T, typename F> __device__ __forceinline__ void for_each(const Row<T> &row, float reach, F f) {
   constexpr int kSize = Vec<T>::kSize, kAtOnce = 16 / kSize;
-  const int lane = threadIdx.x & 31, warps = row.ranks * kFinishWarps, groups = row.logits.groups();
-  for (int base = row.rank * kFinishWarps + threadIdx.x / 32; base < groups; base += 32 * warps) {
+  const int lane = threadIdx.x & 31, warps = row.ctas * kFinishWarps, groups = row.logits.groups();
+  for (int base = row.cta * kFinishWarps + threadIdx.x / 32; base < groups; base += 32 * warps) {
     const int own = base + lane * warps;
     unsigned wanted = __ballot_sync(0xffffffffu, own < groups && row.best - row.maxima[own] <= reach);
     while (wanted) {
@@ -129,10 +129,10 @@ template <typename T> __device__ __noinline__ Ahead ahead_of(Row<T> &row, Shared
     atomicMax((unsigned *)&own.below[phase], below);
     atomicMin((unsigned *)&own.above[phase], above);
   }
-  row_sync(row.ranks);
+  row_sync(row.ctas);
   sum = {0, 0.0f, 0.0f, INFINITY};
-  for (int rank = 0; rank < row.ranks; rank++) {
-    const Shared &other = row.ranks > 1 ? of_rank(own, rank) : own;
+  for (int cta = 0; cta < row.ctas; cta++) {
+    const Shared &other = row.ctas > 1 ? shared_of(own, cta) : own;
     sum.count += other.count[phase];
     sum.mass += other.mass[phase];
     sum.below = fmaxf(sum.below, other.below[phase]);
@@ -156,10 +156,10 @@ template <typename T> __device__ __noinline__ float mass_ahead_of(Row<T> &row, S
   const int phase = row.phase++ & 1;
   mass = block_sum(mass, own.sums);
   if (threadIdx.x == 0) own.mass[phase] = mass;
-  row_sync(row.ranks);
-  if (row.ranks == 1) return mass;
+  row_sync(row.ctas);
+  if (row.ctas == 1) return mass;
   mass = 0.0f;
-  for (int rank = 0; rank < row.ranks; rank++) mass += of_rank(own, rank).mass[phase];
+  for (int cta = 0; cta < row.ctas; cta++) mass += shared_of(own, cta).mass[phase];
   return mass;
 }
 
@@ -182,18 +182,18 @@ template <typename T> __device__ __noinline__ int collect(const Row<T> &row, Sha
       own.list[at++] = entry_of(row.distance(index), index);
     }
   });
-  row_sync(row.ranks);
-  if (row.ranks == 1) return own.length;
+  row_sync(row.ctas);
+  if (row.ctas == 1) return own.length;
   int before = 0, total = 0;
-  for (int rank = 0; rank < row.ranks; rank++) {
-    if (rank == row.rank) before = total;
-    total += of_rank(own, rank).length;
+  for (int cta = 0; cta < row.ctas; cta++) {
+    if (cta == row.cta) before = total;
+    total += shared_of(own, cta).length;
   }
-  if (row.rank > 0 && total <= kListed) {
-    Entry *list = of_rank(own, 0).list + before;
+  if (row.cta > 0 && total <= kListed) {
+    Entry *list = shared_of(own, 0).list + before;
     for (int i = threadIdx.x; i < own.length; i += kFinishThreads) list[i] = own.list[i];
   }
-  row_sync(row.ranks);
+  row_sync(row.ctas);
   return total;
 }
 
@@ -302,11 +302,11 @@ __device__ __noinline__ Entry end_of(Row<T> &row, Shared &own, Shared &lead, int
     }
   }
   const int length = collect(row, own, low, high);
-  if (row.rank == 0) {
+  if (row.cta == 0) {
     sort_list(own, length);
     if (threadIdx.x == 0) own.limit = own.list[count - before - 1] + 1;
   }
-  row_sync(row.ranks);
+  row_sync(row.ctas);
   return lead.limit;
 }
 

@@ -1,4 +1,4 @@
-// Joins the parts of a row; draws a row that has top_k, top_p or min_p.
+// Joins the chunks of a row; draws a row that has top_k, top_p or min_p.
 //
 // min_p is how far an entry may be from the best, and says so before all else; top_p is a share of what it and top_k keep.
 // With a top_k that fits the list, everything happens there. Otherwise a winner is drawn and the row read for what lies
@@ -68,9 +68,9 @@ template <typename T> __device__ __noinline__ int draw(Row<T> &row, Shared &own,
   winner = block_greatest<kFinishThreads>(winner, own.scratch);
   const int phase = row.phase++ & 1;
   if (threadIdx.x == 0) own.winners[phase] = winner;
-  row_sync(row.ranks);
-  for (int rank = 0; rank < row.ranks; rank++) {
-    winner = max(winner, row.ranks > 1 ? of_rank(own, rank).winners[phase] : own.winners[phase]);
+  row_sync(row.ctas);
+  for (int cta = 0; cta < row.ctas; cta++) {
+    winner = max(winner, row.ctas > 1 ? shared_of(own, cta).winners[phase] : own.winners[phase]);
   }
   return index_of(winner);
 }
@@ -94,7 +94,7 @@ __device__ __forceinline__ float reach_of(const Choice &choice) {
 // What a row with filters draws; drawn: what it draws without, if there is no top_k. The first CTA gets it.
 template <typename T>
 __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, float mass, int drawn) {
-  Shared &lead = row.ranks > 1 ? of_rank(own, 0) : own;
+  Shared &lead = row.ctas > 1 ? shared_of(own, 0) : own;
   const float reach = reach_of(choice);
   Entry end = entry_of(reach, row.logits.vocabulary);
   const bool by_count = choice.by_count(row.logits.vocabulary);
@@ -102,7 +102,7 @@ __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, flo
     const float bound = bound_of_count(row, choice.top_k, reach);
     const int length = collect(row, own, 0, entry_of(bound, row.logits.vocabulary));
     if (length <= kListed) {
-      if (row.rank > 0) return 0;
+      if (row.cta > 0) return 0;
       sort_list(own, length);
       const int count = min(choice.top_k, length);
       const int kept = choice.by_mass() ? reaching(own, choice.top_p, count, row.temperature) : count;
@@ -121,52 +121,52 @@ __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, flo
     if (ahead == 0.0f || ahead < choice.top_p * mass) break;
     drawn = draw(row, own, choice.key, entry);
   }
-  row_sync(row.ranks);  // nobody leaves while others may read its results
+  row_sync(row.ctas);  // nobody leaves while others may read its results
   return drawn;
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kFinishThreads, 4)
-    finish_kernel(Logits<T> logits, int chunks, Samples samples, Requests requests, const Part *__restrict__ parts,
-                  const float *__restrict__ maxima) {
+    finish_kernel(Logits<T> logits, int chunks, Samples samples, Requests requests,
+                  const ChunkResult *__restrict__ results, const float *__restrict__ maxima) {
   __shared__ Shared own;
-  const int at = blockIdx.y, rank = blockIdx.x, ranks = gridDim.x;
-  parts += int64_t(at) * chunks;
+  const int at = blockIdx.y, cta = blockIdx.x, ctas = gridDim.x;
+  results += int64_t(at) * chunks;
   wait_for_previous();
   release_next();
   const int sample = samples.of_row(at), real = samples.header[3], slot = samples.slots[sample];
   const int end = samples.ends[sample], counter = samples.counters[sample];
-  const bool filtered = parts[0].filtered;
-  if (sample >= real || (!filtered && (rank > 0 || threadIdx.x >= 32))) return;
-  Joined joined = join(parts, chunks);  // each warp that is left for itself
+  const bool filtered = results[0].filtered;
+  if (sample >= real || (!filtered && (cta > 0 || threadIdx.x >= 32))) return;
+  Joined joined = join(results, chunks);  // each warp that is left for itself
   if (filtered && isfinite(joined.best)) {
     const Choice choice = choice_of(requests, slot, counter);
-    Row<T> row = {logits, logits.at + at * logits.stride, maxima + int64_t(at) * logits.groups(), rank, ranks,
+    Row<T> row = {logits, logits.at + at * logits.stride, maxima + int64_t(at) * logits.groups(), cta, ctas,
                   joined.best, choice.temperature, 0};
     joined.id = draw_filtered(row, own, choice, joined.mass, joined.id);
   }
-  if (rank > 0 || threadIdx.x > 0) return;
+  if (cta > 0 || threadIdx.x > 0) return;
   samples.ids[sample] = joined.id;
   samples.failed[sample] = !isfinite(joined.best);
   requests.tokens[int64_t(slot) * requests.tokens_stride + end] = joined.id;
 }
 
 template <typename T>
-int launch_finish(const Logits<T> &logits, int rows, int ranks, int chunks, const Samples &samples,
-                  const Requests &requests, const Part *parts, const float *maxima, cudaStream_t stream) {
+int launch_finish(const Logits<T> &logits, int rows, int ctas, int chunks, const Samples &samples,
+                  const Requests &requests, const ChunkResult *results, const float *maxima, cudaStream_t stream) {
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = ranks;
+  attributes[1].val.clusterDim.x = ctas;
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(ranks, rows);
+  config.gridDim = dim3(ctas, rows);
   config.blockDim = dim3(kFinishThreads);
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = 2;
-  return int(cudaLaunchKernelEx(&config, finish_kernel<T>, logits, chunks, samples, requests, parts, maxima));
+  return int(cudaLaunchKernelEx(&config, finish_kernel<T>, logits, chunks, samples, requests, results, maxima));
 }
 
 }  // namespace

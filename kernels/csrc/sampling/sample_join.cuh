@@ -1,4 +1,4 @@
-// Joins the parts of a row.
+// Joins the chunks of a row.
 #pragma once
 
 #include "sample.cuh"
@@ -6,22 +6,22 @@
 namespace octavo {
 namespace {
 
-// What the parts say of a row: its best logit, its mass, and what it draws without filters.
+// What its chunks say of a row: its best logit, its mass, and what it draws without filters.
 struct Joined {
   float best, mass;
   int id;
 };
 
 // By one warp.
-__device__ __forceinline__ Joined join(const Part *parts, int chunks) {
+__device__ __forceinline__ Joined join(const ChunkResult *results, int chunks) {
   const int lane = threadIdx.x & 31;
   uint64_t greatest = 0;
   float best = -INFINITY, temperature = 0.0f;
   for (int i = lane; i < chunks; i += 32) {
-    const Part part = parts[i];
-    best = max_or_nan(best, part.best);
-    greatest = max(greatest, ranked(part.best, part.index));
-    temperature = part.temperature;
+    const ChunkResult result = results[i];
+    best = max_or_nan(best, result.best);
+    greatest = max(greatest, ranked(result.best, result.index));
+    temperature = result.temperature;
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) best = max_or_nan(best, __shfl_xor_sync(0xffffffffu, best, step));
@@ -30,9 +30,9 @@ __device__ __forceinline__ Joined join(const Part *parts, int chunks) {
   if (!isfinite(best) || !(temperature > 0.0f)) return joined;
   greatest = 0;
   for (int i = lane; i < chunks; i += 32) {
-    const Part part = parts[i];
-    greatest = max(greatest, ranked((part.logit - best) / temperature + part.noise, part.drawn));
-    joined.mass += part.mass * exp2_fast((part.best - best) * (kLog2E / temperature));
+    const ChunkResult result = results[i];
+    greatest = max(greatest, ranked((result.logit - best) / temperature + result.noise, result.drawn));
+    joined.mass += result.mass * exp2_fast((result.best - best) * (kLog2E / temperature));
   }
   joined.id = index_of(warp_greatest(greatest));
   joined.mass = warp_sum(joined.mass);

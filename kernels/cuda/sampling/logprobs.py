@@ -15,7 +15,7 @@ import torch
 
 from octavo.kernels.cuda.checks import dtype_code, wants_int32
 from octavo.kernels.cuda.library import INT, LONG, POINTER, function
-from octavo.kernels.cuda.sampling.sample import ALL, MOST_VOCABULARY, Part
+from octavo.kernels.cuda.sampling.sample import ALL_SAMPLES, MOST_VOCABULARY, OwnSamples
 from octavo.kernels.cuda.step_layout.changes import Words
 
 ASKED_WORDS = 4
@@ -39,14 +39,14 @@ def pack_asked(asked: Sequence[AskedWords]) -> Words:
     return np.fromiter(chain.from_iterable(asked), np.int32, len(asked) * ASKED_WORDS)
 
 
-def pack_prompt(slot: int, first: int, count: int, each: int, part: Part = ALL) -> Words:
+def pack_prompt(slot: int, first: int, count: int, each: int, own: OwnSamples = ALL_SAMPLES) -> Words:
     """The same for the tokens of `slot` from position `first` on, when `each` rows of logits are made at a time, of
-    which a rank has its part; for that part alone."""
+    which a rank has some; for these alone."""
     places = np.arange(count)
     rows = places % each
-    own = rows % part.size == part.rank
-    packed: Words = np.stack((rows // part.size, np.full(count, slot), first + places, places), axis=1, dtype=np.int32)
-    words: Words = packed[own].reshape(-1)
+    mine = rows % own.size == own.rank
+    packed: Words = np.stack((rows // own.size, np.full(count, slot), first + places, places), axis=1, dtype=np.int32)
+    words: Words = packed[mine].reshape(-1)
     return words
 
 

@@ -22,8 +22,8 @@ from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import HEADER_WORDS
 
 MOST_VOCABULARY = (1 << 20) - 1
-# Of csrc/sampling/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM, words of a Part.
-_THREADS, _EACH, _FEW, _CTAS, _PART_WORDS = 256, 16, 8, 4, 8
+# Of csrc/sampling/sample.cu: threads and logits a thread of the first kernel, CTAs of it on an SM; words of a result.
+_THREADS, _EACH, _FEW, _CTAS, _RESULT_WORDS = 256, 16, 8, 4, 8
 _GROUP_BYTES = 512  # of logits that a warp reads at once
 _SMS = 132
 
@@ -43,7 +43,7 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OwnSamples:
     """Which of a step's samples a rank draws: rank, rank + size, and so on."""
 
     rank: int = 0
@@ -54,7 +54,7 @@ class Part:
         return len(range(self.rank, samples, self.size))
 
 
-ALL = Part()
+ALL_SAMPLES = OwnSamples()
 
 
 @cache
@@ -68,12 +68,12 @@ def sample(
     step: Samples,
     state: DeviceState,
     out: torch.Tensor | None = None,
-    part: Part = ALL,
+    own: OwnSamples = ALL_SAMPLES,
     chosen: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """[2, S] int32, ids and failures of the step's S samples; ids go into state.tokens at step.sample_ends too.
 
-    logits [n, V], rows apart or not: of the samples of `part`, or of the ones that `chosen` [n] int32 names. All
+    logits [n, V], rows apart or not: of the `own` samples, or of the ones that `chosen` [n] int32 names. All
     others, and samples beyond header[3], are left as they are. failed: 1 where the greatest logit is not finite; the id
     is then any. out: where ids and failures shall lie.
     """
@@ -84,20 +84,20 @@ def sample(
     wants_int32("out", out, 2, samples)
     if chosen is not None:
         wants_int32("chosen", chosen, rows)
-    elif rows != part.count(samples):
-        raise ValueError(f"logits: {rows} rows; {part.count(samples)} of {samples} samples are rank {part.rank}'s")
+    elif rows != own.count(samples):
+        raise ValueError(f"logits: {rows} rows; {own.count(samples)} of {samples} samples are rank {own.rank}'s")
     each, turns, chunks = _partition(rows, vocabulary)
     groups = -(-vocabulary * logits.element_size() // _GROUP_BYTES)
-    parts, maxima = (
-        torch.empty((rows, size), dtype=torch.int32, device=logits.device) for size in (chunks * _PART_WORDS, groups)
+    results, maxima = (
+        torch.empty((rows, size), dtype=torch.int32, device=logits.device) for size in (chunks * _RESULT_WORDS, groups)
     )
     of_samples = _addresses(step.header, step.sample_slots, step.sample_ends, step.counters, out[0], out[1], chosen)
     of_requests = _addresses(state.temperature, state.top_p, state.min_p, state.top_k, state.seeds, state.tokens)
     if rows:
         _sample()(
             logits.data_ptr(), logits.stride(0), rows, vocabulary, ctypes.addressof(of_samples),
-            ctypes.addressof(of_requests), state.tokens.shape[1], part.rank, part.size, parts.data_ptr(),
-            maxima.data_ptr(), each, turns, _ranks(rows), code,
+            ctypes.addressof(of_requests), state.tokens.shape[1], own.rank, own.size, results.data_ptr(),
+            maxima.data_ptr(), each, turns, _ctas(rows), code,
         )  # fmt: skip
     return out
 
@@ -124,9 +124,9 @@ def _partition(samples: int, vocabulary: int) -> tuple[int, int, int]:
     return _EACH, turns, -(-chunks // turns)
 
 
-def _ranks(samples: int) -> int:
+def _ctas(samples: int) -> int:
     """CTAs that share a filtered row: a power of two, more where few rows leave the device to each."""
-    return next((ranks for ranks in (8, 4, 2) if ranks * samples <= 4 * _SMS), 1)
+    return next((ctas for ctas in (8, 4, 2) if ctas * samples <= 4 * _SMS), 1)
 
 
 def _addresses(*tensors: torch.Tensor | None) -> "ctypes.Array[ctypes.c_void_p]":

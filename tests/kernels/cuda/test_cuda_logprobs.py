@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from octavo.kernels.cuda.sampling.logprobs import Asked, logprobs, pack_asked, pack_prompt, result_words
-from octavo.kernels.cuda.sampling.sample import Part
+from octavo.kernels.cuda.sampling.sample import OwnSamples
 from octavo.worker.runner.cpu import logprobs as cpu
 from octavo.worker.runner.cpu.sampler import Vocabulary
 
@@ -100,7 +100,7 @@ def test_rows_that_are_not_finite_are_marked() -> None:
 def test_positions_of_a_prompt_are_its_tokens_in_portions() -> None:
     rows = pack_prompt(slot=7, first=11, count=5, each=3).reshape(-1, 4)
     assert rows.tolist() == [[0, 7, 11, 0], [1, 7, 12, 1], [2, 7, 13, 2], [0, 7, 14, 3], [1, 7, 15, 4]]
-    first, second = (pack_prompt(7, 11, 5, 3, Part(rank, 2)).reshape(-1, 4) for rank in range(2))
+    first, second = (pack_prompt(7, 11, 5, 3, OwnSamples(rank, 2)).reshape(-1, 4) for rank in range(2))
     assert first.tolist() == [[0, 7, 11, 0], [1, 7, 13, 2], [0, 7, 14, 3]]
     assert second.tolist() == [[0, 7, 12, 1], [0, 7, 15, 4]]
 

@@ -10,7 +10,7 @@ import torch
 
 from octavo.kernels.cuda.collectives.allreduce import Team, region_bytes
 from octavo.kernels.cuda.collectives.rows import RowBox, RowTeam
-from octavo.kernels.cuda.sampling.sample import Part, sample
+from octavo.kernels.cuda.sampling.sample import OwnSamples, sample
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, StepBuffers, new_state, step_buffers
 from octavo.worker.runner.cuda.buffers import memory_at
 
@@ -30,7 +30,7 @@ class Rank:
     """rows: of its box, whole."""
 
     team: RowTeam
-    part: Part
+    own: OwnSamples
     rows: torch.Tensor
     stream: torch.cuda.Stream
     state: DeviceState
@@ -47,12 +47,12 @@ def ranks_of(count: int, logits: torch.Tensor, state: DeviceState) -> tuple[list
     boxes = [region + sums for region in regions]
     made = []
     for rank in range(count):
-        part = Part(rank, count)
-        shape = SPARE + part.count(samples), vocabulary
+        own_samples = OwnSamples(rank, count)
+        shape = SPARE + own_samples.count(samples), vocabulary
         rows = memory_at(boxes[rank], shape, (box.stride, 1), logits.dtype, logits.device)[SPARE:]
         own = replace(state, tokens=torch.zeros_like(state.tokens))
         drawn = torch.full((2, samples), -5, dtype=torch.int32, device="cuda")
-        made.append(Rank(RowTeam(Team(rank, regions), boxes, box), part, rows, torch.cuda.Stream(), own, drawn))
+        made.append(Rank(RowTeam(Team(rank, regions), boxes, box), own_samples, rows, torch.cuda.Stream(), own, drawn))
     torch.cuda.synchronize()
     return made, memory
 
@@ -99,14 +99,14 @@ def test_each_rank_draws_its_rows_whole_and_has_what_all_draw(
         wanted = sample(logits, step, state)
         parts = columns_of(logits, ranks)
         torch.cuda.synchronize()
-        on_each(ranks, lambda rank: rank.team.send(parts[rank.part.rank], SPARE, step.header))  # noqa: B023
-        on_each(ranks, lambda rank: sample(rank.rows, step, rank.state, rank.drawn, rank.part))
+        on_each(ranks, lambda rank: rank.team.send(parts[rank.own.rank], SPARE, step.header))  # noqa: B023
+        on_each(ranks, lambda rank: sample(rank.rows, step, rank.state, rank.drawn, rank.own))
         on_each(ranks, lambda rank: rank.team.share(rank.drawn, step, rank.state))
         torch.cuda.synchronize()
         assert int(wanted[1, :real].sum()) == 1
         good = wanted[1, :real] == 0
         for rank in ranks:
-            own = range(rank.part.rank, real, count)
+            own = range(rank.own.rank, real, count)
             assert torch.equal(rank.rows[: len(own)].view(torch.uint8), logits[list(own)].view(torch.uint8)), turn
             assert torch.equal(rank.drawn[1, :real], wanted[1, :real])
             assert torch.equal(rank.drawn[0, :real][good], wanted[0, :real][good])
@@ -128,8 +128,8 @@ def test_rows_that_are_drawn_again_are_shared_again() -> None:
     wanted, second = sample(logits, step, state), sample(changed, step, state)
     wanted[:, again] = second[:, again]
     torch.cuda.synchronize()
-    on_each(ranks, lambda rank: rank.team.send(parts[rank.part.rank], SPARE, settles=False))
-    on_each(ranks, lambda rank: sample(rank.rows, step, rank.state, rank.drawn, rank.part))
+    on_each(ranks, lambda rank: rank.team.send(parts[rank.own.rank], SPARE, settles=False))
+    on_each(ranks, lambda rank: sample(rank.rows, step, rank.state, rank.drawn, rank.own))
     on_each(ranks, lambda rank: rank.team.share(rank.drawn, step, rank.state))
     chosen = torch.tensor(again, dtype=torch.int32, device="cuda")
     torch.cuda.synchronize()
@@ -154,8 +154,8 @@ def test_graphs_of_the_ranks_go_on_counting() -> None:
     for rank in ranks:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=rank.stream):
-            rank.team.send(parts[rank.part.rank], SPARE, step.header)
-            sample(rank.rows, step, rank.state, rank.drawn, rank.part)
+            rank.team.send(parts[rank.own.rank], SPARE, step.header)
+            sample(rank.rows, step, rank.state, rank.drawn, rank.own)
             rank.team.share(rank.drawn, step, rank.state)
         graphs.append(graph)
     for turn in range(20):

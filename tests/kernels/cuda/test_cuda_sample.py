@@ -7,7 +7,7 @@ by 1e-6 or so, and the drawn id differs only where two scores are that close: ab
 import pytest
 import torch
 
-from octavo.kernels.cuda.sampling.sample import Part, sample
+from octavo.kernels.cuda.sampling.sample import OwnSamples, sample
 from octavo.kernels.cuda.step_layout.prepare import DeviceState, StepBuffers, new_state, step_buffers
 from octavo.worker.distributed.collective import ALONE
 from octavo.worker.runner.cpu import sampler
@@ -228,14 +228,14 @@ def test_parts_of_the_samples_are_drawn_apart(samples: int, real: int, size: int
     for named in (False, True):
         found = torch.full_like(wanted, UNTOUCHED)
         state.tokens.fill_(UNTOUCHED)
-        for part in (Part(rank, size) for rank in range(size)):
-            chosen = torch.arange(samples, dtype=torch.int32, device="cuda")[part.rank :: size].flip(0)
-            rows = logits[chosen.long()] if named else logits[part.rank :: size]
-            sample(rows, step, state, found, part, chosen if named else None)
+        for own in (OwnSamples(rank, size) for rank in range(size)):
+            chosen = torch.arange(samples, dtype=torch.int32, device="cuda")[own.rank :: size].flip(0)
+            rows = logits[chosen.long()] if named else logits[own.rank :: size]
+            sample(rows, step, state, found, own, chosen if named else None)
         assert torch.equal(found, wanted) and torch.equal(state.tokens, tokens)
 
 
-def test_logits_of_other_rows_than_the_parts_are_refused() -> None:
+def test_logits_of_other_rows_than_the_ranks_are_refused() -> None:
     step, state = step_of(draws(5), 0)
     with pytest.raises(ValueError, match=r"2 rows; 3 of 5 samples are rank 0's"):
-        sample(normal(2, 50).cuda(), step, state, part=Part(0, 2))
+        sample(normal(2, 50).cuda(), step, state, own=OwnSamples(0, 2))

@@ -7,7 +7,7 @@ import torch
 
 from octavo.kernels.cuda.sampling.adjust import HEADER_WORDS, NO_MASK, ROW_WORDS
 from octavo.kernels.cuda.sampling.logprobs import ASKED_WORDS
-from octavo.kernels.cuda.sampling.sample import ALL, Part, Samples
+from octavo.kernels.cuda.sampling.sample import ALL_SAMPLES, OwnSamples, Samples
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.step import Masks
@@ -80,12 +80,12 @@ def sample(
     step: Samples,
     state: DeviceState,
     out: torch.Tensor | None = None,
-    part: Part = ALL,
+    own: OwnSamples = ALL_SAMPLES,
     chosen: torch.Tensor | None = None,
 ) -> torch.Tensor:
     samples = step.sample_slots.numel()
     out = torch.full((2, samples), UNTOUCHED, dtype=torch.int32) if out is None else out
-    entries = torch.arange(part.rank, samples, part.size) if chosen is None else chosen.long()
+    entries = torch.arange(own.rank, samples, own.size) if chosen is None else chosen.long()
     assert step.header[3] == samples and len(logits) == len(entries)
     if not len(entries):
         return out

@@ -32,6 +32,6 @@ class Head:
     def sample(self, hidden: torch.Tensor, step: StepBuffers, state: DeviceState) -> ForwardOutput:
         """hidden: [rows, hidden]. The ids are in the token pool then."""
         logits = self._row_share.own_rows(self._model.logits(hidden), step)
-        drawn = sample(logits, step, state, part=self._row_share.part)
+        drawn = sample(logits, step, state, own=self._row_share.own_samples)
         self._row_share.share(drawn, step, state)
         return ForwardOutput(drawn, logits)

@@ -61,7 +61,7 @@ class CudaLogitsProcessors:
     def __init__(self, vocabulary: int, slots: int, device: torch.device, row_share: RowShare) -> None:
         """slots: requests at most."""
         self._vocabulary, self._device, self._row_share = vocabulary, device, row_share
-        room = min(row_share.part.count(slots), max(1, _ROWS_BYTES // (4 * vocabulary)))
+        room = min(row_share.own_samples.count(slots), max(1, _ROWS_BYTES // (4 * vocabulary)))
         self._rows = new_rows(max(1, room), vocabulary, device)
         self._words: dict[int, torch.Tensor] = {}  # by slot: changes on the device
         self._device_params: dict[int, DeviceParams] = {}
@@ -88,7 +88,7 @@ class CudaLogitsProcessors:
 
     def of(self, step: Step) -> StepExtras | None:
         """What the step has to do beside its pass; None for nothing."""
-        return step_extras(step, self._row_share.part, self._device_params, self._tops, self._prompt_tops)
+        return step_extras(step, self._row_share.own_samples, self._device_params, self._tops, self._prompt_tops)
 
     def start(
         self,
@@ -104,16 +104,16 @@ class CudaLogitsProcessors:
         logits, drawn, state = output.logits, output.drawn, model_forward.state
         assert logits is not None and drawn is not None, "a pass of all the model has logits"
         packed, sizes = extras.pack()
-        rows, asked, *of_prompts, chosen = upload_words(packed, self._device).split(sizes)
+        rows, asked, *of_prompts, redrawn = upload_words(packed, self._device).split(sizes)
         up, of_tokens, on_prompts = self._new_results(extras.sizes)
         for prompt, part, results in zip(extras.prompts, of_prompts, on_prompts, strict=True):
             self._report_prompt(prompt, part, output, model_forward, results)
-        if extras.drawn:
+        if extras.redrawn:
             bits = self._upload(masks(step.number), extras, len(step.sample.masked)) if step.sample.masked else None
-            for first, end in _slices(len(extras.chosen), len(self._rows)):
+            for first, end in _slices(len(extras.own_redrawn), len(self._rows)):
                 changed, some = self._rows[: end - first], rows[ROW_WORDS * first : ROW_WORDS * end]
                 adjust(logits, some, state.tokens, bits, changed)
-                sample(changed, buffers, state, drawn, chosen=chosen[first:end])
+                sample(changed, buffers, state, drawn, chosen=redrawn[first:end])
             self._row_share.share(drawn, buffers, state)
         if extras.reported:
             logprobs(logits, asked, state.tokens, extras.top, of_tokens.view(-1, result_words(extras.top)))
@@ -127,7 +127,7 @@ class CudaLogitsProcessors:
         words = sum(sizes)
         if not words:
             return _NOTHING, _NOTHING, ()
-        make = torch.empty if self._row_share.part.size == 1 else torch.zeros
+        make = torch.empty if self._row_share.own_samples.size == 1 else torch.zeros
         up = make(words + words % 2, dtype=torch.int32, device=self._device)
         of_tokens, *on_prompts = up[:words].split(sizes)
         return up, of_tokens, on_prompts

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from octavo.kernels.cuda.collectives.rows import RowBox, RowTeam
-from octavo.kernels.cuda.sampling.sample import ALL, Part
+from octavo.kernels.cuda.sampling.sample import ALL_SAMPLES, OwnSamples
 from octavo.kernels.cuda.step_layout.prepare import DeviceState
 from octavo.kernels.cuda.step_layout.steps import StepBuffers
 from octavo.worker.distributed.collective import Collective, Gathering
@@ -23,9 +23,9 @@ SCORED_ROWS = 64  # logits of a prompt at a time: a bound to memory
 
 
 class RowShare(Protocol):
-    """All ranks make the same calls, in the same order; no host waits. part: this rank's, of the samples."""
+    """All ranks make the same calls, in the same order; no host waits. own_samples: which this rank draws."""
 
-    part: Part
+    own_samples: OwnSamples
 
     def own_rows(self, logits: torch.Tensor, step: StepBuffers) -> torch.Tensor:
         """[n, vocabulary], the rows of its own samples, of logits [S, columns] of a step; until the next pass."""
@@ -57,7 +57,7 @@ def row_share(collective: Collective, box: RowBox, vocabulary: int, dtype: torch
 
 
 class AllRows:
-    part = ALL
+    own_samples = ALL_SAMPLES
 
     def own_rows(self, logits: torch.Tensor, step: StepBuffers) -> torch.Tensor:
         return logits
@@ -74,7 +74,7 @@ class AllRows:
 
 class PeerRows:
     def __init__(self, peers: Peers, box: RowBox, vocabulary: int, dtype: torch.dtype) -> None:
-        self.part = Part(peers.rank, peers.size)
+        self.own_samples = OwnSamples(peers.rank, peers.size)
         self._peers = peers
         self._rows = RowTeam(peers.team, peers.boxes, box)
         device, shape = torch.device("cuda", torch.cuda.current_device()), (box.rows, vocabulary)
@@ -84,11 +84,11 @@ class PeerRows:
     def own_rows(self, logits: torch.Tensor, step: StepBuffers) -> torch.Tensor:
         """Since the last pass's rows were read every rank has begun to add up this one."""
         self._rows.send(logits, 0, step.header, settles=False)
-        return self._box[: self.part.count(logits.shape[0])]
+        return self._box[: self.own_samples.count(logits.shape[0])]
 
     def own_prompt_rows(self, logits: torch.Tensor) -> torch.Tensor:
         self._rows.send(logits, self._prompts)
-        return self._box[self._prompts :][: self.part.count(logits.shape[0])]
+        return self._box[self._prompts :][: self.own_samples.count(logits.shape[0])]
 
     def share(self, drawn: torch.Tensor, step: StepBuffers, state: DeviceState) -> None:
         self._rows.share(drawn, step, state)
@@ -105,7 +105,7 @@ class Swapping(Gathering, Protocol):
 
 class SwappedRows:
     def __init__(self, collective: Swapping, vocabulary: int) -> None:
-        self.part = Part(collective.rank, collective.size)
+        self.own_samples = OwnSamples(collective.rank, collective.size)
         self._collective, self._vocabulary = collective, vocabulary
 
     def own_rows(self, logits: torch.Tensor, step: StepBuffers) -> torch.Tensor:
@@ -113,16 +113,16 @@ class SwappedRows:
 
     def own_prompt_rows(self, logits: torch.Tensor) -> torch.Tensor:
         rows, columns = logits.shape
-        sent = [logits[rank :: self.part.size].contiguous() for rank in range(self.part.size)]
-        came = [logits.new_empty((self.part.count(rows), columns)) for _ in sent]
+        sent = [logits[rank :: self.own_samples.size].contiguous() for rank in range(self.own_samples.size)]
+        came = [logits.new_empty((self.own_samples.count(rows), columns)) for _ in sent]
         self._collective.swap(sent, came)
         return torch.cat(came, dim=1)[:, : self._vocabulary]
 
     def share(self, drawn: torch.Tensor, step: StepBuffers, state: DeviceState) -> None:
         """What pads a step goes where no request is."""
-        samples, size = drawn.shape[1], self.part.size
+        samples, size = drawn.shape[1], self.own_samples.size
         own = drawn.new_zeros((2, -(-samples // size)))
-        own[:, : self.part.count(samples)] = drawn[:, self.part.rank :: size]
+        own[:, : self.own_samples.count(samples)] = drawn[:, self.own_samples.rank :: size]
         drawn.copy_(self._collective.gather(own).permute(1, 2, 0).reshape(2, -1)[:, :samples])
         state.tokens[step.sample_slots.long(), step.sample_ends.long()] = drawn[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from octavo.kernels.cuda.sampling.adjust import NO_MASK, RowWords, pack_rows
 from octavo.kernels.cuda.sampling.logprobs import AskedWords, pack_asked, pack_prompt, result_words
-from octavo.kernels.cuda.sampling.sample import Part
+from octavo.kernels.cuda.sampling.sample import OwnSamples
 from octavo.kernels.cuda.step_layout.changes import Words
 from octavo.worker.messages.step import Step, StepResult
 from octavo.worker.runner.cuda.row_share import SCORED_ROWS
@@ -38,13 +38,14 @@ class PromptPart:
 
 @dataclass(frozen=True, slots=True)
 class StepExtras:
-    """Of a step. part: whose rows this rank does. drawn: entries (of Sample.rows) that are drawn again from changed
-    logits; chosen: this rank's, `rows` what to change, and `masks` which of the step's masks they need. reported:
-    entries whose log-probabilities are reported; asked: its own; tops: how many of the likeliest each wants."""
+    """Of a step. own: the samples that are this rank's. redrawn: entries (of Sample.rows) that are drawn again from
+    changed logits; own_redrawn: this rank's, `rows` what to change, and `masks` which of the step's masks they need.
+    reported: entries whose log-probabilities are reported; asked: its own; tops: how many of the likeliest each
+    wants."""
 
-    part: Part
-    drawn: tuple[int, ...]
-    chosen: tuple[int, ...]
+    own: OwnSamples
+    redrawn: tuple[int, ...]
+    own_redrawn: tuple[int, ...]
     rows: tuple[RowWords, ...]
     masks: tuple[int, ...]
     reported: tuple[int, ...]
@@ -60,8 +61,8 @@ class StepExtras:
     def pack(self) -> tuple[Words, list[int]]:
         """For the device, and the sizes of its parts: rows to change, asked, of each part of a prompt asked, entries
         that are drawn again. What is read 16 bytes at a time comes first."""
-        prompts = [pack_prompt(one.slot, one.position, one.count, SCORED_ROWS, self.part) for one in self.prompts]
-        parts = [pack_rows(self.rows), pack_asked(self.asked), *prompts, np.array(self.chosen, np.int32)]
+        prompts = [pack_prompt(one.slot, one.position, one.count, SCORED_ROWS, self.own) for one in self.prompts]
+        parts = [pack_rows(self.rows), pack_asked(self.asked), *prompts, np.array(self.own_redrawn, np.int32)]
         return np.concatenate(parts), [len(part) for part in parts]
 
     @property
@@ -99,7 +100,7 @@ def _prompt(reported: Words) -> bytes:
 
 def step_extras(
     step: Step,
-    part: Part,
+    own: OwnSamples,
     device_params: Mapping[int, DeviceParams],
     tops: Mapping[int, int],
     prompt_tops: Mapping[int, int],
@@ -109,8 +110,8 @@ def step_extras(
     if not (device_params or tops or sample.masked or sample.scored):
         return None
     of_masks = {entry: index for index, entry in enumerate(sample.masked)}
-    slots, starts, counts, rank, size = forward.slots, forward.starts, forward.counts, part.rank, part.size
-    drawn, chosen, rows, masks = list[int](), list[int](), list[RowWords](), list[int]()
+    slots, starts, counts, rank, size = forward.slots, forward.starts, forward.counts, own.rank, own.size
+    redrawn, own_redrawn, rows, masks = list[int](), list[int](), list[RowWords](), list[int]()
     reported, asked, wanted = list[int](), list[AskedWords](), list[int]()
     for entry, row in enumerate(
         sample.rows
@@ -119,26 +120,26 @@ def step_extras(
         changes, top = device_params.get(slot), tops.get(slot)
         if changes is None and top is None and bound == NO_MASK:
             continue
-        own, end = entry % size == rank, starts[row] + counts[row]
+        mine, end = entry % size == rank, starts[row] + counts[row]
         address = changes.address if changes is not None and end < changes.until else 0
         if address or bound != NO_MASK:
-            drawn.append(entry)
-            if own:
-                chosen.append(entry)
+            redrawn.append(entry)
+            if mine:
+                own_redrawn.append(entry)
                 rows.append((entry // size, slot, end, NO_MASK if bound == NO_MASK else len(masks), address))
                 if bound != NO_MASK:
                     masks.append(bound)
         if top is not None:
-            if own:
+            if mine:
                 asked.append((entry // size, slot, end, len(reported)))
             reported.append(entry)
             wanted.append(top)
-    if not (drawn or reported or sample.scored):
+    if not (redrawn or reported or sample.scored):
         return None
     prompts = _prompts(step, prompt_tops) if sample.scored else ()
     return StepExtras(
-        part, tuple(drawn), tuple(chosen), tuple(rows), tuple(masks), tuple(reported), tuple(asked), tuple(wanted),
-        prompts,
+        own, tuple(redrawn), tuple(own_redrawn), tuple(rows), tuple(masks), tuple(reported), tuple(asked),
+        tuple(wanted), prompts,
     )  # fmt: skip
 
 

@@ -295,7 +295,7 @@ def test_steps_of_requests_that_ask_for_nothing_have_nothing_to_do() -> None:
     assert both.gpu.of(asking) is None, "another request has the slot"
     masked = replace(plain, sample=replace(plain.sample, masked=(1,)))
     extras = both.gpu.of(masked)
-    assert extras is not None and extras.drawn == (1,)
+    assert extras is not None and extras.redrawn == (1,)
 
 
 def test_min_tokens_alone_end_when_they_are_reached() -> None:
