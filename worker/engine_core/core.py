@@ -23,7 +23,7 @@ from octavo.worker.engine_core.group_memory import GroupMemory
 from octavo.worker.ipc import process, ring
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.ipc.ring import RingReader
-from octavo.worker.ipc.ring_sender import RingSender
+from octavo.worker.ipc.ring_sender import RingSender, send_to_all
 from octavo.worker.ipc.shared_board import CORE, Board, Gauge, ProcessSlot
 from octavo.worker.messages import rank_info
 from octavo.worker.messages.codec import decode, encode
@@ -186,7 +186,7 @@ class Core:
         if isinstance(order, Sleep) and not order.keep_kv:
             self._scheduler.forget_prefixes()
         self._board.write(CORE, ProcessSlot.DEADLINE, time.monotonic_ns() + _ORDER_NS)
-        self._send_to_ranks(encode(order))
+        send_to_all(self._steps, encode(order))
         return True
 
     def _heartbeat(self) -> bool:
@@ -248,16 +248,11 @@ class Core:
         self._step_deadline.issued(time.monotonic_ns(), self._scheduler.predict(step))
         self._board.write(CORE, ProcessSlot.ISSUED, step.number)
         self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
-        self._send_to_ranks(encode(step))
+        send_to_all(self._steps, encode(step))
 
     def _send_masks(self) -> None:
         if (masks := self._constraints.masks()) is not None:
-            self._send_to_ranks(encode(masks))
-
-    def _send_to_ranks(self, record: bytes) -> None:
-        for sender in self._steps:
-            sender.send(record)
-            sender.flush()
+            send_to_all(self._steps, encode(masks))
 
     def _flush(self) -> None:
         for sender in (self._outbox, *self._steps):

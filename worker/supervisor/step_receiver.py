@@ -6,7 +6,7 @@ from collections.abc import Callable
 from octavo.worker.ipc import ring
 from octavo.worker.ipc.process_context import Shared
 from octavo.worker.ipc.ring import RingReader
-from octavo.worker.ipc.ring_sender import RingSender
+from octavo.worker.ipc.ring_sender import RingSender, send_to_all
 
 
 class StepReceiver:
@@ -25,9 +25,7 @@ class StepReceiver:
             self._loop.add_reader(sender.fds.space, self._flush, sender)
 
     def step(self, record: bytes) -> None:
-        for sender in self._senders:
-            sender.send(record)
-            sender.flush()
+        send_to_all(self._senders, record)
 
     def _take(self, reader: RingReader) -> None:
         ring.clear(reader.fds.data)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.worker.ipc.ring import RingBroken, RingReader, RingWriter, create
+from octavo.worker.ipc.ring import RingBroken, RingReader, RingWriter, checksum, create
+from octavo.worker.ipc.ring_sender import RingSender, send_to_all
 
 
 def _close(*ends):
@@ -87,6 +88,43 @@ def test_an_incomplete_record_is_never_delivered_and_in_the_end_called_broken():
     with pytest.raises(RingBroken, match="checksum"):
         for _ in range(2000):
             assert reader.pop() is None
+    _close(writer, reader)
+
+
+def test_a_record_of_the_lap_before_is_not_taken_for_a_new_one():
+    fds = create("test", 4096)
+    writer, reader = RingWriter(fds), RingReader(fds)
+    for _ in range(2):
+        assert writer.push(b"x" * 2040)
+        assert reader.pop() == b"x" * 2040
+    writer._words[8] += 2048  # the cursor is seen before what was written
+    assert reader.pop() is None
+    _close(writer, reader)
+
+
+def test_one_record_goes_to_several_rings_wherever_they_stand():
+    rings = [create("test", 4096) for _ in range(3)]
+    senders, readers = [RingSender(fds) for fds in rings], [RingReader(fds) for fds in rings]
+    senders[1].send(b"before")
+    senders[2].send(b"x" * 4000)
+    for sender in senders:
+        sender.flush()
+    record = bytes(range(256)) * 4
+    send_to_all(senders, record)
+    assert [sender.empty for sender in senders] == [True, True, False], "the last one has no room yet"
+    assert readers[2].pop() == b"x" * 4000
+    senders[2].flush()
+    assert readers[1].pop() == b"before"
+    assert [reader.pop() for reader in readers] == [record] * 3
+    for sender, reader in zip(senders, readers, strict=True):
+        _close(sender, reader)
+
+
+def test_a_record_that_is_not_what_its_checksum_says_is_not_delivered():
+    fds = create("test", 4096)
+    writer, reader = RingWriter(fds), RingReader(fds)
+    assert writer.push(b"one", checksum(b"two"))
+    assert reader.pop() is None
     _close(writer, reader)
 
 
