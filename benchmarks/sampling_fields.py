@@ -2,9 +2,9 @@
 
     python benchmarks/sampling_fields.py 1b 8b [--tensor 2 [--group-only]] [--rows 1,64,256] [--fields greedy,top_p,...]
 
-Scheduler and runner in one process, with --tensor then ranks with a GPU each, by the rings of a real group; random
-weights (`--model FOLDER`: others), so logits are flat, which is the worst case of filters. All rows decode together and
-set the same fields. ms a step: the time between the results of steps in which all rows decode, the median of some runs.
+Ranks in processes of their own, by the rings of a real group, as they serve: one with one GPU, and with --tensor then
+as many with a GPU each. Random weights (`--model FOLDER`: others), so logits are flat, which is the worst case of
+filters. All rows decode together and set the same fields. ms a step: the time between the results of steps in which all rows decode, the median of some runs.
 of greedy: tokens a second beside greedy rows' in the same call.
 """
 
@@ -17,11 +17,10 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from trace import Tracing, show, traced
+from trace import Tracing, show
 
 import record
 import served
-import torch
 from rank_trace import RankTracer
 from record import Found
 from shapes import NAMES, checkpoint
@@ -29,8 +28,7 @@ from shapes import NAMES, checkpoint
 from octavo.shared.sampling_params import SamplingParams
 from octavo.worker.messages.output import Output
 from octavo.worker.messages.step import Masks, Step
-from octavo.worker.rank.devices import open_runner
-from octavo.worker.runner.base import DeviceRunner, Pending, RunnerConfig
+from octavo.worker.runner.base import DeviceRunner, Pending
 
 sys.path.insert(0, str(record.ROOT / "tests"))
 
@@ -61,14 +59,14 @@ class Timed(LocalEngine):
     """Times the steps in which all rows decode. masked: every sample has a mask of which each id is allowed, ready at
     once: what finding masks takes is the core's."""
 
-    def __init__(self, runner: DeviceRunner | RankProcesses) -> None:
+    def __init__(self, runner: DeviceRunner) -> None:
         super().__init__(runner)
         self.spans: list[float] = []
         self.masked = False
         self._rows = 0
         self._full: deque[bool] = deque()  # of the steps under way
         self._before: float | None = None
-        self._mask = b"\xff" * (-(-runner.vocabulary // 32) * 4)
+        self._bits = b"\xff" * (-(-runner.vocabulary // 32) * 4 * runner.max_requests)
 
     def step_ms(self, prompts: list[list[int]], tokens: int, params: SamplingParams) -> float:
         self.spans, self._rows = [], len(prompts)
@@ -81,7 +79,7 @@ class Timed(LocalEngine):
         if not self.masked or not sample.rows:
             return super()._give(step)
         entries = tuple(range(len(sample.rows)))
-        masks = Masks(step.number, self._mask * len(entries))
+        masks = Masks(step.number, self._bits[: len(self._bits) // self._runner.max_requests * len(entries)])
         return self._runner.issue(replace(step, sample=replace(sample, masked=entries)), lambda number: masks)
 
     def _settle(self, pending: Pending) -> list[Output]:
@@ -114,7 +112,7 @@ def prompts_of(rows: int, vocabulary: int) -> list[list[int]]:
 def measure(
     shape: str,
     tensor: int,
-    runner: DeviceRunner | RankProcesses,
+    runner: DeviceRunner,
     args: argparse.Namespace,
     found: Found,
     tracing: Tracing | None,
@@ -150,17 +148,12 @@ def measure(
 def measure_shape(folder: Path, shape: str, args: argparse.Namespace, found: Found) -> None:
     """One GPU, then the ranks if args ask for them."""
     context = None if args.model else 4096
-    if not args.group_only:
-        runner = open_runner(RunnerConfig(folder, context_length=context))
-        measure(shape, 1, runner, args, found, (lambda work, _: [traced(work)]) if args.trace else None)
-        del runner
-        torch.cuda.empty_cache()
-    if args.tensor > 1:
-        tracer = RankTracer(args.tensor) if args.trace else None
+    for tensor in sorted({1, args.tensor} - ({1} if args.group_only else set())):
+        tracer = RankTracer(tensor) if args.trace else None
         before = "" if tracer is None else tracer.code
-        group = RankProcesses(folder, args.tensor, 1, LOADED_S, before, device="cuda", context_length=context)
+        group = RankProcesses(folder, tensor, 1, LOADED_S, before, device="cuda", context_length=context)
         try:
-            measure(shape, args.tensor, group, args, found, None if tracer is None else tracer.traced)
+            measure(shape, tensor, group, args, found, None if tracer is None else tracer.traced)
         finally:
             group.close()
 
