@@ -4,8 +4,8 @@
 
 Ranks in processes of their own, by the rings of a real group, as they serve: one with one GPU, and with --tensor then
 as many with a GPU each. Random weights (`--model FOLDER`: others), so logits are flat, which is the worst case of
-filters. All rows decode together and set the same fields. ms a step: the time between the results of steps in which all rows decode, the median of some runs.
-of greedy: tokens a second beside greedy rows' in the same call.
+filters. All rows decode together and set the same fields. ms a step: the time between the results of steps in which
+all rows decode, the median of some runs. of greedy: tokens a second beside greedy rows' in the same call.
 """
 
 import argparse

@@ -21,7 +21,7 @@ POINTER, INT, LONG, FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctype
 
 def check_built() -> None:
     """Without the device: raises MissingKernels unless every source of csrc has its library."""
-    for source in sorted(SOURCES.glob("*.cu")):
+    for source in sorted(SOURCES.rglob("*.cu")):
         path = LIBRARIES / f"{source.stem}.so"
         if not path.exists():
             raise MissingKernels(f"{path}: no such file; build the kernels: python -m octavo.kernels.build")
