@@ -1,9 +1,9 @@
 // Sums over the ranks of a stage, each a process with a GPU of this host, through memory that all of them write.
 //
 // Each element is added up in the order of the ranks in float32 and rounded once, so all get the same bits. Few bytes go
-// in one shot: everybody writes all it has to everybody, each 4 bytes with the number of the call beside them, and waits
-// for the numbers; there is no barrier and no fence. Many go in two: each rank sums a share and gives it to the others;
-// two ranks have nothing to gain from that, and each sums all.
+// in one shot: every rank writes all it has to every other, each 4 bytes with the number of the call beside them, and
+// waits for the numbers; there is no barrier and no fence. Many go in two: each rank sums a share and gives it to the
+// others; two ranks have nothing to gain from that, and each sums all.
 #include "team.cuh"
 
 namespace octavo {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_word(T *to, int64_t index, int64_t count, 
   }
 }
 
-// This rank's words go to everybody.
+// This rank's words go to every other.
 template <typename T>
 __device__ __forceinline__ void send_words(const Team &team, const T *x, int64_t count, unsigned number) {
   const int64_t words = (count + Word<T>::kSize - 1) / Word<T>::kSize, step = int64_t(gridDim.x) * kThreads;

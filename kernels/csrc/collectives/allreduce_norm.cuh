@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   int turn = 0;
   for (int row = first; row < last; row += kRows, turn ^= 1) {
     Values made[kRows][kPer];
-    // visit(r, p, vector): of those that this thread has of the rows in work.
+    // visit(r, p, vector): of the ones that this thread has of the rows in work.
     const auto each = [&](auto visit) {
 #pragma unroll
       for (int r = 0; r < kRows; r++) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
       const float sum = warp_sum(own[r]);
       if (lane == 0) squares[turn][r][warp] = sum;
     }
-    __syncthreads();  // one for each turn: who is here has read what the turn before last left
+    __syncthreads();  // one for each turn: all have read what the turn before last left
     float scales[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; r++) {

@@ -1,7 +1,7 @@
 // How kernels of different GPUs meet in memory that both reach: words that are written with release and read with
 // acquire at system scope, and numbers that only rise, so that nothing is ever reset.
 //
-// A loop that waits for another GPU ends when that one arrives, or with its process: whoever watches the ranks kills
+// A loop that waits for another GPU ends when that one arrives, or with its process: what watches the ranks kills
 // them from outside. All CTAs of such a kernel must be resident at once, so grids are small.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Ranks of a stage that meet in each other's memory: its layout, and the numbers of their calls.
 //
 // A call's number lies on the device, so that a replayed graph counts on. Buffers are used in turn: at call n + 2 a rank
-// has had all it needed of call n + 1 from everybody, hence nobody still reads what came at call n. So in every call
+// has had all it needed of call n + 1 from every other, hence none still reads what came at call n. So in every call
 // each rank waits for something from each other one.
 //
 //     region of a rank:  number | arrived | flags [2, ranks, kCtas] | small [2, ranks] | in [2, ranks] | out [2, ranks]
@@ -44,7 +44,7 @@ struct Team {
   __device__ char *out(int to, int from, int turn) const { return in(to, from, turn + 2); }
 };
 
-// The number of this call, the same in every CTA and rank. Never 0, which lies where nobody has written; turns alternate.
+// The number of this call, the same in every CTA and rank. Never 0, which lies where nothing was written; turns alternate.
 __device__ __forceinline__ unsigned begin(const Team &team) {
   const unsigned next = *team.number() + 1;
   return next ? next : 2;

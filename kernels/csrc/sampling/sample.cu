@@ -204,7 +204,7 @@ int sample(const void *at, int64_t stride, int rows, int vocabulary, const Sampl
 // of_samples: addresses of header, slots, ends, counters, ids, failed, and of the samples that the rows are of, or null
 // where they are first, first + apart, ... of_requests: of temperature, top_p, min_p, top_k, seeds, tokens.
 // results: [rows, ceil(vocabulary / (256 * each * turns))] of a ChunkResult. maxima: float32, one for each 512
-// bytes of a row. each: 8 or 16. ctas: those that share a row with filters.
+// bytes of a row. each: 8 or 16. ctas: as many share a row with filters.
 extern "C" int octavo_sample(const void *logits, int64_t stride, int rows, int vocabulary, void *const *of_samples,
                              void *const *of_requests, int tokens_stride, int first, int apart, void *results,
                              void *maxima, int each, int turns, int ctas, int dtype, cudaStream_t stream) {

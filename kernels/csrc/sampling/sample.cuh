@@ -23,7 +23,7 @@ struct Requests {
   int *tokens;
   int tokens_stride;
 };
-// The rows of the logits are those of some samples: of `chosen`, or, where that is null, of first, first + apart, ...
+// The rows of the logits are of some samples: of `chosen`, or, where that is null, of first, first + apart, ...
 struct Samples {
   const int *header, *slots, *ends, *counters, *chosen;
   int *ids, *failed;
@@ -150,7 +150,7 @@ __device__ __forceinline__ uint64_t warp_greatest(uint64_t x) {
   return uint64_t(high) << 32 | low;
 }
 
-// Over the block; every thread gets it. `scratch`: 32 words that nobody else uses until the next barrier after.
+// Over the block; every thread gets it. `scratch`: 32 words that nothing else uses until the next barrier after.
 template <int kThreads> __device__ __forceinline__ uint64_t block_greatest(uint64_t x, uint64_t *scratch) {
   x = warp_greatest(x);
   if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = x;

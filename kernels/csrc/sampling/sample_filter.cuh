@@ -1,7 +1,7 @@
 // Which entries of a row top_k keeps, and how many are ahead of one.
 //
 // A filter keeps a beginning of the row in the order of `Entry`: how far a logit is below the best, then its index. Of
-// few entries the list is made and sorted: those within a distance that as many groups' best entries are within. Where
+// few entries the list is made and sorted: the ones within a distance that as many groups' best entries are within. Where
 // they do not fit, the last one kept is found by bisection. A pass over the row reads only groups whose best logit is
 // near enough.
 //
@@ -47,7 +47,7 @@ template <typename T> struct Row {
   Logits<T> logits;
   const T *at;
   const float *maxima;  // of the groups
-  int cta, ctas;        // this one of those that share the row
+  int cta, ctas;        // this one of the ones that share the row
   float best, temperature;
   int phase;  // of the CTAs' exchanges: results of one are read while the next are written
 

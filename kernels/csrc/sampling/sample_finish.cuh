@@ -3,7 +3,7 @@
 // min_p is how far an entry may be from the best, and says so before all else; top_p is a share of what it and top_k keep.
 // With a top_k that fits the list, everything happens there. Otherwise a winner is drawn and the row read for what lies
 // ahead of it. If the filters do not keep it, they keep nothing after it either: the winner of all that they keep is
-// among those ahead, and the next one asked for is the winner of these. top_p keeps the first as often as it says.
+// among the ones ahead, and the next one asked for is the winner of these. top_p keeps the first as often as it says.
 #pragma once
 
 #include "sample_filter.cuh"
@@ -121,7 +121,7 @@ __device__ int draw_filtered(Row<T> &row, Shared &own, const Choice &choice, flo
     if (ahead == 0.0f || ahead < choice.top_p * mass) break;
     drawn = draw(row, own, choice.key, entry);
   }
-  row_sync(row.ctas);  // nobody leaves while others may read its results
+  row_sync(row.ctas);  // none leaves while others may read its results
   return drawn;
 }
 
