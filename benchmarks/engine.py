@@ -48,7 +48,12 @@ WANTED = {  # tokens a second that we hold ourselves to, and what vLLM 0.25.0 gi
 }  # fmt: skip
 
 # Of groups, by (tensor, pipeline): as above on H200s, and how many times one GPU of the same call.
-GROUPS_WANTED = {"8b": {(2, 1): {"decode1": (335, 287), "mixed256": (18_000, 16_586)}}}
+GROUPS_WANTED = {
+    "8b": {
+        (2, 1): {"decode1": (400, 287), "mixed256": (18_500, 16_586)},
+        (1, 2): {"mixed256": (16_500, 0), "prefill": (77_000, 0)},
+    }
+}
 TIMES_WANTED = {"8b": {(1, 2): {"mixed256": 1.35, "prefill": 1.8}}}
 
 
