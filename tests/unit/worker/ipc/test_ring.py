@@ -128,6 +128,26 @@ def test_a_record_that_is_not_what_its_checksum_says_is_not_delivered():
     _close(writer, reader)
 
 
+@pytest.mark.parametrize("place", [0, 100_000, 199_999])
+def test_of_a_large_payload_all_is_checked_where_writes_may_show_in_any_order(place):
+    sent = bytearray(200_000)
+    before = checksum(bytes(sent), in_order=False), checksum(bytes(sent), in_order=True)
+    sent[place] = 1
+    assert checksum(bytes(sent), in_order=False) != before[0]
+    at_an_end = place != 100_000
+    assert (checksum(bytes(sent), in_order=True) != before[1]) == at_an_end
+
+
+def test_large_records_arrive_whole_across_the_wrap():
+    fds = create("test", 1 << 20)
+    writer, reader = RingWriter(fds), RingReader(fds)
+    for turn in range(5):
+        record = bytes([turn, 255 - turn]) * 200_000
+        assert writer.push(record)
+        assert reader.pop() == record
+    _close(writer, reader)
+
+
 _ECHO = """
 import select, sys
 from octavo.worker.ipc.ring import RingFds, RingReader, RingWriter
