@@ -48,7 +48,7 @@ def encode(message: Message) -> bytes:
         kind, body = _encode(message)
     except (struct.error, OverflowError, InvalidSamplingParams) as error:
         raise CodecError(f"{type(message).__name__} cannot be packed: {error}") from error
-    return _START.pack(kind, VERSION) + body
+    return b"".join((_START.pack(kind, VERSION), *(body if isinstance(body, tuple) else (body,))))
 
 
 def decode(data: bytes | memoryview) -> Message:
@@ -65,7 +65,8 @@ def decode(data: bytes | memoryview) -> Message:
     return message
 
 
-def _encode(message: Message) -> tuple[int, bytes]:
+def _encode(message: Message) -> tuple[int, bytes | tuple[bytes, ...]]:
+    """The kind, and the body, of several parts where it is large: of these a copy is made once."""
     match message:
         case Step():
             return 1, _encode_step(message)
@@ -83,7 +84,7 @@ def _encode(message: Message) -> tuple[int, bytes]:
             name, reason = field.encode(), text.encode()
             return 7, _REFUSED.pack(key, len(name), len(reason)) + name + reason
         case Masks(number, bits):
-            return 8, _MASKS.pack(number, len(bits)) + bits
+            return 8, (_MASKS.pack(number, len(bits)), bits)
         case Sleep() | Wake() | MemoryState():
             return _encode_memory(message)
 
