@@ -3,13 +3,14 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from octavo.router.jobs.generation import RequestError
 from octavo.router.jobs.refusals import timed_out
 from octavo.router.openai_api.known_fields import MAX_TIMEOUT_S, MIN_TIMEOUT_S
 
 TIMEOUT = "X-Request-Timeout"
+_ENDLESS = nullcontext()
 QUEUE_FIRST_S = 0.05  # at the deadline the queue has the first word: it knows more of the cause
 
 
@@ -28,12 +29,14 @@ def header_s(request: Mapping[str, str]) -> float:
     return seconds
 
 
-@asynccontextmanager
-async def ending_at(deadline: float) -> AsyncIterator[None]:
+def ending_at(deadline: float) -> AbstractAsyncContextManager[None]:
     """deadline: monotonic seconds. Raises RequestError 504 when the block is not done by then."""
-    if deadline == math.inf:  # most requests: a timer costs as much as a short body's parsing
-        yield
-        return
+    # Most requests have none: a timer costs as much as a short body's parsing.
+    return _ENDLESS if deadline == math.inf else _ending_at(deadline)
+
+
+@asynccontextmanager
+async def _ending_at(deadline: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout_at(deadline):
             yield

@@ -14,8 +14,16 @@ from octavo.router.jobs.generation import RequestError
 class Content:
     """A body that comes in these pieces, and then ends or never does."""
 
-    def __init__(self, *pieces: bytes, ends: bool = True) -> None:
+    def __init__(self, *pieces: bytes, ends: bool = True, arrived: bool = False) -> None:
+        """arrived: all of it is there at once."""
         self._pieces = [*pieces, b""] if ends else list(pieces)
+        self._arrived = arrived
+
+    def is_eof(self) -> bool:
+        return self._arrived
+
+    def read_nowait(self) -> bytes:
+        return b"".join(self._pieces)
 
     async def readany(self) -> bytes:
         if not self._pieces:
@@ -23,10 +31,9 @@ class Content:
         return self._pieces.pop(0)
 
 
-def request(*pieces: bytes, length: int | None = None, ends: bool = True):
-    return SimpleNamespace(
-        content=Content(*pieces, ends=ends), content_length=length, headers={}, version=HttpVersion11, transport=None
-    )
+def request(*pieces: bytes, length: int | None = None, ends: bool = True, arrived: bool = False):
+    content = Content(*pieces, ends=ends, arrived=arrived)
+    return SimpleNamespace(content=content, content_length=length, headers={}, version=HttpVersion11, transport=None)
 
 
 async def test_bodies_that_never_come_take_no_room_from_others() -> None:
@@ -77,6 +84,19 @@ async def test_a_body_that_does_not_come_to_its_end_gets_408(monkeypatch: pytest
     with pytest.raises(RequestError) as refusal:
         await asyncio.wait_for(read(BodyBuffer(), request(b"{", length=2, ends=False)), 5)
     assert refusal.value.status == 408
+
+
+async def test_a_body_that_came_with_its_head_takes_its_room_and_gives_it_back() -> None:
+    kept = BodyBuffer()
+    with kept.of(request(b"{", b"}", length=2, arrived=True)) as held:
+        assert await held.read() == b"{}" and kept.bytes == held.size == 2
+    assert kept.bytes == 0
+    with kept.room(MAX_HELD_BYTES), pytest.raises(RequestError) as refusal:
+        await read(kept, request(b"{}", arrived=True))
+    assert refusal.value.status == 429 and kept.bytes == 0
+    with pytest.raises(RequestError) as refusal:
+        await read(kept, request(bytes(MAX_BODY_BYTES + 1), arrived=True))
+    assert refusal.value.status == 413 and kept.bytes == 0
 
 
 async def test_a_body_over_the_bound_gets_413_with_and_without_a_length() -> None:
