@@ -42,7 +42,23 @@ class RouterMetrics:
         )
         self.connections = Gauge("octavo_router_connections", "HTTP connections of clients", registry=self.registry)
         self.open = Gauge("octavo_router_open_requests", "Requests being answered", registry=self.registry)
+        self._counters: dict[
+            tuple[str, str], Counter
+        ] = {}  # by endpoint and code, and by endpoint: labels() costs more
+        self._histograms: dict[str, Histogram] = {}  # than what is counted
         self.read_from(self._tallied)
+
+    def count(self, endpoint: str, code: str) -> None:
+        """An answer."""
+        if (counter := self._counters.get((endpoint, code))) is None:
+            counter = self._counters[endpoint, code] = self.requests.labels(endpoint, code)
+        counter.inc()
+
+    def observe(self, endpoint: str, seconds: float) -> None:
+        """A success."""
+        if (histogram := self._histograms.get(endpoint)) is None:
+            histogram = self._histograms[endpoint] = self.seconds.labels(endpoint)
+        histogram.observe(seconds)
 
     def read_from(self, source: Callable[[], Iterable[MetricReading]]) -> None:
         self.registry.register(_Source(source))

@@ -59,7 +59,7 @@ async def _counted(services: Services, endpoint: str, work: Callable[[], Awaitab
     try:
         await work()
         code = "200"
-        services.metrics.seconds.labels(endpoint).observe(loop.time() - begun)
+        services.metrics.observe(endpoint, loop.time() - begun)
         return None
     except StreamCut as cut:
         code = CUT
@@ -75,7 +75,7 @@ async def _counted(services: Services, endpoint: str, work: Callable[[], Awaitab
         code = "500"
         return internal_error(own)
     finally:
-        services.metrics.requests.labels(endpoint, code).inc()
+        services.metrics.count(endpoint, code)
 
 
 async def _abort(context: Context, error: RequestError) -> NoReturn:

@@ -80,6 +80,6 @@ class GrpcServer:
 
 def _interceptors(services: Services) -> list[grpc.aio.ServerInterceptor]:
     def refused(error: RequestError) -> None:
-        services.metrics.requests.labels("other", str(error.status)).inc()
+        services.metrics.count("other", str(error.status))
 
     return [] if services.keys is None else [KeyInterceptor(services.keys, refused)]

@@ -124,7 +124,7 @@ class HttpServer:
         try:
             response, code = await self._answered(request, route, headers)
             if code == "200":
-                self._services.metrics.seconds.labels(route.label).observe(loop.time() - begun)
+                self._services.metrics.observe(route.label, loop.time() - begun)
             return response
         finally:
             self._services.state.open -= 1
@@ -146,7 +146,7 @@ class HttpServer:
             return error_response(internal_error(own), echoed_id(request, own)), "500"
 
     def _count(self, route: Route | None, code: str) -> None:
-        self._services.metrics.requests.labels("other" if route is None else route.label, code).inc()
+        self._services.metrics.count("other" if route is None else route.label, code)
 
     def _routerz(self, request: web.BaseRequest) -> web.Response:
         if self._services.state.draining:
