@@ -60,7 +60,7 @@ class QueueEntry(Generic[T]):
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[T]):
     deficit: float = QUANTUM
-    entries: dict[int, QueueEntry[T]] = field(default_factory=dict)  # by place
+    entries: OrderedDict[int, QueueEntry[T]] = field(default_factory=OrderedDict)  # by place; a dict's first is O(n)
     early: OrderedDict[int, QueueEntry[T]] | None = None  # likewise; they go ahead of `entries`; few tenants have any
 
     @property
