@@ -25,12 +25,11 @@ import record
 import uvloop
 from first_token import added
 from http_load import Connection
-from subjects import Bench, completion, running, words
+from subjects import PACKAGES, closed_loop, completion, running, words
 
 from octavo import bundled
 
 INTERVAL_S = 0.01
-PACKAGES = ("grpcio", "protobuf", "aiohttp", "uvloop", "tokenizers", "orjson")
 Result = dict[str, Any]
 
 
@@ -90,31 +89,13 @@ async def flood(model: Path, streams: int, window_s: float) -> Result:
     }
 
 
-async def _closed_loop(
-    bench: Bench, concurrency: int, requests: Sequence[bytes], done: Callable[[int, Connection], Awaitable[None] | None]
-) -> None:
-    """Each connection sends its next request when the last is answered."""
-    connections, totals = await bench.connections(concurrency)
-    left = iter(range(len(requests)))
-
-    async def work(connection: Connection) -> None:
-        for index in left:
-            await connection.send(requests[index])
-            done(index, connection)
-
-    await asyncio.gather(*(work(connection) for connection in connections))
-    for connection in connections:
-        connection.close()
-    assert not totals.failures, totals.failures[:1]
-
-
 async def single(model: Path, count: int = 8000) -> Result:
     source = random.Random(1)
     requests = [completion(words(source, 500), 1) for _ in range(count)]
     async with running(model, 0.0) as bench:
-        await _closed_loop(bench, 64, requests[:500], lambda *_: None)
+        await closed_loop(bench, 64, requests[:500], lambda *_: None)
         cpu, begun = bench.cpu_s(), time.monotonic()
-        await _closed_loop(bench, 64, requests[500:], lambda *_: None)
+        await closed_loop(bench, 64, requests[500:], lambda *_: None)
         cpu, wall = bench.cpu_s() - cpu, time.monotonic() - begun
     return {"requests_per_cpu_s": round((count - 500) / cpu), "requests_per_s": round((count - 500) / wall)}
 
@@ -125,7 +106,7 @@ async def memory(model: Path, count: int = 40_000) -> Result:
     async with running(model, 0.0) as bench:
         for _ in range(8):
             requests = [completion(words(source, 50), 2, stream=n % 2 == 0) for n in range(count // 8)]
-            await _closed_loop(bench, 64, requests, lambda *_: None)
+            await closed_loop(bench, 64, requests, lambda *_: None)
             resident.append(round(bench.resident_mib(), 1))
     return {"requests_each": count // 8, "resident_mib": resident}
 

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ TEXT = "the river runs under the old stone bridge and the wind moves through tal
 WORDS = TEXT.split() + "house tree light water mountain summer letter window garden market music paper".split()
 PORT = 18431
 METRICS, GRPC = 2, 3  # their ports, after the router's; the one between is the first-token client's
+PACKAGES = ("grpcio", "protobuf", "aiohttp", "uvloop", "tokenizers", "orjson")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -94,7 +95,7 @@ async def ready(port: int, parent: int) -> int:
                 pass
             await asyncio.sleep(0.2)
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    found = [pid for pid in children if b"octavo.router.process.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in children if b"octavo.router.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(found) == 1, found
     return int(found[0])
 
@@ -106,3 +107,21 @@ def completion(prompt: str, max_tokens: int, **fields: Any) -> bytes:
 
 def words(source: random.Random, count: int) -> str:
     return " ".join(source.choices(WORDS, k=count))
+
+
+async def closed_loop(
+    bench: Bench, concurrency: int, requests: Sequence[bytes], done: Callable[[int, Connection], Awaitable[None] | None]
+) -> None:
+    """Each connection sends its next request when the last is answered."""
+    connections, totals = await bench.connections(concurrency)
+    left = iter(range(len(requests)))
+
+    async def work(connection: Connection) -> None:
+        for index in left:
+            await connection.send(requests[index])
+            done(index, connection)
+
+    await asyncio.gather(*(work(connection) for connection in connections))
+    for connection in connections:
+        connection.close()
+    assert not totals.failures, totals.failures[:1]
