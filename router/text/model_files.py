@@ -49,10 +49,11 @@ def tokenizer_of(files: Mapping[str, bytes], described: Mapping[str, object]) ->
 
 
 def _in_parts(described: Mapping[str, object]) -> Tokenizer | None:
-    """None also for a file that cannot be used: then the tokenizers library says what is wrong."""
+    """None also where the parts cannot be used: then the tokenizers library reads the file, or says what is wrong."""
     try:
         return in_parts(described)
-    except (ValueError, TypeError, AttributeError, LookupError, OverflowError):
+    except BaseException as error:
+        said(error)  # raises again what is no verdict on the file, as MemoryError
         return None
 
 
