@@ -30,13 +30,14 @@ class CachedPlan:
     certificates: Certificates | None
     poll_after: float | None  # seconds
     until: float  # time of the next plan without a change
+    surges: bool = False  # spec.disruption.onDrain of the resource is surge
     unready_s: float = UNREADY_S
 
     @classmethod
-    def after(cls, plan: Plan, resource: Object, snapshot: Snapshot, now: float) -> "CachedPlan":
+    def after(cls, plan: Plan, resource: Object, snapshot: Snapshot, now: float, surges: bool = False) -> "CachedPlan":
         replan_s = random.uniform(*REPLAN_S)
         changes_s = replan_s if plan.changes_after is None else min(replan_s, plan.changes_after)
-        return cls(resource, snapshot, plan.certificates, plan.poll_after, now + changes_s)
+        return cls(resource, snapshot, plan.certificates, plan.poll_after, now + changes_s, surges)
 
     def plan(self, resource: Object, snapshot: Snapshot, now: float) -> Plan | None:
         """The rest of the cached plan if nothing has changed; None: a new plan is needed."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from octavo.operator.api.v1alpha1 import SpecError, parse_stored
+from octavo.operator.api.v1alpha1 import InferenceService, SpecError, parse_stored
 from octavo.operator.cluster.apply import NameConflict, Postponed, TemplateKept, Writer
 from octavo.operator.cluster.certificates import CertificateKeeper
 from octavo.operator.cluster.events import Recorder
@@ -146,15 +146,17 @@ class Reconciler:
         conflicts = self._conflicts.setdefault(uid, NameConflicts())
         await self._recheck_conflicts(namespace, uid, conflicts)
         before, now = set(conflicts.found), time.monotonic()
-        surges = (resource["spec"].get("disruption") or {}).get("onDrain") == "surge"
+        cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
+        # To parse takes longer than all else where nothing is new.
+        service = None if cached is not None and cached.resource is resource else _parsed(resource)
+        surges = _surges(service) if cached is None or service is not None else cached.surges
         snapshot = await self._observer.snapshot(namespace, name, uid, before, surges)
         fields = self._writer.turns.conflicts(uid, now)
         snapshot = replace(snapshot, refusals=self._refusals.get(uid, ()), conflicts=fields)
-        cached = self._cached_plans.pop(uid, None)  # stored again below unless there is an error
         planned = None if cached is None else cached.plan(resource, snapshot, now)
         if cached is None or planned is None:
-            planned = _plan(resource, snapshot, options)
-            cached = CachedPlan.after(planned, resource, snapshot, now)
+            planned = _plan(service or _parsed(resource), resource, snapshot, options)
+            cached = CachedPlan.after(planned, resource, snapshot, now, surges)
         try:
             run = await self._carry_out(planned, resource, snapshot, options)
         except TemplateKept as error:
@@ -216,7 +218,9 @@ class Reconciler:
         refusals = self._refusals[uid] = tuple(run.refusals)
         fields = self._writer.turns.conflicts(uid, time.monotonic())
         if (refusals, fields) != (snapshot.refusals, snapshot.conflicts):
-            planned = _plan(resource, replace(snapshot, refusals=refusals, conflicts=fields), options)
+            planned = _plan(
+                _parsed(resource), resource, replace(snapshot, refusals=refusals, conflicts=fields), options
+            )
         # A refused write is in the status, whose transitions have events.
         failed = [error for error in run.errors if not (error.refused or error.is_termination)]
         failures = [Event("Warning", "ApplyFailed", str(error)) for error in failed]
@@ -249,9 +253,19 @@ class Reconciler:
             part.forget(uid)
 
 
-def _plan(resource: Object, snapshot: Snapshot, options: Options) -> Plan:
+def _parsed(resource: Object) -> InferenceService | SpecError:
+    """The service, or why it cannot be read: the CRD of another release has accepted it."""
     try:
-        service = parse_stored(resource)
-    except SpecError as error:  # the CRD of another release has accepted it
-        return plan_invalid(resource, error, time.time())
+        return parse_stored(resource)
+    except SpecError as error:
+        return error
+
+
+def _surges(service: InferenceService | SpecError | None) -> bool:
+    return isinstance(service, InferenceService) and service.spec.disruption.surges
+
+
+def _plan(service: InferenceService | SpecError, resource: Object, snapshot: Snapshot, options: Options) -> Plan:
+    if isinstance(service, SpecError):
+        return plan_invalid(resource, service, time.time())
     return plan(service, snapshot, options, time.time())

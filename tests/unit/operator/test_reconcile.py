@@ -34,12 +34,14 @@ class Parts:
         self.events: list[str] = []
         self.turns = Turns()
         self.postponed: Postponed | None = None  # of the kind `refused`
+        self.surges: list[bool] = []  # of each snapshot
         self.left_alone: set[str] = set()  # namespaces whose Lease another operator holds
 
     def get(self, kind: str, *_: str) -> Mapping[str, Any] | None:
         return self.resource if kind == "InferenceService" else None
 
-    async def snapshot(self, *_: object) -> Snapshot:
+    async def snapshot(self, *asked: object) -> Snapshot:
+        self.surges.append(bool(asked[-1]))
         return self.seen
 
     def known(self, _uid: str) -> bool:
@@ -261,3 +263,25 @@ async def test_services_of_a_namespace_whose_lease_another_operator_holds_are_le
     parts.left_alone.clear()
     await _look(one)
     assert "StatefulSet" in parts.done
+
+
+async def test_drains_are_looked_for_as_the_spec_says_whether_or_not_it_is_new(parts: Parts) -> None:
+    one, looks = _reconciler(parts), list[bool]()
+    for disruption in ({"onDrain": "surge"}, {"onDrain": "evict"}, {}):
+        parts.resource = resource(disruption=disruption)
+        for _ in range(3):
+            await _look(one)
+            looks.append(parts.surges[-1])
+    assert looks == [True] * 3 + [False] * 6
+
+
+@pytest.mark.parametrize("disruption", ["surge", ["surge"], 5])
+async def test_certificates_are_renewed_though_the_stored_disruption_is_no_object(
+    parts: Parts, disruption: object
+) -> None:
+    parts.resource = resource(disruption=disruption, status={"revision": "r1"})
+    for _ in range(2):
+        await _look(_reconciler(parts))
+        assert parts.done[:1] == ["certificates"] and parts.surges[-1] is False
+        parts.done.clear()
+    assert _condition(parts, "Reconciled")[:2] == ("False", "InvalidSpec")
