@@ -267,5 +267,5 @@ def _surges(service: InferenceService | SpecError | None) -> bool:
 
 def _plan(service: InferenceService | SpecError, resource: Object, snapshot: Snapshot, options: Options) -> Plan:
     if isinstance(service, SpecError):
-        return plan_invalid(resource, service, time.time())
+        return plan_invalid(resource, service, snapshot, time.time())
     return plan(service, snapshot, options, time.time())

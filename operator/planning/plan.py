@@ -48,7 +48,7 @@ def plan(service: InferenceService, snapshot: Snapshot, options: Options, now: f
     if any(kind in hindrances.NEEDED_TO_PLAN for kind, _ in snapshot.unreadable):
         cause = hindrances.unreadable(snapshot)
         assert cause is not None, "a kind is unreadable"
-        return plan_unreadable(service, cause, now)
+        return plan_unreadable(service, cause, snapshot, now)
     kept, routers = (found(service.name, snapshot.revisions) for found in (kept_workers, kept_routers))
     service = with_hashed_fields(service, kept, routers)
     templates = {revision: item.template for revision, item in kept.items() if item.template is not None}

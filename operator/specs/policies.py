@@ -1,6 +1,7 @@
 """PodDisruptionBudgets of workers and routers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from octavo.operator.api.v1alpha1 import InferenceService
 from octavo.operator.groups import names
@@ -18,6 +19,22 @@ def worker_budget(service: InferenceService, left_out: Iterable[int] = (), evict
         without = {"key": names.GROUP, "operator": "NotIn", "values": [str(index) for index in indexes]}
         budget["spec"]["selector"]["matchExpressions"] = [without]
     return budget
+
+
+def unblocked(live: Mapping[str, Any], service: str, uid: str) -> Json:  # Any: Kubernetes JSON
+    """The live budget of the workers of the service of this name and uid, but with one eviction at a time."""
+    kept = {key: live["spec"][key] for key in ("selector", "unhealthyPodEvictionPolicy") if key in live["spec"]}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": live["metadata"]["name"],
+            "namespace": live["metadata"]["namespace"],
+            "labels": {**names.common_labels(service), names.COMPONENT: "worker"},
+            "ownerReferences": [common.owner(service, uid)],
+        },
+        "spec": {"maxUnavailable": 1, **kept},
+    }
 
 
 def router_budget(service: InferenceService) -> Json:

@@ -73,5 +73,5 @@ def test_everything_is_applied_and_a_condition_and_an_event_name_the_field() -> 
 def test_an_error_in_the_spec_of_a_service_with_pods_renews_its_certificates() -> None:
     before = planned()
     broken = resource(replicas=-1, status=dict(before.status or {}))
-    assert plan_invalid(broken, ValueError("spec.replicas: no"), 5.0).certificates == before.certificates
-    assert plan_invalid(resource(replicas=-1), ValueError("spec.replicas: no"), 5.0).certificates is None
+    assert plan_invalid(broken, ValueError("spec.replicas: no"), Snapshot(), 5.0).certificates == before.certificates
+    assert plan_invalid(resource(replicas=-1), ValueError("spec.replicas: no"), Snapshot(), 5.0).certificates is None

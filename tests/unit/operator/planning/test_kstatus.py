@@ -11,6 +11,7 @@ from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.api.schema import service_schema
 from octavo.operator.api.v1alpha1 import SpecError, parse
+from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning.unplanned import plan_invalid
 
 
@@ -144,7 +145,7 @@ def test_a_spec_that_cannot_be_read_is_a_failure() -> None:
     broken = resource(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})
     with pytest.raises(SpecError) as caught:
         parse(broken)
-    broken["status"] = plan_invalid(broken, caught.value, 5.0).status
+    broken["status"] = plan_invalid(broken, caught.value, Snapshot(), 5.0).status
     assert kstatus(broken) == "Failed"
 
 

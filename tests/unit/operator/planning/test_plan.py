@@ -326,6 +326,7 @@ def test_groups_that_start_for_the_first_time_are_no_loss_and_cause_no_warning()
 
 def test_a_group_that_served_and_is_lost_degrades_a_service_that_still_starts() -> None:
     tiny = TinyCluster(resource(replicas=3))
+    tiny.reconcile()
     while tiny.serving() < 1:
         tiny.advance(lambda events: events[0])
     tiny.reconcile()
@@ -414,9 +415,9 @@ def test_a_resource_that_cannot_be_read_says_so_and_nothing_is_touched() -> None
     broken = resource(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}})
     with pytest.raises(SpecError) as caught:
         parse(broken)
-    planned = plan_invalid(broken, caught.value, 5.0)
+    planned = plan_invalid(broken, caught.value, Snapshot(), 5.0)
     assert reasons(planned, "Degraded") == ("True", "InvalidSpec") and not planned.apply and not planned.delete
-    again = plan_invalid({**broken, "status": planned.status}, caught.value, 50.0)
+    again = plan_invalid({**broken, "status": planned.status}, caught.value, Snapshot(), 50.0)
     assert again.status == planned.status and again.events == ()
 
 

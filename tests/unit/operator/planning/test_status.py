@@ -7,7 +7,7 @@ from support.cluster.services import resource
 from support.cluster.tiny_cluster import TinyCluster
 
 from octavo.operator.api.crd import crd
-from octavo.operator.groups.snapshot import GroupReport, ModelInfo
+from octavo.operator.groups.snapshot import GroupReport, ModelInfo, Snapshot
 from octavo.operator.planning.status import reason
 from octavo.operator.planning.unplanned import plan_invalid
 
@@ -128,7 +128,7 @@ def test_the_reason_is_that_of_the_most_serious_condition(
 
 
 def test_a_spec_that_cannot_be_read_is_the_reason() -> None:
-    present = dict(plan_invalid(resource(), ValueError("spec.x: no"), 0.0).status or {})
+    present = dict(plan_invalid(resource(), ValueError("spec.x: no"), Snapshot(), 0.0).status or {})
     assert present["reason"] == "InvalidSpec" and up_to_date(present) == ("False", "InvalidSpec")
 
 
