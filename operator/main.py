@@ -150,7 +150,7 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
     left_alone = partial(record_left_alone, client, config.identity)
     lease = Lease(client, config.lease_namespace, config.identity, left_alone)
     namespaces = NamespaceLeases(client, lease, meter, left_alone, lambda name: _add_all(caches, queue, name))
-    drains = Drains(client, queue.add)
+    drains = Drains(client, queue.add, lease.held)
     controller = Controller(queue, lease, caches, _reconciler(config, client, caches, namespaces, meter, drains), meter)
     async with serving(config.health, config.metrics, caches, meter):
         known = asyncio.create_task(wait_for_crd(client))

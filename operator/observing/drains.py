@@ -2,16 +2,24 @@
 
 The nodes are looked at again every few seconds, whatever becomes of the services, and a service is reconciled when one
 of its nodes begins or ceases to be drained. A watch would need permission to list nodes, and memory for all of them.
+
+A look that fails changes nothing: what was found before stands, and where nothing was, the service is not planned. Else
+its groups would seem to stay, and their replacements would be deleted while they load.
 """
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from octavo.operator.cluster.kube import NODE, Kube, KubeError
 from octavo.operator.groups.snapshot import Object
 
 LOOK_S = 5.0  # between two looks at all nodes, as kubectl drain waits between two evictions
+# From the first refusal (403) of a look at a node until nodes count as forbidden, if it is refused each time: an API
+# server that has just started refuses what it allows a moment later.
+REFUSED_S = 30.0
 FORBIDDEN_LOOK_S = 60.0
 APART_S = 0.05  # between two nodes
 # Taints by which autoscalers drain a node that they do not cordon: the cluster autoscaler's, and Karpenter's.
@@ -21,21 +29,29 @@ log = logging.getLogger(__name__)
 
 
 class Drains:
-    """on_change: called with `namespace/name` of a service of which a node begins or ceases to be drained."""
+    """on_change: called with `namespace/name` of a service of which a node begins or ceases to be drained. leads:
+    whether this replica reconciles services; another one forgets them."""
 
-    def __init__(self, kube: Kube, on_change: Callable[[str], None]) -> None:
-        self._kube, self._on_change = kube, on_change
+    def __init__(self, kube: Kube, on_change: Callable[[str], None], leads: Callable[[], bool]) -> None:
+        self._kube, self._on_change, self._leads = kube, on_change, leads
         self._services: dict[str, tuple[str, frozenset[str]]] = {}  # by uid: key, nodes
         self._found: dict[str, str] = {}  # by node: how a drain is known; empty: it is not being drained
+        self._refused: dict[str, float] = {}  # by node whose last look was refused: monotonic time of the first refusal
         self._is_forbidden = False
 
     async def of(self, uid: str, key: str, pods: Iterable[Object]) -> Mapping[str, str] | None:
-        """The nodes of these pods that are being drained, and how that is known; None: nodes may not be read."""
+        """The nodes of these pods that are being drained, and how that is known; None: nodes may not be read. Raises
+        KubeError if a node cannot be read that has not been before."""
         nodes = frozenset(str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName"))
         self._services[uid] = key, nodes
         for node in sorted(nodes - self._found.keys()):
-            if not self._is_forbidden:
-                await self._look(node)
+            if self._is_forbidden:
+                break
+            error = await self._look(node)
+            if self._is_forbidden:
+                self._reconcile_all()
+            elif error is not None:
+                raise error
         if self._is_forbidden:
             return None
         return {node: how for node in sorted(nodes) if (how := self._found.get(node))}
@@ -51,29 +67,42 @@ class Drains:
 
     async def look(self) -> None:
         """Look at each node of a service once."""
+        if not self._leads():
+            self._services.clear()
         nodes = frozenset[str]().union(*(of for _, of in self._services.values()))
         self._found = {node: how for node, how in self._found.items() if node in nodes}
+        self._refused = {node: since for node, since in self._refused.items() if node in nodes}
         for node in sorted(nodes):
-            before = self._found.get(node), self._is_forbidden
-            await self._look(node)
-            if (self._found.get(node), self._is_forbidden) != before:
+            before, was_forbidden = self._found.get(node), self._is_forbidden
+            error = await self._look(node)
+            if self._is_forbidden is not was_forbidden:
+                self._reconcile_all()
+            elif self._found.get(node) != before:
                 for key, of in tuple(self._services.values()):
-                    if node in of or self._is_forbidden is not before[1]:
+                    if node in of:
                         self._on_change(key)
-            if self._is_forbidden:
+            if self._is_forbidden and error is not None:
                 return
             await asyncio.sleep(APART_S)
 
-    async def _look(self, name: str) -> None:
+    def _reconcile_all(self) -> None:
+        for key, _ in tuple(self._services.values()):
+            self._on_change(key)
+
+    async def _look(self, name: str) -> KubeError | None:
+        """Look at a node; the error if that fails: what was known stands."""
         try:
             node = await self._kube.get(NODE, None, name)
         except KubeError as error:
-            if error.status == 403 and not self._is_forbidden:
+            since = self._refused.setdefault(name, time.monotonic()) if error.status == 403 else math.inf
+            if time.monotonic() - since >= REFUSED_S and not self._is_forbidden:
                 self._is_forbidden = True
                 log.warning("nodes cannot be read: spec.disruption.onDrain is evict for all services")
-            return  # what was known stands
-        self._is_forbidden = False
+            return error
+        self._refused.pop(name, None)
+        self._is_forbidden &= bool(self._refused)
         self._found[name] = drain_of(node)
+        return None
 
 
 def drain_of(node: Object | None) -> str:

@@ -59,7 +59,7 @@ class NoCertificates:
 async def seen(api: Api, *pods: Json, looks: int = 1) -> Snapshot:
     kube = cast(Kube, api)
     certificates = cast(CertificateKeeper, NoCertificates())
-    observer = Observer(kube, cast(Caches, Cached(*pods)), certificates, Drains(kube, lambda key: None))
+    observer = Observer(kube, cast(Caches, Cached(*pods)), certificates, Drains(kube, lambda key: None, lambda: True))
     for _ in range(looks):
         found = await observer.snapshot("default", "chat", "uid-chat", ())
     return found
@@ -128,7 +128,7 @@ async def test_a_kind_that_may_not_be_read_is_reported_and_not_asked_for() -> No
 
     caches, kube = Unreadable(pod("chat-0-0", phase="Running", conditions=[condition("Ready", "True")])), Refusing()
     certificates = cast(CertificateKeeper, NoCertificates())
-    drains = Drains(cast(Kube, kube), lambda key: None)
+    drains = Drains(cast(Kube, kube), lambda key: None, lambda: True)
     observer = Observer(cast(Kube, kube), cast(Caches, caches), certificates, drains)
     assert (await observer.snapshot("default", "chat", "uid-chat", ())).unreadable == (("StatefulSet", "forbidden"),)
 

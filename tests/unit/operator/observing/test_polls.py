@@ -38,7 +38,7 @@ class Cluster:
         monkeypatch.setattr(polls, "time", clock)
         monkeypatch.setattr(polls, "get_router_page", self._page)
         kube = cast(Kube, self)
-        drains = Drains(kube, lambda key: None)
+        drains = Drains(kube, lambda key: None, lambda: True)
         self.observer = Observer(kube, cast(Caches, self), cast(CertificateKeeper, self), drains)
 
     async def _page(self, address: str) -> tuple[int, Json] | None:
