@@ -4,18 +4,26 @@
                                    └── it does not serve within the deadline ──> the group may be evicted
 
 The time is kept in an annotation of the StatefulSet. It begins again for the groups that remain when one of them has
-been replaced, so that a node with several groups of a service has the deadline for each of them.
+been replaced and its pods end, so that a node with several groups of a service has the deadline for each of them. A
+group whose template is lost is not written again, so that its time cannot be kept: it may be evicted at once.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from octavo.operator.groups.groups import Group
 
+OVERDUE = 0.0  # Unix time since which a group without a template is being replaced
 
-def drains(keep: Iterable[Group], gone: Iterable[Group], now: float) -> Mapping[int, float]:
-    """Unix time since which each group is being replaced for a drain, by index. gone: groups that are deleted now."""
-    is_replaced = any(group.draining for group in gone)
-    return {group.index: now if is_replaced else group.drain_since(now) for group in keep if group.draining}
+
+def drains(keep: Iterable[Group], going: Iterable[Group], now: float) -> Mapping[int, float]:
+    """Unix time since which each group is being replaced for a drain, by index. going: groups that terminate."""
+    replaced_at = max((group.deleted_at for group in going if group.drained), default=-math.inf)
+    return {
+        group.index: OVERDUE if group.template is None else max(group.drain_since(now), replaced_at)
+        for group in keep
+        if group.draining
+    }
 
 
 def is_overdue(since: Mapping[int, float], deadline_s: float, now: float) -> bool:

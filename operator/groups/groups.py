@@ -1,6 +1,7 @@
 """The observed groups of one service: StatefulSets joined with their pods and reports."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +30,9 @@ class Group:
     pods: tuple[Object, ...]
     report: GroupReport | None  # of its current pod 0
     template: Object | None = None  # pod template of its revision; None: it is not kept, or only pods remain
-    drained: str = ""  # node of one of its pods that is being drained, and how that is known; empty: there is none
+    # Node of one of its pods that is being drained, and how that is known; empty: there is none. Of pods that are being
+    # deleted only if the group is.
+    drained: str = ""
 
     @property
     def size(self) -> int:
@@ -98,6 +101,16 @@ class Group:
         return now if since is None else since
 
     @property
+    def deleted_at(self) -> float:
+        """Unix time at which the last of its pods was deleted, though it may not have ended yet; -inf: none was."""
+        deleted = (pod["metadata"] for pod in self.pods if deleting(pod))
+        times = (
+            (unix(meta["deletionTimestamp"]) or 0.0) - float(meta.get("deletionGracePeriodSeconds") or 0)
+            for meta in deleted
+        )
+        return max(times, default=-math.inf)
+
+    @property
     def terminating(self) -> bool:
         """True while the group is being deleted: its index and nodes are occupied, but it is no replica."""
         return self.live is None or deleting(self.live)
@@ -143,7 +156,9 @@ def _group(index: int, live: Object | None, pods: tuple[Object, ...], snapshot: 
 
 def _drained(live: Object | None, pods: Iterable[Object], nodes: Mapping[str, str]) -> str:
     """The first node of the group's pods that is being drained, and how that is known; empty: there is none."""
-    on = (pod["spec"].get("nodeName") for pod in pods if live and owned_by(pod, live) and not deleting(pod))
+    if live is not None and not deleting(live):
+        pods = (pod for pod in pods if owned_by(pod, live) and not deleting(pod))
+    on = (pod["spec"].get("nodeName") for pod in pods)
     return next((f"node {node} {nodes[node]}" for node in on if node in nodes), "")
 
 

@@ -81,7 +81,7 @@ def step(goal: Goal, observed: Iterable[Group], now: float, foreign_indexes: fro
     occupied = {group.index for group in existing} | foreign_indexes
     revisions = _to_create(goal, keep, room, now)
     free = _free(occupied, len(revisions))
-    drained = drains(keep, (group for group, _ in to_delete), now)
+    drained = drains(keep, (group for group in existing if group.terminating), now)
     return Step(tuple(map(NewGroup, free, revisions)), keep, tuple(to_delete), drains=drained)
 
 

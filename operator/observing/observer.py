@@ -78,7 +78,7 @@ class Observer:
         if not surges:
             self._drains.forget(uid)
             return {}
-        return await self._drains.of(uid, key, (pod for pod in pods if is_worker(pod) and not deleting(pod)))
+        return await self._drains.of(uid, key, filter(is_worker, pods))
 
     async def _unlabelled(
         self, namespace: str, uid: str, pods: tuple[Object, ...], known: set[str]

@@ -19,6 +19,7 @@ from octavo.operator.planning.actions import Plan
 from octavo.operator.planning.plan import plan
 
 Json = dict[str, Any]  # Any: Kubernetes JSON
+END_S = 4_102_444_800.0  # Unix time at which grace periods end
 NODES = ("node-0", "node-1", "node-2")
 
 
@@ -190,7 +191,9 @@ class TinyCluster:
         self.now += seconds
 
     def _terminate(self, pod: Json) -> None:
-        pod["metadata"].setdefault("deletionTimestamp", "2100-01-01T00:00:00Z")
+        if "deletionTimestamp" not in pod["metadata"]:
+            pod["metadata"]["deletionTimestamp"] = timestamp(END_S)
+            pod["metadata"]["deletionGracePeriodSeconds"] = int(END_S - self.now)
 
     def advance(self, choose: Callable[[list[str]], str]) -> None:
         """One thing happens: a pod is made, placed, ready, or gone. `choose` picks among what could happen."""

@@ -3,12 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cluster.services import resource, service
 from support.cluster.tiny_cluster import NODES, TinyCluster
 
 from octavo.operator.groups.groups import timestamp
+from octavo.operator.groups.names import REVISION
 from octavo.operator.planning.plan import plan
 
 HAPPENINGS = ["look", "look", "event", "event", "event", "cordon", "uncordon", "drain", "blip"]
@@ -106,6 +108,51 @@ def test_each_group_of_a_node_has_the_deadline_once_the_one_before_it_is_replace
     assert not tiny.evict(left)
     tiny.settle()
     assert tiny.serving() == 2 and not tiny.on(NODES[0])
+
+
+def test_the_time_of_the_others_runs_on_while_a_replaced_group_cannot_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiny = cluster(2)
+    cordon(tiny)
+    monkeypatch.setattr(tiny, "delete_set", lambda name: None)  # a webhook refuses it
+    while tiny.serving() < 3:
+        tiny.reconcile()
+        tiny.advance(lambda events: events[0])
+    for _ in range(3):
+        assert deleted(tiny) == ["chat-1"] and not tiny.evict("chat-0-0")
+        tiny.wait(DEADLINE_S / 3)
+    tiny.reconcile()
+    assert tiny.evict("chat-0-0")
+
+
+def test_the_time_of_the_others_is_written_once_for_each_group_that_goes() -> None:
+    tiny = cluster(2)
+    cordon(tiny)
+    while tiny.serving() < 3:
+        tiny.reconcile()
+        tiny.advance(lambda events: events[0])
+    (gone,) = deleted(tiny)
+    (left,) = {"chat-0", "chat-1"} - {gone}
+    times = []
+    for _ in range(3):
+        tiny.wait(10)
+        tiny.reconcile()
+        times.append(tiny.sets[left]["metadata"]["annotations"]["octavo.dev/drain-since"])
+    assert len(set(times)) == 1 and times[0] > timestamp(tiny.now - 40)
+
+
+def test_a_group_whose_template_is_lost_blocks_no_drain() -> None:
+    tiny = cluster()
+    (lost,) = [name for name in tiny.revisions if name.endswith(tiny.sets["chat-0"]["metadata"]["labels"][REVISION])]
+    tiny.edit(image="bad")
+    tiny.settle()
+    del tiny.revisions[lost]
+    tiny.reconcile()
+    assert not tiny.evict("chat-0-0")
+    cordon(tiny)
+    tiny.reconcile()
+    assert tiny.evict("chat-0-0")
 
 
 def test_a_drain_needs_one_group_more_than_a_rollout_without_surge_allows() -> None:
