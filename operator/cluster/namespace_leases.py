@@ -42,12 +42,13 @@ class _Namespace:
     held_until: float = float("-inf")  # the last moment at which a write may start
     renew_at: float = float("-inf")
     why: str = ""
+    missed: bool = False  # a reconcile found it not held
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class NamespaceLeases:
     """The Leases of the namespaces with services. on_blocked: called when the reason changes for which a namespace is
-    left alone; on_held: when it is held again."""
+    left alone; on_held: when it is held after a reconcile found that it was not."""
 
     def __init__(
         self,
@@ -70,14 +71,17 @@ class NamespaceLeases:
         return namespace == self._own.namespace or (known is not None and time.monotonic() < known.held_until)
 
     async def take(self, namespace: str) -> bool:
-        """Take the namespace's Lease; False: another operator holds it. Costs nothing while it is held."""
+        """Take the namespace's Lease; False: another operator holds it, or it could not be taken, and `on_held` is
+        called once it is. Costs nothing while it is held."""
         if namespace == self._own.namespace:
             return self._own.held()
         known = self._known.setdefault(namespace, _Namespace())
         async with known.lock:
             if time.monotonic() >= known.renew_at:
                 await self._renew(namespace, known)
-        return self.held(namespace)
+            is_held = self.held(namespace)
+            known.missed |= not is_held
+        return is_held
 
     async def run(self, in_use: Callable[[], Iterable[str]]) -> None:
         """Renew what is held, and ask for what others hold, for ever. in_use: the namespaces that have services."""
@@ -117,8 +121,8 @@ class NamespaceLeases:
             return
         known.renew_at = started + self._renew_s()
         known.held_until = started + known.lease["spec"]["leaseDurationSeconds"] - 2 * WRITE_TIMEOUT_S
-        if known.why:
-            known.why = ""
+        if known.why or known.missed:
+            known.why, known.missed = "", False
             log.info("took the lease %s/%s", namespace, LEASE_NAME)
             self._on_held(namespace)
 

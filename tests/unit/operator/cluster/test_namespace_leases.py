@@ -49,6 +49,8 @@ class Server:
     def _fail(self) -> None:
         if self.status == 403:
             raise KubeError(403, "Forbidden", "cannot get resource leases")
+        if self.status in (404, 409):
+            raise KubeError(self.status, "Refused", "not now")
         if self.status:
             raise KubeUnreachable("no answer")
 
@@ -149,6 +151,21 @@ async def test_without_permission_on_leases_nothing_is_written_and_it_is_reporte
     assert namespace == "x" and "cannot take the lease octavo-operator: cannot get resource leases" in why and not more
     server.status, server.now = 0, server.now + 3.0
     assert await one.leases.take("x") and one.gained == ["x"]
+
+
+@pytest.mark.parametrize("status", [500, 404, 409])
+async def test_services_are_added_again_once_a_lease_that_could_not_be_taken_is_held(
+    server: Server, status: int
+) -> None:
+    one = Operator(server, "a")
+    await one.own.step()
+    server.status = status
+    assert not await one.leases.take("x") and one.blocked == [] and one.gained == []
+    server.status, server.now = 0, server.now + 3.0
+    assert await one.leases.take("x") and one.gained == ["x"]
+    server.now += RENEW_S
+    await one.own.step()
+    assert await one.leases.take("x") and one.gained == ["x"], "a renewal is no news"
 
 
 async def test_a_replica_without_the_own_lease_holds_nothing(server: Server) -> None:
