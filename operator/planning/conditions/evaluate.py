@@ -63,14 +63,14 @@ def _entry(kind: str, verdict: Verdict, current: bool, old: Json | None, generat
 
 
 def had_more_serving(previous: Mapping[str, Any], revision: str, serving: int) -> bool:  # Any: JSON
-    """True if more groups served at the last look, or Degraded was true for the same revision, and not only since
-    a write was refused or by the routers.
+    """True if more groups served at the last look, or Degraded was true for the same revision, and not only for the
+    reason of Reconciled or of RouterReady.
 
     So Degraded, once true, stays true until all groups serve, even if the cause changes meanwhile.
     """
     entries = {entry["type"]: entry for entry in previous.get("conditions") or ()}
-    last = {kind: entry["status"] for kind, entry in entries.items()}
-    degraded = last.get("Degraded") == "True" and last.get("Reconciled") != "False"
-    if degraded and "RouterReady" in entries:
-        degraded = entries["Degraded"].get("reason") != entries["RouterReady"].get("reason")
+    found = {kind: (entry["status"], entry.get("reason")) for kind, entry in entries.items()}
+    status, reason = found.get("Degraded", ("False", None))
+    others = {found[kind][1] for kind in ("Reconciled", "RouterReady") if kind in found}
+    degraded = status == "True" and reason not in others
     return (previous.get("readyReplicas") or 0) > serving or (degraded and previous.get("revision") == revision)

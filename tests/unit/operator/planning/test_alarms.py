@@ -8,7 +8,7 @@ import pytest
 from support.cluster.services import condition, pod, router_of, service
 
 from octavo.operator.groups.options import Options
-from octavo.operator.groups.snapshot import Refusal, RouterReport, Snapshot, WarningEvent
+from octavo.operator.groups.snapshot import FieldConflict, Refusal, RouterReport, Snapshot, WarningEvent
 from octavo.operator.planning.plan import UNREADY_ROUTER_POLL_S, Plan, plan
 from octavo.operator.planning.routers.counts import CONNECTED_S
 
@@ -117,6 +117,24 @@ def test_a_foreign_object_that_serving_does_not_need_raises_no_alarm(kind: str) 
     planned = seen(served(foreign=frozenset({(kind, "chat-workers")})))
     assert calm(planned) and verdicts(planned)["Reconciled"] == ("False", "NameConflict")
     assert f"{kind} chat-workers exists" in message(planned, "Reconciled")
+
+
+BESIDE: dict[str, Json] = {
+    "FieldConflict": {"conflicts": (FieldConflict("Service", "chat", "spec.type", "other"),)},
+    "NameConflict": {"foreign": frozenset({("PodDisruptionBudget", "chat-workers")})},
+    "KindUnreadable": {"unreadable": (("NetworkPolicy", "cannot list"),)},
+}
+
+
+@pytest.mark.parametrize("reason", BESIDE)
+def test_a_lost_group_is_degraded_until_it_serves_whatever_else_cannot_be_reconciled(reason: str) -> None:
+    status, lost = dict(seen(served()).status or {}), Snapshot(statefulsets=(group(),), pods=(router_of(service()),))
+    for seconds in range(3):
+        planned = seen(replace(lost, **BESIDE[reason]), NOW + seconds, status)
+        assert verdicts(planned)["Reconciled"] == ("False", reason)
+        assert verdicts(planned)["Degraded"] == ("True", "MinimumReplicasUnavailable")
+        status = dict(planned.status or {})
+    assert calm(seen(served(**BESIDE[reason]), NOW + 3, status))
 
 
 SKEW = "the group is of release 9.0.0 (protocol 9) and this router of release 0.1.0 (protocol 1)"
