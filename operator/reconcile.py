@@ -71,7 +71,8 @@ class ApplyRun:
     async def attempt(
         self, action: str, kind: str, reason: str, step: Awaitable[object], event: Event | None = None
     ) -> bool:
-        """Run one step, a write of an object of this kind; False if it failed. action and reason: for the log and the
+        """Run one step, a write of an object of this kind; False if it failed, or if it was postponed and leaves a pod
+        template unkept. action and reason: for the log and the
         status; event: of the step once it is done."""
         what = f"{action}: {reason}" if reason else action
         try:
@@ -86,7 +87,7 @@ class ApplyRun:
         except Postponed as error:
             self.postponed_s = min(self.postponed_s, error.after_s)
             log.debug("service %s: %s: %s", self.key, what, error)
-            return False
+            return error.keeps_template
         except KubeError as error:
             self.errors.append(error)
             if error.refused:

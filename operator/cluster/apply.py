@@ -8,6 +8,7 @@ WriteError
 └── NameConflict  an object of this name exists and has another owner; it is left unchanged
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -47,13 +48,14 @@ class NotLeading(WriteError):
 
 
 class Postponed(WriteError):
-    """The write is not sent before `after_s` seconds have passed."""
+    """The write is not sent before `after_s` seconds have passed. keeps_template: it is of a ControllerRevision that
+    has the desired pod template, so that pods may be made of it."""
 
-    def __init__(self, kind: str, name: str, after_s: float) -> None:
+    def __init__(self, kind: str, name: str, after_s: float, keeps_template: bool = False) -> None:
         super().__init__(
             f"{kind} {name} is written again in {after_s:.1f} s: it was changed back, or written too often"
         )
-        self.after_s = after_s
+        self.after_s, self.keeps_template = after_s, keeps_template
 
 
 class NameConflict(WriteError):
@@ -102,19 +104,19 @@ class Writer:
             meta = {**meta, "uid": live["metadata"]["uid"]}
         turn = self.turns.of_apply(owner_uid, desired, time.monotonic())
         await self._look_for_conflict(kind, desired, live, turn)
-        self._begin_turn(turn)
+        self._begin_turn(turn, live is not None and kind is CONTROLLER_REVISION and _keeps(live, desired, cached))
         self._begin("apply", kind, meta["namespace"])
         answer = await self._kube.apply(kind, {**desired, "metadata": meta}, WRITE_TIMEOUT_S)
         self.turns.done(turn, time.monotonic(), semantic.holds(answer, desired))
         self._caches.store_written(answer)
         return True
 
-    def _begin_turn(self, turn: Turn) -> None:
+    def _begin_turn(self, turn: Turn, keeps_template: bool = False) -> None:
         """Raises Postponed before the turn."""
         now = time.monotonic()
         if turn.at > now:
             self._meter.postponed.labels(turn.key[0]).inc()
-            raise Postponed(*turn.key, turn.at - now)
+            raise Postponed(*turn.key, turn.at - now, keeps_template)
         self.turns.begin(turn, now)
 
     async def _look_for_conflict(self, kind: Kind, desired: Mapping[str, Any], live: Object | None, turn: Turn) -> None:
@@ -221,6 +223,14 @@ class Writer:
 
 def owned_by(item: Object, uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in item["metadata"].get("ownerReferences") or ())
+
+
+def _keeps(live: Object, desired: Mapping[str, Any], cached: bool) -> bool:
+    """True if a ControllerRevision has the desired pod template, as we have written it. The cache has its data as text,
+    and null for that of another client."""
+    if cached:
+        return bool(json.loads(live.get("data") or "null") == desired["data"])
+    return keeps_own_template(live) and live.get("data") == desired["data"]
 
 
 def without_nones(value: Any) -> Any:  # Any: JSON

@@ -191,6 +191,13 @@ async def test_no_pod_runs_of_a_template_that_could_not_be_kept(parts: Parts) ->
     assert "StatefulSet" in parts.done and "Deployment" in parts.done
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_postponed_revision_stops_no_pods_of_a_template_that_it_keeps(parts: Parts, keeps: bool) -> None:
+    parts.postponed, parts.refused = Postponed("ControllerRevision", "chat-1", 99.0, keeps), "ControllerRevision"
+    await _look(_reconciler(parts))
+    assert ("StatefulSet" in parts.done, "Deployment" in parts.done) == (keeps, keeps)
+
+
 async def test_a_template_that_is_kept_already_is_planned_with_at_once(parts: Parts) -> None:
     one = _reconciler(parts)
     parts.error, parts.refused = TemplateKept("chat-1"), "ControllerRevision"

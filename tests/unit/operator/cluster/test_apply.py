@@ -9,7 +9,8 @@ from support.cluster.services import resource
 
 from octavo.operator.cluster.apply import NameConflict, NotLeading, Postponed, Writer
 from octavo.operator.cluster.informers import Caches
-from octavo.operator.cluster.kube import Kind, Kube, KubeError, Object
+from octavo.operator.cluster.kube import FIELD_MANAGER, Kind, Kube, KubeError, Object
+from octavo.operator.cluster.trim import trim
 from octavo.operator.drift.restores import FIRST_DELAY_S, FREE
 from octavo.operator.drift.turns import BURST
 from octavo.operator.groups.snapshot import FieldConflict
@@ -173,6 +174,28 @@ async def test_a_field_that_is_changed_back_is_named_with_its_manager_and_put_of
     assert 1.0 < put_off.value.after_s <= FIRST_DELAY_S and len(server.sent) == FREE + 1
     (found,) = one.turns.conflicts("uid-chat", time.monotonic())
     assert found == FieldConflict("Service", "chat", "spec.type", manager, is_admission=not manager)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_revision_that_others_label_keeps_its_template_while_it_is_put_off(
+    is_cached: bool, is_own: bool
+) -> None:
+    data = {"template": {"spec": {}}}
+    metadata = {"namespace": "ns", "name": "chat-1", "ownerReferences": [OWNER], "labels": {"a": "b"}}
+    desired = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": data, "revision": 1}
+    fields = {"manager": FIELD_MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {}} if is_own else {}}
+    found = {**desired, "metadata": {**metadata, "uid": "uid-1", "labels": {"a": "c"}, "managedFields": [fields]}}
+    server = Server()
+    server.stored, server.cached = found, trim(found) if is_cached else None
+    server.rewrites = {"metadata": found["metadata"]}
+    one, put_off = writer(server), list[Postponed]()
+    for _ in range(FREE + 2):
+        try:
+            await one.apply(desired, "uid-chat")
+        except Postponed as error:
+            put_off.append(error)
+    assert put_off and {error.keeps_template for error in put_off} == {is_own}
 
 
 async def test_an_object_that_changes_all_the_time_is_written_only_so_often() -> None:
