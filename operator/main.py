@@ -172,7 +172,6 @@ async def _operate(config: Config, client: Kube, stop: asyncio.Event) -> int:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if is_done:  # else the Lease expires: no other replica may write while a write is running
-            await namespaces.release()
             await lease.release()
     log.info("stopped")
     return 1 if failed else 0

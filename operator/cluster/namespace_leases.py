@@ -2,8 +2,9 @@
 
 The Lease is named like that of the leader election, so that an operator of the namespace and one of the whole cluster
 compete for the same object. Its holder is an installation, NAMESPACE/octavo-operator of its own Lease: which replica of
-it acts is decided there. It is taken when a service of the namespace is reconciled first, released when the last one is
-gone and at a clean stop; of all of them at most RENEWALS_PER_S are renewed each second.
+it acts is decided there. It is taken when a service of the namespace is reconciled first and released when the last one
+is gone; of all of them at most RENEWALS_PER_S are renewed each second. A stop, clean or not, leaves it to the next
+replica of the installation; without one it expires.
 
     held ── lost (expired, released) ──> taken by the other operator ── released or expired ──> held again, by polling
 """
@@ -97,11 +98,6 @@ class NamespaceLeases:
                 self._known.clear()  # the replica that leads has the same Leases
             others = sum(bool(known.why) for known in self._known.values())
             self._meter.other_namespaces.set(others + bool(self._own.other_installation))
-
-    async def release(self) -> None:
-        """Release all at a clean stop, once no write is running."""
-        if self._own.held():
-            await asyncio.gather(*(self._release(namespace) for namespace in list(self._known)))
 
     async def _renew(self, namespace: str, known: _Namespace) -> None:
         started = time.monotonic()

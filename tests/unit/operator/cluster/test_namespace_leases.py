@@ -14,7 +14,7 @@ from octavo.operator.cluster import lease as lease_module
 from octavo.operator.cluster import namespace_leases as leases_module
 from octavo.operator.cluster.kube import Kube, KubeError, KubeUnreachable
 from octavo.operator.cluster.lease import WRITE_TIMEOUT_S, Lease
-from octavo.operator.cluster.namespace_leases import RENEW_S, RENEWALS, NamespaceLeases
+from octavo.operator.cluster.namespace_leases import POLL_S, RENEW_S, RENEWALS, NamespaceLeases
 from octavo.operator.metrics import Metrics
 
 
@@ -104,16 +104,49 @@ async def test_a_held_lease_costs_nothing_until_it_is_renewed(server: Server) ->
     assert server.writes == writes
 
 
-async def test_a_clean_stop_releases_and_the_other_takes_over_with_a_call(server: Server) -> None:
+async def test_a_change_of_the_leader_hands_nothing_over(server: Server) -> None:
+    first, second, other = Operator(server, "a"), Operator(server, "a"), Operator(server, "b")
+    second.own.identity = "pod-a-2"
+    for each in (first, other):
+        await each.own.step()
+    assert await first.leases.take("x") and not await other.leases.take("x")
+    await first.own.release()
+    server.now += POLL_S
+    assert not first.leases.held("x") and not await other.leases.take("x"), "it is the installation's"
+    await second.own.step()
+    assert await second.leases.take("x")
+
+
+async def test_the_lease_of_an_installation_that_has_stopped_expires(server: Server) -> None:
     one, two = Operator(server, "a"), Operator(server, "b")
     for each in (one, two):
         await each.own.step()
     await one.leases.take("x")
     await two.leases.take("x")
-    await one.leases.release()
-    server.now += 3.0
+    await one.own.release()
+    server.now += DURATION_S + 1.0
     await two.own.step()
     assert await two.leases.take("x") and two.gained == ["x"]
+
+
+async def test_the_lease_of_a_namespace_without_services_is_released(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Operator(server, "a"), Operator(server, "b")
+    for each in (one, two):
+        await each.own.step()
+    await one.leases.take("x")
+    await two.leases.take("x")
+    passed = iter((None,))
+
+    async def second(_: float) -> None:
+        next(passed)
+
+    monkeypatch.setattr(leases_module.asyncio, "sleep", second)
+    with pytest.raises(RuntimeError):
+        await one.leases.run(list)
+    server.now += POLL_S
+    assert await two.leases.take("x")
 
 
 async def test_the_lease_of_the_own_namespace_is_that_of_the_election(server: Server) -> None:
@@ -223,7 +256,7 @@ async def _both(server: Server, actions: list[tuple[str, bool, int]]) -> None:
             await one.own.step()
         elif action == "stop":
             if server.now > writing[second]:
-                await one.leases.release()
+                await one.own.release()
         else:
             server.status = {"unreachable": 500}.get(action, 0)
             server.late_s = min(value / 16, WRITE_TIMEOUT_S) if action == "late" else 0.0
