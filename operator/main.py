@@ -192,7 +192,7 @@ def _reconciler(
     config: Config, client: Kube, caches: Caches, namespaces: NamespaceLeases, meter: Metrics, drains: Drains
 ) -> Reconcile:
     writer = Writer(client, caches, namespaces.held, meter)
-    certificates = CertificateKeeper(client, writer.apply)
+    certificates = CertificateKeeper(client, writer.apply, writer.holds)
     observer = Observer(client, caches, certificates, drains)
     recorder = Recorder(writer, config.identity)
     reconciler = Reconciler(caches, observer, writer, certificates, recorder, namespaces.take)

@@ -20,6 +20,7 @@ from octavo.operator.cluster.kube import (
     CONTROLLER_REVISION,
     EVENT,
     FIELD_MANAGER,
+    SECRET,
     SERVICE_CR,
     Kind,
     Kube,
@@ -95,9 +96,7 @@ class Writer:
             if kind is CONTROLLER_REVISION and not cached and live.get("data") != desired["data"]:
                 await self._show(desired, live)
                 raise TemplateKept(meta["name"])
-            if live["metadata"].get("deletionTimestamp"):
-                return False
-            if semantic.unchanged(live, desired, FIELD_MANAGER):
+            if live["metadata"].get("deletionTimestamp") or semantic.unchanged(live, desired, FIELD_MANAGER):
                 self.turns.held(owner_uid, (kind.kind, meta["name"]), time.monotonic())
                 return False
             # With the uid, the server refuses the write if the object was replaced by another of the same name.
@@ -143,6 +142,10 @@ class Writer:
             kept |= {"data": live["data"], "revision": live["revision"]}
         self._caches.store_written(await self._kube.apply(CONTROLLER_REVISION, kept, WRITE_TIMEOUT_S))
 
+    def holds(self, secret: Object, owner_uid: str) -> None:
+        """A Secret was found as desired, without `apply`: nothing is pending for it."""
+        self.turns.held(owner_uid, (SECRET.kind, secret["metadata"]["name"]), time.monotonic())
+
     async def is_foreign(self, kind: str, namespace: str, name: str, owner_uid: str) -> bool:
         """True if the API server has an object of this name with another owner."""
         live = await self._kube.get(BY_KIND[kind], namespace, name)
@@ -183,11 +186,10 @@ class Writer:
             "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
             "status": desired,
         }
-        turn = self.turns.of_apply(meta["uid"], body, time.monotonic())
+        turn = self.turns.of_status(meta["uid"], meta["namespace"], (SERVICE_CR.kind, meta["name"]), time.monotonic())
         self._begin_turn(turn)
         self._begin("status", SERVICE_CR, meta["namespace"])
         answer = await self._kube.apply(SERVICE_CR, body, WRITE_TIMEOUT_S, subresource="status")
-        self.turns.done(turn, time.monotonic(), holds=True)
         self._caches.store_written(answer)
         self._status[meta["uid"]] = (desired, answer.get("status") or {})
         return True

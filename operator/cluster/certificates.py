@@ -29,6 +29,7 @@ OPERATOR_LEAF_LIFETIME_S = 12 * 3600.0
 
 log = logging.getLogger(__name__)
 Write = Callable[[Object, str], Awaitable[bool]]  # applies one Secret for the service of a uid
+Held = Callable[[Object, str], None]  # called with a Secret that needs no write
 
 
 @dataclass(slots=True)
@@ -47,8 +48,8 @@ class CachedCertificates:
 class CertificateKeeper:
     """Creates and renews the Secrets, and issues the operator's own client certificates."""
 
-    def __init__(self, kube: Kube, write: Write) -> None:
-        self._kube, self._write = kube, write
+    def __init__(self, kube: Kube, write: Write, held: Held) -> None:
+        self._kube, self._write, self._held = kube, write, held
         self._cached: dict[str, CachedCertificates] = {}
 
     def forget(self, service_uid: str) -> None:
@@ -83,6 +84,8 @@ class CertificateKeeper:
             await self._write(
                 secret_object(namespace, desired.ca_secret, authority_data(ca), desired.metadata), desired.service_uid
             )
+        elif live is not None:
+            self._held(live, desired.service_uid)
         versions = [_version(live) if ca == found else None]
         for leaf in desired.leaves:
             versions.append(await self._ensure_leaf(namespace, leaf, ca, desired, now))
@@ -115,6 +118,7 @@ class CertificateKeeper:
             log.info("secret %s/%s: writing the certificate of %s", namespace, leaf.secret, leaf.dns_name)
             await self._write(secret_object(namespace, leaf.secret, data, desired.metadata), desired.service_uid)
             return None
+        self._held(live, desired.service_uid)
         return _version(live)
 
     def _remember(self, service_uid: str, ca: Authority, versions: tuple[str | None, ...]) -> None:

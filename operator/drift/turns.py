@@ -37,6 +37,10 @@ class Turns:
         at = self.drift(service_uid).changed(key, hashed, now)
         return Turn(service_uid, namespace, key, hashed, max(at, self._pace.next_at((namespace, *key), now)))
 
+    def of_status(self, service_uid: str, namespace: str, key: Key, now: float) -> Turn:
+        """The turn of a write of the status, which is only paced: its changes are no conflict, and are not reported."""
+        return Turn(service_uid, namespace, key, 0, self._pace.next_at((namespace, *key), now))
+
     def begin(self, turn: Turn, now: float) -> None:
         self._pace.take((turn.namespace, *turn.key), now)
 
@@ -54,7 +58,7 @@ class Turns:
         return wait_s
 
     def held(self, service_uid: str, key: Key, now: float) -> None:
-        """An object is as desired."""
+        """An object is as desired, or is being deleted, so that there is nothing to apply."""
         if service_uid in self._drift:
             self._drift[service_uid].held(key, now)
 

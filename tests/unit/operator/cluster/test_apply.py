@@ -12,7 +12,7 @@ from octavo.operator.cluster.informers import Caches
 from octavo.operator.cluster.kube import FIELD_MANAGER, Kind, Kube, KubeError, Object
 from octavo.operator.cluster.trim import trim
 from octavo.operator.drift.restores import FIRST_DELAY_S, FREE
-from octavo.operator.drift.turns import BURST
+from octavo.operator.drift.turns import BURST, INTERVAL_S
 from octavo.operator.groups.snapshot import FieldConflict
 from octavo.operator.metrics import Metrics
 from octavo.operator.planning.actions import Delete
@@ -174,6 +174,35 @@ async def test_a_field_that_is_changed_back_is_named_with_its_manager_and_put_of
     assert 1.0 < put_off.value.after_s <= FIRST_DELAY_S and len(server.sent) == FREE + 1
     (found,) = one.turns.conflicts("uid-chat", time.monotonic())
     assert found == FieldConflict("Service", "chat", "spec.type", manager, is_admission=not manager)
+
+
+@pytest.mark.parametrize("how", ["deleted", "restored", "secret"])
+async def test_what_was_put_off_and_needs_no_write_any_more_is_not_pending(how: str) -> None:
+    desired = {**DESIRED, "kind": "Secret"} if how == "secret" else DESIRED
+    server = Server()
+    server.cached = server.stored = {**live(), "kind": desired["kind"]}
+    one = writer(server)
+    with pytest.raises(Postponed):
+        for _ in range(FREE + 2):
+            await one.apply(desired, "uid-chat")
+    assert one.turns.pending_s("uid-chat", time.monotonic()) is not None
+    if how == "secret":
+        one.holds(server.stored, "uid-chat")
+    else:
+        gone = {**live()["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        server.cached = {**live(), "metadata": gone} if how == "deleted" else {**live(), "spec": DESIRED["spec"]}
+        assert not await one.apply(desired, "uid-chat")
+    assert one.turns.pending_s("uid-chat", time.monotonic()) is None
+
+
+async def test_a_status_that_others_change_is_only_paced() -> None:
+    server, found = Server(), resource()
+    one, found["status"] = writer(server), {"ready": "0/1"}
+    with pytest.raises(Postponed) as put_off:
+        for _ in range(BURST + 1):
+            await one.status(found, {"ready": "1/1"})
+    assert put_off.value.after_s <= INTERVAL_S and len(server.sent) == BURST
+    assert one.turns.pending_s("uid-chat", time.monotonic()) is None
 
 
 @pytest.mark.parametrize("is_cached", [True, False])

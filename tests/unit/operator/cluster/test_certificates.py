@@ -27,6 +27,7 @@ class Secrets:
         self.versions = 0
         self.writes: list[str] = []
         self.reads: list[str] = []  # of whole Secrets
+        self.held: list[str] = []
 
     async def get(self, _kind: Kind, _namespace: str, name: str) -> Object | None:
         self.reads.append(name)
@@ -40,13 +41,16 @@ class Secrets:
         self.change(desired["metadata"]["name"], desired)
         return True
 
+    def hold(self, secret: Mapping[str, Any], _owner: str) -> None:
+        self.held.append(secret["metadata"]["name"])
+
     def change(self, name: str, to: Mapping[str, Any]) -> None:
         self.versions += 1
         self.stored[name] = {**to, "metadata": {**to["metadata"], "resourceVersion": str(self.versions)}}
 
 
 def _keeper(secrets: Secrets) -> CertificateKeeper:
-    return CertificateKeeper(cast(Kube, secrets), secrets.apply)
+    return CertificateKeeper(cast(Kube, secrets), secrets.apply, secrets.hold)
 
 
 async def test_the_secrets_of_a_ready_service_are_looked_at_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +74,16 @@ async def test_a_deleted_secret_comes_back_with_the_same_authority(name: str) ->
     await keeper.ensure("ns", DESIRED)
     assert secrets.stored["chat-ca"]["data"] == authority
     assert secrets.writes[leaves:] == [name]
+
+
+async def test_a_secret_that_is_good_again_is_reported_as_held() -> None:
+    """The last write of it may have been put off: without a report it would be pending."""
+    secrets = Secrets()
+    keeper = _keeper(secrets)
+    await keeper.ensure("ns", DESIRED)
+    assert secrets.held == []
+    await keeper.ensure("ns", DESIRED)
+    assert secrets.held == ["chat-ca", "chat-worker-tls", "chat-router-tls"]
 
 
 async def test_unchanged_secrets_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
