@@ -6,7 +6,7 @@ Bounds and defaults stand in schema.py, and of the routers' settings in octavo.s
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from octavo.operator.api.fields import seconds
 from octavo.operator.api.rules import RULES
 from octavo.operator.api.schema import API_VERSION, KIND, service_schema
 from octavo.operator.api.schemas.placement import DISRUPTION
-from octavo.operator.api.validate import SpecError, Unknown, complete
+from octavo.operator.api.validate import SpecError, Steps, Unknown, complete
 from octavo.shared.router_settings import RouterSettings, from_spec
 from octavo.shared.setting_kinds import Duration
 
@@ -161,6 +161,10 @@ class InferenceService:
         more = len(self.unknown) - MOST_SHOWN
         return ", ".join(one.shown for one in self.unknown[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
+    def has_unknown(self, *steps: str | int) -> bool:
+        """True if there is an unknown field there or below."""
+        return _any_below(self.unknown, steps)
+
 
 def parse(resource: Json) -> InferenceService:
     """Read one InferenceService of a file. Raises SpecError, whose text starts with the path of the field."""
@@ -169,7 +173,8 @@ def parse(resource: Json) -> InferenceService:
 
 def parse_stored(resource: Json) -> InferenceService:
     """Read one InferenceService of the API server. Fields that this release does not know, and optional ones with a
-    value that their enum does not have, count as absent. Raises SpecError as `parse`."""
+    value that their enum does not have, count as absent, and so do peers of spec.networkPolicy that have some. Raises
+    SpecError as `parse`."""
     return _parse(resource, [])
 
 
@@ -190,14 +195,14 @@ def _parse(resource: Json, unknown: list[Unknown] | None) -> InferenceService:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         generation=metadata.get("generation", 0),
-        spec=_spec(whole["spec"], metadata["name"]),
+        spec=_spec(whole["spec"], metadata["name"], unknown or ()),
         raw=whole["spec"],
         status=resource.get("status") or {},
         unknown=tuple(unknown or ()),
     )
 
 
-def _spec(spec: Json, name: str) -> Spec:
+def _spec(spec: Json, name: str, unknown: Sequence[Unknown]) -> Spec:
     model, accelerator, engine = spec["model"], spec["accelerator"], spec["engine"]
     parallelism, memory = spec["parallelism"], engine.get("kvCacheMemory")
     interval = engine.get("tokenInterval")
@@ -224,7 +229,7 @@ def _spec(spec: Json, name: str) -> Spec:
         rollout=_rollout(spec["rollout"]),
         disruption=_disruption(spec["disruption"]),
         scheduling=_scheduling(spec["scheduling"]),
-        network_policy=_network_policy(spec["networkPolicy"]),
+        network_policy=_network_policy(spec["networkPolicy"], unknown),
         paused=spec["paused"],
         restart_at=spec.get("restartAt"),
         image=spec.get("image"),
@@ -251,11 +256,19 @@ def _scheduling(scheduling: Json) -> Scheduling:
     return Scheduling(None if after is None else math.inf if after == "never" else seconds(after))
 
 
-def _network_policy(policy: Json) -> NetworkPolicy:
-    clients = policy.get("clients")
-    return NetworkPolicy(
-        policy["mode"] == "managed", None if clients is None else tuple(clients), tuple(policy["metrics"])
-    )
+def _network_policy(policy: Json, unknown: Sequence[Unknown]) -> NetworkPolicy:
+    clients = None if "clients" not in policy else _known_peers(policy, "clients", unknown)
+    return NetworkPolicy(policy["mode"] == "managed", clients, _known_peers(policy, "metrics", unknown))
+
+
+def _known_peers(policy: Json, field: str, unknown: Sequence[Unknown]) -> tuple[Json, ...]:
+    """The peers that are wholly known: the rest of a selector selects more than the whole."""
+    at = ("spec", "networkPolicy", field)
+    return tuple(peer for index, peer in enumerate(policy[field]) if not _any_below(unknown, (*at, index)))
+
+
+def _any_below(unknown: Sequence[Unknown], steps: Steps) -> bool:
+    return any(one.steps[: len(steps)] == steps for one in unknown)
 
 
 def _router(router: Json) -> Router:

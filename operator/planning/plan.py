@@ -165,9 +165,23 @@ def _applies(
     budget = policies.worker_budget(
         service, _uncounted(observed, allowed), _evictions(service, snapshot, allowed, revisions.is_stopped, now)
     )
+    left = snapshot.foreign | _left_as_they_are(service, snapshot)
     for item in (*_every(service, options, budget), *revisions.router(now), *revisions.groups(goal, allowed, now)):
-        if (item.object["kind"], item.object["metadata"]["name"]) not in snapshot.foreign:
+        if (item.object["kind"], item.object["metadata"]["name"]) not in left:
             yield item
+
+
+def _left_as_they_are(service: InferenceService, snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    """The service's own objects that decide which clients may connect, where the spec has fields on them that this
+    release does not know: without these they might admit more."""
+    exposing: list[tuple[str, str]] = []
+    router = ("NetworkPolicy", names.router(service.name))
+    if service.has_unknown("spec", "networkPolicy"):
+        exposing += [("NetworkPolicy", names.workers(service.name)), router]
+    if service.has_unknown("spec", "router", "service"):
+        exposing += [("Service", service.name), router]
+    live = {(item["kind"], item["metadata"]["name"]) for item in snapshot.children if is_owned(item, service.uid)}
+    return frozenset(exposing) & live
 
 
 def _every(service: InferenceService, options: Options, worker_budget: Object) -> Iterator[Apply]:

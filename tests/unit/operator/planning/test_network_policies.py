@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from support.cluster.services import service
+from support.cluster.services import resource, service
 
+from octavo.operator.api.v1alpha1 import parse_stored
 from octavo.operator.groups.options import Options
 from octavo.operator.groups.snapshot import Snapshot
 from octavo.operator.planning.plan import plan
@@ -93,3 +94,32 @@ def test_the_service_for_clients_has_what_a_load_balancer_needs() -> None:
     given = {key: value for key, value in desired.items() if key not in ("insecure", "annotations")}
     assert given.items() <= outside["spec"].items()
     assert not plain["spec"].keys() & (given.keys() - {"type"})
+
+
+NEWER: Json = {"podSelector": {"matchNewer": {"team": "blue"}}}
+UNKNOWN: list[tuple[Json, set[str]]] = [
+    ({"networkPolicy": {"clients": [NEWER]}}, {"NetworkPolicy chat-router", "NetworkPolicy chat-workers"}),
+    ({"networkPolicy": {"newer": True}}, {"NetworkPolicy chat-router", "NetworkPolicy chat-workers"}),
+    ({"router": {"service": {"newer": True}}}, {"NetworkPolicy chat-router", "Service chat"}),
+    ({"newer": True}, set()),
+]
+
+
+def applied(snapshot: Snapshot, **spec: Any) -> dict[str, Json]:
+    """The applied objects, by kind and name, of a spec of the API server."""
+    made = plan(parse_stored(resource(**spec)), snapshot, Options(), 0.0).apply
+    return {f"{one.object['kind']} {one.object['metadata']['name']}": dict(one.object) for one in made}
+
+
+@pytest.mark.parametrize(("spec", "left"), UNKNOWN)
+def test_what_admits_clients_is_left_alone_where_a_field_on_it_is_unknown(spec: Json, left: set[str]) -> None:
+    known = applied(Snapshot())
+    assert applied(Snapshot(), **spec).keys() == known.keys()
+    assert applied(Snapshot(children=tuple(known.values())), **spec).keys() == known.keys() - left
+
+
+def test_a_peer_that_is_not_wholly_known_is_none() -> None:
+    made = applied(Snapshot(), networkPolicy={"clients": [NEWER, *OTHERS], "metrics": [NEWER]})
+    assert peers(made["NetworkPolicy chat-router"], 8000) == OTHERS
+    assert peers(made["NetworkPolicy chat-router"], 8001) == "closed"
+    assert peers(made["NetworkPolicy chat-workers"], 8503) == "closed"
