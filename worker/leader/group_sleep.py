@@ -10,8 +10,9 @@ run before the group falls asleep, and refused after that: another group takes i
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from octavo.worker.errors import CannotSleep, CannotWake
 from octavo.worker.leader.request_registry import RequestRegistry
@@ -44,27 +45,44 @@ class GroupSleep:
         registry, begun = self._registry, time.monotonic()
         if not registry.ready.is_set() or registry.draining:
             raise CannotSleep("the group does not serve")
-        if now and registry.under_way:
-            raise CannotSleep(f"{registry.under_way} requests run; wait for their end by leaving out --now")
-        async with self._one:
-            if registry.asleep and (keep_kv or not self._keeps_kv):
+        if now:
+            self._refuse_to_wait()  # nor for a sleep that waits
+        await self._one.acquire()
+        try:
+            was_asleep = registry.asleep
+            if was_asleep and (keep_kv or not self._keeps_kv):
+                self._one.release()
                 return Moved()
-            if not registry.asleep:
+            if not was_asleep:
+                if now:
+                    self._refuse_to_wait()  # for what came meanwhile
                 await self._until_idle()
-            # A caller that gives up does not stop this.
-            return await asyncio.shield(asyncio.create_task(self._fall_asleep(keep_kv, begun)))
+        except BaseException:
+            self._one.release()
+            raise
+        return await self._to_its_end(self._fall_asleep(keep_kv, begun, was_asleep))
 
     async def wake(self) -> Moved:
         """Raises CannotWake: the group stays asleep."""
         self._waking += 1
         try:
-            async with self._one:
-                return await asyncio.shield(asyncio.create_task(self._wake()))
+            await self._one.acquire()
+            return await self._to_its_end(self._wake())
         finally:
             self._waking -= 1
 
+    async def _to_its_end(self, moving: Coroutine[Any, Any, Moved]) -> Moved:
+        """What the core has been asked for ends as asked, also when the caller goes; the next one waits for that."""
+        task = asyncio.create_task(moving)
+        task.add_done_callback(lambda _: self._one.release())
+        return await asyncio.shield(task)
+
+    def _refuse_to_wait(self) -> None:
+        if running := self._registry.under_way:
+            raise CannotSleep(f"{running} requests run; wait for their end by leaving out --now")
+
     async def _until_idle(self) -> None:
-        """Until no request runs; new ones come no more."""
+        """Until no request runs; from then on new ones are refused."""
         registry = self._registry
         registry.close_to_requests(True)
         try:
@@ -77,11 +95,10 @@ class GroupSleep:
         except BaseException:  # the caller may have gone
             registry.close_to_requests(False)
             raise
+        registry.asleep = True  # now, since a request may be next in this turn of the loop, and the order is later
 
-    async def _fall_asleep(self, keep_kv: bool, begun: float) -> Moved:
+    async def _fall_asleep(self, keep_kv: bool, begun: float, was_asleep: bool) -> Moved:
         registry, idle = self._registry, time.monotonic()
-        was_asleep = registry.asleep
-        registry.asleep = True
         state = await registry.order(Sleep(keep_kv))
         if state.error:
             registry.asleep = was_asleep
