@@ -22,6 +22,11 @@ class Admission:
         self._compiling: dict[int, tuple[NewRequest, Future[Matcher]]] = {}
         self._settled: deque[tuple[NewRequest, Invalid | None]] = deque()
 
+    @property
+    def compiling(self) -> bool:
+        """Requests wait for their grammars, and the scheduler does not have them yet."""
+        return bool(self._compiling)
+
     def submit(self, new: NewRequest) -> None:
         if not new.grammar:
             self._submit(new)

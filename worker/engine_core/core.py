@@ -19,7 +19,7 @@ from pathlib import Path
 from octavo.proto.v1 import group_pb2
 from octavo.worker.engine_core.admission import Admission
 from octavo.worker.engine_core.grammars import Masker, grammars_of
-from octavo.worker.engine_core.group_memory import GroupMemory
+from octavo.worker.engine_core.group_memory import GroupMemory, order_seconds
 from octavo.worker.ipc import process, ring
 from octavo.worker.ipc.process_context import ProcessContext
 from octavo.worker.ipc.ring import RingReader
@@ -33,6 +33,7 @@ from octavo.worker.messages.output import Cancel, Outputs, RefusedRequest
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.request import Finish, NewRequest
 from octavo.worker.messages.step import Step, StepResult
+from octavo.worker.models.folder.checkpoint import inspect
 from octavo.worker.scheduler.scheduler import RefusedStep, Scheduler
 from octavo.worker.scheduler.step_deadline import StepDeadline
 from octavo.worker.scheduler.step_length import step_length_of
@@ -40,7 +41,6 @@ from octavo.worker.scheduler.step_time_model import StepTimeModel
 
 _POLL_MS = 250
 _IDLE_NS = 1_000_000_000  # an idle group gets an empty step so often
-_ORDER_NS = 120_000_000_000  # for ranks to sleep or wake: to pin the host's memory, or read a model from a slow disk
 _CAPTURE_EVERY = 8  # steps that serve between two that capture: a capture takes the time of a few
 
 logger = logging.getLogger(__name__)
@@ -66,8 +66,8 @@ class Core:
         for sender in (self._outbox, *self._steps):
             self._poll.register(sender.fds.space, select.POLLIN)
 
-    def run(self) -> None:
-        """Wait for the hello of every rank, then loop for ever."""
+    def start(self) -> None:
+        """Wait for the hello of every rank."""
         self._grammars = grammars_of(self._model_dir)  # takes a moment, and less than a rank takes to load
         self._poll.register(self._grammars.finished, select.POLLIN)
         said = rank_info.intersect(self._wait_for_ranks())
@@ -82,13 +82,11 @@ class Core:
         self._graphs = GraphBook(said.graphs)
         self._since_capture = 0
         self._memory = GroupMemory(self._layout.ranks)
+        self._order_ns = round(1e9 * order_seconds(inspect(self._model_dir).size_bytes))
         self._outbox.send(rank_info.dump(said))
         self._board.set(Gauge.CONTEXT_LENGTH, said.context_length)
         self._show()
         self._board.write(CORE, ProcessSlot.PHASE, group_pb2.SERVING)
-        gc.freeze()
-        while True:
-            self._turn()
 
     def _wait_for_ranks(self) -> list[RankCapabilities]:
         heard: list[RankCapabilities] = []
@@ -103,7 +101,8 @@ class Core:
             while (record := reader.pop()) is not None:
                 yield record
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Do what is to be done, and wait until there is more, or for a moment."""
         moved = self._receive()
         moved |= self._collect()
         moved |= self._issue()
@@ -177,15 +176,16 @@ class Core:
             self._board.write(CORE, ProcessSlot.DEADLINE, self._step_deadline.deadline_ns)
 
     def _order(self) -> bool:
-        """Send the ranks what serve has asked of them, once no step is under way; whether anything was sent."""
-        if not self._scheduler.idle:
+        """Send the ranks what serve has asked of them, once there is no request and no step under way; whether anything
+        was sent."""
+        if not self._scheduler.idle or self._admission.compiling:
             return False
         if self._scheduler.owes_zeros:  # of blocks that are kept
             return self._heartbeat()
         order = self._memory.send()
         if isinstance(order, Sleep) and not order.keep_kv:
             self._scheduler.forget_prefixes()
-        self._board.write(CORE, ProcessSlot.DEADLINE, time.monotonic_ns() + _ORDER_NS)
+        self._board.write(CORE, ProcessSlot.DEADLINE, time.monotonic_ns() + self._order_ns)
         send_to_all(self._steps, encode(order))
         return True
 
@@ -196,10 +196,10 @@ class Core:
         return True
 
     def _issue(self) -> bool:
-        if self._memory.holds_steps:
+        self._send_masks()  # also beside orders: a rank may wait for masks of the last step
+        if self._memory.holds_steps and not (self._memory.lets_requests_end and self._scheduler.has_requests):
             return self._issue_beside_orders()
         moved = False
-        self._send_masks()
         while not self._constraints.owing and (step := self._next()) is not None:
             moved = True
             self._send_step(step)
@@ -275,7 +275,11 @@ class Core:
 
 
 def main(context: ProcessContext) -> None:
-    Core(context).run()
+    core = Core(context)
+    core.start()
+    gc.freeze()
+    while True:
+        core.turn()
 
 
 if __name__ == "__main__":

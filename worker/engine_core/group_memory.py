@@ -8,6 +8,15 @@ from octavo.shared.failure_reasons import FailureReason
 from octavo.worker.errors import Fault
 from octavo.worker.messages.memory import GROUP, MemoryState, Sleep, Wake
 
+_ORDER_S = 120.0
+_BYTES_PER_S = 0.25e9  # that ranks at work at once, on one disk or at one host's pages, surely move together
+
+
+def order_seconds(model_bytes: int) -> float:
+    """How long ranks may be at work on an order: to pin the weights in the host's memory, or to read and check them
+    again. After that they are stuck."""
+    return _ORDER_S + model_bytes / _BYTES_PER_S
+
 
 class GroupMemory:
     """asleep: whether the ranks have given their memory back."""
@@ -23,8 +32,13 @@ class GroupMemory:
 
     @property
     def holds_steps(self) -> bool:
-        """No step with rows may be issued."""
+        """No step with rows may be issued, but where `lets_requests_end`."""
         return self.asleep or self._asked is not None or self._sent is not None
+
+    @property
+    def lets_requests_end(self) -> bool:
+        """An order to sleep waits for requests that came before it, and every rank is awake."""
+        return isinstance(self._asked, Sleep) and not self.asleep and not self._error
 
     @property
     def awaits_ranks(self) -> bool:

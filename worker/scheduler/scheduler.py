@@ -99,6 +99,10 @@ class Scheduler:
         return not self._in_flight and not self._requests.live
 
     @property
+    def has_requests(self) -> bool:
+        return bool(self._requests.live)
+
+    @property
     def owes_zeros(self) -> bool:
         """Blocks of requests that failed are to be zeroed by the next step."""
         return self._requests.cache.owes_zeros

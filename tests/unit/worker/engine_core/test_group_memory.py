@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.worker.engine_core.group_memory import GroupMemory
+from octavo.worker.engine_core.group_memory import GroupMemory, order_seconds
 from octavo.worker.errors import Fault
 from octavo.worker.messages.memory import GROUP, MemoryState, Sleep, Wake
 
@@ -77,3 +77,20 @@ def test_what_can_neither_be_done_nor_undone_ends_the_incarnation() -> None:
     memory.send()
     with pytest.raises(Fault, match=r"RankFailed|no host memory; nor does rank 0 go on as it was: gone"):
         memory.answered(said(0, asleep=True, error="gone"))
+
+
+def test_only_an_order_to_sleep_that_awake_ranks_have_not_heard_lets_requests_end() -> None:
+    memory = GroupMemory(1)
+    assert not memory.lets_requests_end
+    memory.ask(Sleep(keep_kv=True))
+    assert memory.lets_requests_end
+    memory.send()
+    assert not memory.lets_requests_end
+    memory.answered(said(0, asleep=True))
+    memory.ask(Sleep(keep_kv=False))
+    assert not memory.lets_requests_end, "it is asleep"
+
+
+def test_an_order_may_take_the_longer_the_larger_the_model_is() -> None:
+    assert order_seconds(0) == 120
+    assert order_seconds(140_000_000_000) == 680
