@@ -83,7 +83,7 @@ class Serve:
         servicer = EngineServicer(self._registry, config, self._roles, self._incarnation.id, model)
         engine_pb2_grpc.add_EngineServicer_to_server(servicer, server)
         group_pb2_grpc.add_GroupServicer_to_server(self._group, server)
-        sleeping = LeaderSleepServicer(self._put_to_sleep, self._wake, self._roles)
+        sleeping = LeaderSleepServicer(self._put_to_sleep, self._wake)
         group_pb2_grpc.add_GroupSleepServicer_to_server(sleeping, server)
         addresses = {config.serve: "--serve", config.group: "--group", context.local: "--group"}
         try:

@@ -22,22 +22,22 @@ Waking = Callable[[group_pb2.WakeRequest], Awaitable[group_pb2.SleepReply]]
 
 
 class LeaderSleepServicer(group_pb2_grpc.GroupSleepServicer):
-    """The leader's: for its supervisor, on the pod's own socket."""
+    """The leader's: for its supervisor, on the pod's own socket. Its server listens for routers and other pods, too."""
 
-    def __init__(self, sleep: Sleeping, wake: Waking, roles: Roles) -> None:
+    def __init__(self, sleep: Sleeping, wake: Waking) -> None:
         """Both raise WorkerError with the reason why it was not done."""
-        self._sleep, self._wake, self._roles = sleep, wake, roles
+        self._sleep, self._wake = sleep, wake
 
     async def Sleep(
         self, request: group_pb2.SleepRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> group_pb2.SleepReply:
-        await self._roles.require("worker", context)
+        await _require_this_pod(context)
         return await _answered(self._sleep(request), context)
 
     async def Wake(
         self, request: group_pb2.WakeRequest, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> group_pb2.SleepReply:
-        await self._roles.require("worker", context)
+        await _require_this_pod(context)
         return await _answered(self._wake(request), context)
 
 
@@ -78,6 +78,12 @@ class SupervisorSleepServicer(group_pb2_grpc.GroupSleepServicer):
         if self._state.phase not in _AWAKE_OR_ASLEEP:
             phase = group_pb2.Phase.Name(self._state.phase).removeprefix("PHASE_")
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"the group does not serve: it is {phase}")
+
+
+async def _require_this_pod(context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    if not context.peer().startswith("unix:"):
+        text = "only this pod may ask its leader to sleep or wake; ask the supervisor of pod 0, at its --status"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
 
 
 async def _answered(

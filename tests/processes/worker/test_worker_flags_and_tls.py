@@ -1,5 +1,6 @@
 """Wrong flags exit with 2 and name the flag; wrong certificates open nothing."""
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -103,9 +104,8 @@ async def test_the_operator_and_users_in_the_pod_put_a_group_to_sleep_and_router
     worker = WorkerProcess(successor_checkpoint(tmp_path / "model"), *flags, addresses=addresses).start()
     try:
         await worker.ready()
-        for address in (serve, status):
-            assert await _refusal(_sleep(authority.dial("router", address))) == grpc.StatusCode.PERMISSION_DENIED
-        assert await _refusal(_sleep(authority.dial("worker", status))) == grpc.StatusCode.PERMISSION_DENIED
+        for role, address in itertools.product(("router", "worker"), (serve, group, status)):
+            assert await _refusal(_sleep(authority.dial(role, address))) == grpc.StatusCode.PERMISSION_DENIED
         assert (await _sleep(authority.dial("operator", status))).changed
         running = await _status(authority, "operator", status)
         assert running.phase == group_pb2.ASLEEP
