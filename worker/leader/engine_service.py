@@ -22,6 +22,7 @@ from octavo.worker.tls import Roles
 
 _CHECK_S = 0.5
 _CHUNK_BYTES = 1 << 20
+_REMEMBERED = 1000  # refused routers: their names change with their pods
 _ServeContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FromRouter, engine_pb2.FromEngine]"
 _FilesContext: TypeAlias = "grpc.aio.ServicerContext[engine_pb2.FilesRequest, engine_pb2.FileChunk]"
 
@@ -39,6 +40,7 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
         self._roles = roles
         self._incarnation = incarnation
         self._folder, self._outline = model
+        self._far: set[tuple[str, str]] = set()  # routers that were refused, and their releases: they try for ever
 
     async def Serve(  # type: ignore[override]  # the generated base knows generators only; this one writes itself
         self, request_iterator: AsyncIterator[engine_pb2.FromRouter], context: _ServeContext
@@ -87,12 +89,21 @@ class EngineServicer(engine_pb2_grpc.EngineServicer):
             text = f"this group belongs to service {ours!r}, and the router to {theirs!r}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         if skew := release.skew(f"router {said.hello.router}", said.hello.release, said.hello.protocol, "this group"):
-            logger.warning("%s", skew)
+            self._warn_once(said.hello, skew)
             await context.write(
                 engine_pb2.FromEngine(welcome=engine_pb2.Welcome(protocol=release.PROTOCOL, release=__version__))
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, skew)
         return said.hello.router
+
+    def _warn_once(self, hello: engine_pb2.Hello, skew: str) -> None:
+        refused = (hello.router, hello.release)
+        if refused in self._far:
+            return
+        if len(self._far) >= _REMEMBERED:
+            self._far.clear()
+        self._far.add(refused)
+        logger.warning("%s", skew)
 
     def _welcome(self, stream: RouterStream) -> engine_pb2.FromEngine:
         rules = self._registry.rules

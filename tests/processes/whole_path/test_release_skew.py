@@ -126,10 +126,11 @@ async def test_a_worker_refuses_a_router_too_far_away_and_says_its_own_release_f
             await asyncio.wait_for(answer.done.wait(), PATIENCE_S)
             assert len(answer.ids) == 2
             await near.close()
-        far = await RouterClient(worker.addresses["serve"], protocol=PROTOCOL + 2).open()
-        assert (far.welcome.protocol, far.welcome.release, far.welcome.digest) == (PROTOCOL, __version__, "")
-        await asyncio.wait_for(far.ended.wait(), PATIENCE_S)
-        assert far.code == grpc.StatusCode.FAILED_PRECONDITION
-        await far.close()
-        assert "router test is of release 7.0.0" in worker.text()
+        for _ in range(3):  # a router tries for ever
+            far = await RouterClient(worker.addresses["serve"], protocol=PROTOCOL + 2).open()
+            assert (far.welcome.protocol, far.welcome.release, far.welcome.digest) == (PROTOCOL, __version__, "")
+            await asyncio.wait_for(far.ended.wait(), PATIENCE_S)
+            assert far.code == grpc.StatusCode.FAILED_PRECONDITION
+            await far.close()
+        assert worker.text().count("router test is of release 7.0.0") == 1, "one line in the log is enough"
         assert (await worker.status()).release == __version__
