@@ -138,7 +138,7 @@ async def test_a_caller_that_gives_up_leaves_the_group_awake(model):
         assert (await answer(router, [ord("a")], 3)).ids == [*b"bcd"]
 
 
-async def test_all_ranks_of_tensor_and_pipeline_sleep_and_an_idle_group_stays_asleep(tmp_path):
+async def test_both_ranks_of_tensor_parallelism_sleep_and_an_idle_group_stays_asleep(tmp_path):
     folder = random_checkpoint(tmp_path / "random", seed=3)
     async with serving(folder, "--tensor", "2", "--threads", "1") as worker, client(worker) as router:
         before = (await answer(router, PROMPT, 12)).ids
