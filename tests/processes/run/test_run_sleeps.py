@@ -12,6 +12,8 @@ import pytest
 from support.models.checkpoints import successor_checkpoint
 from support.patience import PATIENCE_S
 from support.processes.local import LocalRun, complete, local_run, many
+from support.soak.process_table import ProcessTable
+from support.soak.service import router_gauges
 
 ALPHABET = "bcdefghi"
 
@@ -42,20 +44,30 @@ def two_groups(folder: Path) -> Iterator[LocalRun]:
         yield run
 
 
+async def until_open(folder: Path, run: LocalRun, requests: int) -> None:
+    """The router has so many requests that it has not answered."""
+    table = ProcessTable(folder)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await asyncio.to_thread(router_gauges, run.url, table)).get("open_requests") != requests:
+            await asyncio.sleep(0.05)
+
+
 async def test_requests_wait_while_all_groups_sleep_and_are_answered_after_the_wake(
     folder: Path, two_groups: LocalRun
 ) -> None:
     slept = octavo(folder, "sleep")
     assert slept.returncode == 0, slept.stderr
     assert slept.stdout.count("-0-status.sock: asleep: ") == 2 and "GiB given back in" in slept.stdout
-    waiting = asyncio.gather(*(complete(two_groups.url) for _ in range(6)))
-    assert octavo(folder, "sleep", "--now").stdout.count(": was asleep") == 2
-    assert not waiting.done()
+    waiting = [asyncio.create_task(complete(two_groups.url)) for _ in range(6)]
+    await until_open(folder, two_groups, 6)
+    again = await asyncio.to_thread(octavo, folder, "sleep", "--now")
+    assert again.stdout.count(": was asleep") == 2
+    assert not any(one.done() for one in waiting)
     assert await status(f"{two_groups.url}/readyz") == 503
     assert await status(f"{two_groups.url}/routerz") == 200, "requests are held"
-    woken = octavo(folder, "wake")
+    woken = await asyncio.to_thread(octavo, folder, "wake")
     assert woken.returncode == 0 and woken.stdout.count(": awake: ") == 2, woken.stderr
-    answers = await waiting
+    answers = await asyncio.gather(*waiting)
     assert await status(f"{two_groups.url}/readyz") == 200
     assert [(status, body["choices"][0]["text"]) for status, body in answers] == 6 * [(200, ALPHABET)]  # type: ignore[index]
     assert octavo(folder, "wake").stdout.count(": was awake") == 2

@@ -55,10 +55,15 @@ class Service:
 
     def router(self) -> Gauges:
         """Of all router processes together; empty where none says."""
-        routers = [one.pid for one in self._table.scan().values() if one.role is Role.ROUTER and not one.ended]
-        public = int(self.url.rpartition(":")[2])
-        ports = {port for pid in routers for port in _listening(pid)} - {public}
-        return next((found for port in ports if (found := _scrape(("127.0.0.1", port)))), {})
+        return router_gauges(self.url, self._table)
+
+
+def router_gauges(url: str, table: ProcessTable) -> Gauges:
+    """Of all router processes of the `octavo run` at this URL together; empty where none says."""
+    routers = [one.pid for one in table.scan().values() if one.role is Role.ROUTER and not one.ended]
+    public = int(url.rpartition(":")[2])
+    ports = {port for pid in routers for port in _listening(pid)} - {public}
+    return next((found for port in ports if (found := _scrape(("127.0.0.1", port)))), {})
 
 
 def _scrape(address: str | tuple[str, int]) -> Gauges:
