@@ -21,6 +21,7 @@ from octavo.worker.devices.kv import KvPlan, KvShape, plan_kv
 from octavo.worker.devices.memory import kv_cache_bytes, threads
 from octavo.worker.distributed.collective import ALONE, Gathering, path_of
 from octavo.worker.distributed.links import Links, Sampled
+from octavo.worker.errors import UNREADABLE, CannotWake, ModelError
 from octavo.worker.messages.request import FEATURES
 from octavo.worker.messages.step import Admit, Blocks, Forward, MaskSource, Sample, Step, StepResult, no_masks
 from octavo.worker.models.decoder import Decoder
@@ -127,12 +128,22 @@ class Runner:
 
     @torch.inference_mode()
     def wake(self) -> int:
-        taken = 0
-        if self._model is None:
-            taken, self._model = self._model_bytes, self._loader.load_again()
-        if not self._pools:
-            self._pools = self._new_pools()
-            taken += sum(pool.nbytes for pool in self._pools)
+        model, pools, taken = self._model, self._pools, 0
+        try:
+            if model is None:
+                taken, model = self._model_bytes, self._loader.load_again()
+            if not pools:
+                pools = self._new_pools()
+                taken += sum(pool.nbytes for pool in pools)
+        except (MemoryError, RuntimeError) as error:
+            raise CannotWake(f"{str(error) or 'out of memory'}; free memory of the host, then wake it again") from error
+        except OSError as error:
+            raise CannotWake(f"{error}; wake it again once its files can be read") from error
+        except ModelError as error:
+            if error.reason != UNREADABLE:
+                raise
+            raise CannotWake(f"{error}; wake it again once that is mended") from error
+        self._model, self._pools = model, pools
         return taken
 
     def issue(self, step: Step, masks: MaskSource = no_masks) -> Done:
