@@ -36,6 +36,7 @@ class ProcessSlot(enum.IntEnum):
     ACTIVATIONS = 8  # ranks: how the stages before and after are reached
     DIGEST = 9  # serve: the first half of the model's digest; 0: not known yet
     DIGEST_END = 10  # and the other half
+    TO_COPY = 11  # ranks: bytes that the first sleep has yet to copy to the host
 
 
 class Gauge(enum.IntEnum):

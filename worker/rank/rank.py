@@ -29,7 +29,8 @@ from octavo.worker.messages.memory import MemoryState, Sleep, Wake
 from octavo.worker.messages.rank_info import RankCapabilities
 from octavo.worker.messages.step import Masks, Step
 from octavo.worker.messages.step_check import InvalidStep, StepCheck
-from octavo.worker.rank import memory
+from octavo.worker.rank.memory import RankMemory
+from octavo.worker.rank.pod_copies import PodCopies
 from octavo.worker.topology import RankPosition
 
 if TYPE_CHECKING:
@@ -118,17 +119,19 @@ def _loop(context: ProcessContext, rank_slot: RankSlot, runner: "DeviceRunner") 
         slots=runner.max_requests, blocks=runner.blocks, block_size=BLOCK_SIZE,
         max_batch_tokens=runner.max_batch_tokens, context_length=runner.context_length,
     )  # fmt: skip
+    pod = context.config.layout.ranks_of(context.config.pod_index)
+    memory = RankMemory(runner, context.rank, PodCopies(context.shared.board, pod, context.rank))
     rank_slot.write(ProcessSlot.PROGRESS, 100)
     rank_slot.write(ProcessSlot.PHASE, group_pb2.SERVING)
     gc.freeze()
     if context.config.prepare_sleep:
-        memory.prepare(runner)
+        memory.prepare()
     while True:
         step = inbox.next()
         if isinstance(step, Masks):  # of a step whose rows another stage samples
             continue
         if isinstance(step, Sleep | Wake):
-            result_sender.answer(memory.obey(step, runner, context.rank))
+            result_sender.answer(memory.obey(step))
             continue
         check.check(step)
         rank_slot.write(ProcessSlot.ISSUED, step.number)

@@ -98,9 +98,13 @@ class DeviceRunner(Protocol):
         Only the last stage's ranks return ids; the others' results say that they have done their part.
         """
 
+    @property
+    def copy_bytes(self) -> int:
+        """Of the host's memory that the first `sleep`, or `prepare_sleep`, has yet to take."""
+
     def prepare_sleep(self) -> None:
-        """Make what the first `sleep` needs beyond later ones; may be called by another thread, while steps run. Raises
-        KernelError: that `sleep` tries again."""
+        """Make what the first `sleep` needs beyond later ones, where the host has room for it; may be called by another
+        thread, while steps run. Raises KernelError: that `sleep` tries again."""
 
     def sleep(self, keep_kv: bool) -> int:
         """Give the device's memory back: bytes of it. Every step has returned; none with rows comes before `wake`.

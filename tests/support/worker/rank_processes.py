@@ -139,6 +139,11 @@ class RankProcesses:
             for fd, _ in self._poll.poll(_POLL_MS):
                 ring.clear(fd)
 
+    @property
+    def copy_bytes(self) -> int:
+        """Each of the ranks knows it."""
+        return 0
+
     def prepare_sleep(self) -> None:
         """A rank that was started to do so has begun by itself."""
 

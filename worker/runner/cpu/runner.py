@@ -114,6 +114,10 @@ class Runner:
         self._top_p = torch.ones(slots)
         self._seeds = torch.zeros(slots, dtype=torch.int64)
 
+    @property
+    def copy_bytes(self) -> int:
+        return 0
+
     def prepare_sleep(self) -> None:
         """Nothing: a model that is woken is read from its files."""
 

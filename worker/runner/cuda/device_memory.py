@@ -27,6 +27,7 @@ class DeviceMemory:
         self._kv: Region | None = None
         self._released: list[Region] = []
         self._holding = Lock()
+        self._held = False
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]
 
     def weight(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -40,10 +41,16 @@ class DeviceMemory:
         self._kv = Region(self._device, total, -(-total // parts))
         return [_tensor(self._kv, shape, dtype, self._device).zero_() for _ in range(count)]
 
+    @property
+    def copy_bytes(self) -> int:
+        """As DeviceRunner.copy_bytes."""
+        return 0 if self._held else self._weights.bytes
+
     def prepare(self) -> None:
-        """Make the copy on the host. Raises KernelError."""
+        """Make the copy on the host, for which there is memory. Raises KernelError."""
         with self._holding:
             self._weights.hold()
+            self._held = True
 
     def sleep(self, keep_kv: bool) -> int:
         """As DeviceRunner.sleep."""

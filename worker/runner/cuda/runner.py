@@ -165,6 +165,10 @@ class CudaRunner:
     def _short_lived(self, count: int, shape: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
         return [torch.zeros(shape, dtype=dtype, device=self._device) for _ in range(count)]
 
+    @property
+    def copy_bytes(self) -> int:
+        return self._memory.copy_bytes
+
     def prepare_sleep(self) -> None:
         self._memory.prepare()
 
