@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -12,6 +13,8 @@ import grpc.aio
 import pytest
 from support.models.checkpoints import random_checkpoint, successor_checkpoint
 from support.patience import PATIENCE_S
+from support.processes import short_of_memory
+from support.processes.short_of_memory import Shortage
 from support.worker.worker import RouterClient, WorkerProcess, client, serving, until
 
 from octavo.proto.v1 import engine_pb2, group_pb2, group_pb2_grpc
@@ -148,6 +151,29 @@ async def test_both_ranks_of_tensor_parallelism_sleep_and_an_idle_group_stays_as
         woken = await wake(worker)
         assert slept.moved_bytes == woken.moved_bytes > 0
         assert (await answer(router, PROMPT, 12)).ids == before
+
+
+async def test_what_one_of_two_ranks_cannot_do_is_undone_on_both_and_the_reason_reported(tmp_path):
+    worker = WorkerProcess(random_checkpoint(tmp_path / "random", seed=3), "--tensor", "2", "--threads", "1")
+    worker.main, shortage = partial(short_of_memory.main, str(worker.folder)), Shortage(worker.folder)
+    with contextlib.closing(worker.start()):
+        await worker.ready()
+        async with client(worker) as router:
+            ranks, before = worker.ranks(), (await answer(router, PROMPT, 12)).ids
+            shortage.to_sleep.touch()
+            assert "rank 1: the weights of a rank that sleeps stay in the host's memory" in await refused(sleep(worker))
+            await until(lambda: worker.get("health", "/readyz") == (200, "serving\n") and router.credit.tokens > 0)
+            assert (await answer(router, PROMPT, 12)).ids == before
+            shortage.to_sleep.unlink()
+            slept = await sleep(worker)
+            shortage.to_wake.touch()
+            assert "rank 1: out of memory" in await refused(wake(worker))
+            assert worker.get("health", "/readyz") == (200, "asleep\n")
+            shortage.to_wake.unlink()
+            assert (await wake(worker)).moved_bytes == slept.moved_bytes, "neither rank had kept what it got"
+            await until(lambda: router.credit.tokens > 0)
+            assert (await answer(router, PROMPT, 12)).ids == before
+        assert worker.ranks() == ranks
 
 
 async def test_a_rank_that_dies_asleep_is_replaced_by_one_that_is_awake(model):
