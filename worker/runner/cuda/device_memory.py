@@ -1,8 +1,10 @@
 """The memory of a rank on its GPU that a sleep gives back: weights, of which the host then has a pinned copy, and KV.
 
     awake    weights, KV, graphs and working memory on the device
-    asleep   weights on the host, KV nowhere, or kept on the device
-    awake    all of it at the addresses that it had: graphs go on as they are
+    asleep   weights on the host, KV nowhere, or kept on the device; the working memory of steps outside graphs is
+             given back by PyTorch's allocator
+    awake    weights and KV at the addresses that they had: graphs go on as they are; the allocator has again what the
+             largest step needs, which no other process can take then
 
 The copy on the host is made once and kept: weights do not change, so later sleeps copy nothing.
 """
@@ -20,6 +22,8 @@ _KV_PART_BYTES = 1 << 30
 
 
 class DeviceMemory:
+    """working_bytes: of the largest step outside graphs; a rank that wakes has them again."""
+
     def __init__(self, device: torch.device) -> None:
         total = torch.cuda.get_device_properties(device).total_memory
         self._device = device
@@ -28,6 +32,7 @@ class DeviceMemory:
         self._released: list[Region] = []
         self._holding = Lock()
         self._held = False
+        self.working_bytes = 0
         self._streams = [torch.cuda.Stream(device) for _ in range(2)]
 
     def weight(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -76,6 +81,7 @@ class DeviceMemory:
         try:
             for region in released:
                 region.back()
+            self._reserve_working()
         except KernelError as error:
             for region in released:
                 region.release()
@@ -88,6 +94,13 @@ class DeviceMemory:
             stream.synchronize()
         self._released.clear()
         return before - self._free()
+
+    def _reserve_working(self) -> None:
+        """Have PyTorch's allocator keep what a step takes from it. Raises KernelError."""
+        try:
+            torch.empty(self.working_bytes, dtype=torch.uint8, device=self._device)
+        except torch.OutOfMemoryError as error:
+            raise KernelError(f"{self.working_bytes} bytes of a step's working memory: out of memory") from error
 
     def _release(self, region: Region) -> None:
         if region not in self._released:

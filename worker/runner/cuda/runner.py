@@ -147,6 +147,7 @@ class CudaRunner:
         torch.cuda.reset_peak_memory_stats(self._device)
         self._model_forward.warm_up()
         working = torch.cuda.max_memory_allocated(self._device) - before
+        self._memory.working_bytes = working
         budget = kv_budget(self._device, config.kv_cache_bytes, 2 * working)
         return plan_kv(shape, budget, context, self.max_requests)
 
