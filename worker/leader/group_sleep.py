@@ -33,7 +33,7 @@ class Moved:
 
 class GroupSleep:
     def __init__(self, registry: RequestRegistry, changed: Callable[[], None]) -> None:
-        """changed: called when the group has fallen asleep, or woken."""
+        """changed: called when the group has fallen asleep, could not, or has woken."""
         self._registry = registry
         self._changed = changed
         self._one = asyncio.Lock()
@@ -103,6 +103,7 @@ class GroupSleep:
         if state.error:
             registry.asleep = was_asleep
             registry.close_to_requests(was_asleep)
+            self._changed()
             raise CannotSleep(state.error)
         self._keeps_kv = keep_kv
         self._changed()
