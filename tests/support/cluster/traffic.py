@@ -3,8 +3,10 @@
 import http.client
 import itertools
 import json
+import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -122,6 +124,7 @@ class Stream:
         self.answer = Streamed()
         self.begun = threading.Event()
         self._address, self._tokens, self._model = urlsplit(address), tokens, model
+        self._connection = http.client.HTTPConnection(self._address.netloc, timeout=90)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -137,9 +140,15 @@ class Stream:
         bound.kept()
         return self.answer
 
+    def stop(self) -> None:
+        """The client goes; what it has got stays."""
+        if self._connection.sock is not None:
+            with suppress(OSError):
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE_S)
+
     def _read(self) -> None:
-        answer = self.answer
-        connection = http.client.HTTPConnection(self._address.netloc, timeout=90)
+        answer, connection = self.answer, self._connection
         body = {
             "model": self._model,
             "prompt": "a",
@@ -156,7 +165,7 @@ class Stream:
                 return
             for line in response:
                 self._take(line.strip())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: half a line at the end
             answer.broken = repr(error)
         finally:
             connection.close()
