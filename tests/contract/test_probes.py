@@ -27,7 +27,7 @@ PLANNED = {
 PAGES = {
     "worker": {"startupProbe": "/startupz", "readinessProbe": "/readyz", "livenessProbe": "/livez"},
     "router": {"startupProbe": "/livez", "readinessProbe": "/routerz", "livenessProbe": "/livez"},
-    "operator": {"readinessProbe": "/readyz", "livenessProbe": "/livez"},
+    "operator": {"startupProbe": "/livez", "readinessProbe": "/readyz", "livenessProbe": "/livez"},
 }
 SERVERS = {"worker": worker_health, "router": router_server, "operator": operator_health}
 
