@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 from limits import Card, limit
 from workloads import Request

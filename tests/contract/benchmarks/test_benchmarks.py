@@ -10,7 +10,7 @@ from support.processes.forked import Forked, preload
 
 preload("torch")  # most of them import it
 SCRIPTS = [
-    path for path in sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py")) if "__main__" in path.read_text()
+    path for path in sorted((Path(__file__).parents[3] / "benchmarks").glob("*.py")) if "__main__" in path.read_text()
 ]
 
 
